@@ -1,0 +1,1 @@
+"""What turns a captured graph into something to call."""

@@ -1,0 +1,114 @@
+"""Backends by name, and the one place where a backend is called."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from framejit.backends import torch_backends
+from framejit.backends.eager import eager
+from framejit.config import config
+from framejit.errors import BackendError, InvalidOption, UnknownBackend
+from framejit.events import emit
+from framejit.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+    from framejit.options import Options
+
+    Backend = Callable[[torch.fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
+
+B = TypeVar("B", bound="Backend")
+
+ENTRY_POINTS = "framejit.backends"
+
+_built_in: dict[str, Backend] = {"eager": eager}
+_registered: dict[str, Backend] = {}
+
+
+@overload
+def register_backend(backend: str, /) -> Callable[[B], B]: ...
+@overload
+def register_backend(backend: B, /, *, name: str | None = None) -> B: ...
+@overload
+def register_backend(backend: str, function: B, /) -> B: ...
+def register_backend(backend: str | B, function: B | None = None, /, *, name: str | None = None) -> B | Callable[[B], B]:
+    """Give a backend a name that `optimize(backend=...)` takes.
+
+    A backend takes an `fx.GraphModule` and example inputs and returns something to call with the inputs: the contract of torch.compile.
+    Use it as `@register_backend`, `@register_backend("name")` or `register_backend("name", function)`.
+    """
+    if isinstance(backend, str):
+        chosen = backend
+        if function is None:
+            return lambda made: register_backend(chosen, made)
+        made = function
+    else:
+        made, chosen = backend, name or getattr(backend, "__name__", "")
+    if not callable(made):
+        raise InvalidOption(f"a backend must be callable, but {chosen!r} is of type {type(made).__name__}")
+    if not chosen or chosen in _built_in:
+        raise InvalidOption(f"the name {chosen!r} cannot be given to a backend: {'framejit has its own of that name' if chosen else 'it is empty'}")
+    _registered[chosen] = made
+    return made
+
+
+def list_backends() -> list[str]:
+    """The names `optimize(backend=...)` takes: framejit's own, registered and installed ones, and torch.compile's."""
+    return sorted({*_built_in, *_registered, *_installed(), *torch_backends.names()})
+
+
+def resolve(backend: str | Backend | None) -> tuple[Backend, str]:
+    """The backend that is meant, and what to call it in messages."""
+    if backend is None:
+        backend = config.default_backend
+    if callable(backend):
+        return backend, getattr(backend, "__name__", None) or type(backend).__name__
+    if not isinstance(backend, str):
+        raise InvalidOption(f"backend must be a name or a callable, not {type(backend).__name__}")
+    found = _registered.get(backend) or _built_in.get(backend)
+    if found is not None:
+        return found, backend
+    installed = _installed().get(backend)
+    if installed is not None:
+        return _load(installed), backend
+    if torch_backends.has(backend):
+        return torch_backends.adapter(backend), backend
+    raise UnknownBackend(f"there is no backend {backend!r}{did_you_mean(backend, list_backends())}")
+
+
+def is_registered(name: str, backend: Backend) -> bool:
+    """Whether `backend` is what everybody gets who asks for `name`."""
+    try:
+        return resolve(name)[0] is backend
+    except UnknownBackend:
+        return False
+
+
+def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0) -> Callable[..., Any]:
+    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called."""
+    start = time.perf_counter()
+    try:
+        compiled = options.backend(gm, example_inputs)
+    except Exception as e:
+        raise BackendError(f"the backend {options.backend_name!r} raised {type(e).__name__}: {e}") from e
+    if not callable(compiled):
+        raise BackendError(f"the backend {options.backend_name!r} must return something that can be called, not {type(compiled).__name__}")
+    emit("backend", frame_id=frame_id, name=options.backend_name, seconds=time.perf_counter() - start)
+    return compiled
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(point: EntryPoint) -> Backend:
+    try:
+        backend = point.load()
+    except Exception as e:
+        raise BackendError(f"the installed backend {point.name!r} ({point.value}) cannot be loaded: {type(e).__name__}: {e}") from e
+    if not callable(backend):
+        raise BackendError(f"the installed backend {point.name!r} ({point.value}) is not callable")
+    return backend

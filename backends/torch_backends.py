@@ -1,0 +1,45 @@
+"""The way to torch.compile's backends and back. Only here is torch._dynamo imported, and only when one of its backends is asked for."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from framejit.backends.registry import Backend
+
+_WELL_KNOWN = frozenset(("inductor", "aot_eager", "aot_eager_decomp_partition", "cudagraphs", "eager_debug", "tvm", "openxla"))
+
+
+def names() -> list[str]:
+    """The names of torch.compile's backends, those for debugging included; `framejit` itself is not one."""
+    from torch._dynamo import list_backends
+
+    return sorted(set(list_backends(exclude_tags=())) - {"framejit"})
+
+
+def has(name: str) -> bool:
+    """Whether torch.compile knows a backend of that name. The well-known ones are not worth the seconds torch._dynamo takes to import."""
+    return name in _WELL_KNOWN or name in names()
+
+
+@functools.cache
+def adapter(name: str) -> Backend:
+    """torch.compile's backend `name` as one of ours. The contract is the same; it is looked up when it is first needed."""
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        return lookup_backend(name)(gm, example_inputs)
+
+    backend.__name__ = backend.__qualname__ = name
+    return backend
+
+
+def framejit(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **_: Any) -> Callable[..., Any]:
+    """`torch.compile(backend="framejit")`: Dynamo captures, our default backend compiles."""
+    from framejit.backends.registry import resolve
+
+    return resolve(None)[0](gm, example_inputs)

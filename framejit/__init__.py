@@ -1,0 +1,43 @@
+"""framejit: a just-in-time compiler for PyTorch programs that works on their bytecode.
+
+    import framejit
+
+    @framejit.optimize
+    def f(x, y):
+        return torch.softmax(x @ y, -1)
+
+`framejit.explain(f)(x, y)` shows what was compiled and what was not, `framejit.status()` what became of every function.
+"""
+__version__ = "0.1.0"
+
+from framejit import compat as _compat  # the check comes before everything that relies on it
+
+# isort: split
+from framejit import errors, events
+from framejit.api import allow_in_graph, assume_constant, disable, graph_break, is_compiling, optimize, reset, set_logs, status
+from framejit.backends.registry import list_backends, register_backend
+from framejit.config import config
+from framejit.errors import FramejitError, FramejitWarning
+from framejit.explanation import explain
+
+__all__ = [
+    "FramejitError",
+    "FramejitWarning",
+    "allow_in_graph",
+    "assume_constant",
+    "config",
+    "disable",
+    "errors",
+    "events",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "optimize",
+    "register_backend",
+    "reset",
+    "set_logs",
+    "status",
+]
+
+del _compat

@@ -1,0 +1,4 @@
+"""`python -m framejit ...`"""
+from framejit.cli import main
+
+main()

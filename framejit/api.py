@@ -1,0 +1,205 @@
+"""The functions people call: `import framejit` offers them under its own name."""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, overload
+
+import torch
+
+from framejit import _native
+from framejit._native import Dispatcher
+from framejit.config import config
+from framejit.dispatchers import drop_entries, live_dispatchers, make_dispatcher
+from framejit.errors import InvalidTarget
+from framejit.events import FunctionRecord, Status, hub, once
+from framejit.events.ledger import ledger
+from framejit.events.log import log_writer, split_names
+from framejit.optimized_module import OptimizedModule, optimize_module, original_of
+from framejit.options import Options, make_options
+
+if TYPE_CHECKING:
+    from framejit.backends.registry import Backend
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WRITTEN_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+@overload
+def optimize(
+    fn: F,
+    /,
+    *,
+    backend: str | Backend | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> F: ...
+@overload
+def optimize(
+    fn: None = None,
+    /,
+    *,
+    backend: str | Backend | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Callable[[F], F]: ...
+def optimize(
+    fn: F | None = None,
+    /,
+    *,
+    backend: str | Backend | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> F | Callable[[F], F]:
+    """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
+
+    Works on functions, methods, objects with a Python `__call__` and `torch.nn.Module`s, directly or as a decorator
+    (`@optimize`, `@optimize(fullgraph=True)`). An optimized module shares everything with the module it was made from, which stays as it was.
+
+    Args:
+        backend: what compiles the captured graphs: a name from `list_backends()`, or a callable that takes an `fx.GraphModule` and example
+            inputs and returns a callable. By default `config.default_backend`.
+        fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph.
+        dynamic: accepted as torch.compile's. Sizes are always specialised for now; True says so in a warning.
+        mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not supported.
+        disable: return `fn` unchanged.
+    """
+    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
+    if fn is None:
+        return lambda target: _optimize(target, chosen, disable)
+    return _optimize(fn, chosen, disable)
+
+
+def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any:
+    if disable or config.disable:
+        chosen(name="")  # a misspelt option is an error on every machine
+        return target
+    if isinstance(target, type):
+        raise InvalidTarget(f"optimize takes a function or an object, not the class {target.__qualname__}: optimize its methods or its instances")
+    if isinstance(target, OptimizedModule):
+        target = original_of(target)
+    if isinstance(target, torch.nn.Module):
+        return optimize_module(target, chosen(name=type(target).__qualname__, **_place(type(target).forward)))
+    if isinstance(target, Dispatcher):
+        target = target.__wrapped__
+    if isinstance(target, FunctionType):
+        return make_dispatcher(target, chosen(name=target.__qualname__, **_place(target)))
+    if isinstance(target, (staticmethod, classmethod)):
+        return type(target)(_optimize(target.__func__, chosen, disable))
+    if isinstance(target, functools.partial):
+        return functools.partial(_optimize(target.func, chosen, disable), *target.args, **target.keywords)
+    if isinstance(target, MethodType):
+        return MethodType(_optimize(target.__func__, chosen, disable), target.__self__)
+    if isinstance(target, _WRITTEN_IN_C):
+        return _optimize(_in_python(target), chosen, disable)
+    call = getattr(type(target), "__call__", None)
+    if isinstance(call, (FunctionType, Dispatcher)):
+        return MethodType(_optimize(call, chosen, disable), target)
+    raise InvalidTarget(f"optimize takes a function, a method, an object that can be called or a torch.nn.Module, not {type(target).__name__}")
+
+
+def _place(fn: Any) -> dict[str, Any]:
+    """Where a function stands, as arguments for `make_options`."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
+
+
+def _in_python(fn: Callable[..., Any]) -> FunctionType:
+    """A Python function around one that is written in C."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return call
+
+
+@overload
+def disable(fn: F, /) -> F: ...
+@overload
+def disable(fn: None = None, /) -> Callable[[F], F]: ...
+def disable(fn: F | None = None, /) -> F | Callable[[F], F]:
+    """Decorator: `fn` is never captured. Where compiled code calls it, the graph breaks and `fn` runs as it is."""
+    if fn is None:
+        return disable
+    function = _python_function(fn, "disable")
+    _native.skip_code(function.__code__)
+    function._framejit_disable = True  # type: ignore[attr-defined]
+    return fn.__wrapped__ if isinstance(fn, Dispatcher) else fn
+
+
+def assume_constant(fn: F) -> F:
+    """Decorator: what `fn` returns while it is captured may be taken as constant for the same arguments."""
+    _python_function(fn, "assume_constant")._framejit_constant = True  # type: ignore[attr-defined]
+    return fn
+
+
+def allow_in_graph(fn: F) -> F:
+    """Decorator: `fn` becomes one node of the graph instead of being looked into. It must depend on its arguments alone."""
+    _python_function(fn, "allow_in_graph")._framejit_allow_in_graph = True  # type: ignore[attr-defined]
+    return fn
+
+
+def _python_function(fn: Any, decorator: str) -> FunctionType:
+    if isinstance(fn, (MethodType, staticmethod, classmethod)):
+        fn = fn.__func__
+    if isinstance(fn, Dispatcher):
+        fn = fn.__wrapped__
+    if not isinstance(fn, FunctionType):
+        raise InvalidTarget(f"{decorator} takes a Python function, not {type(fn).__name__}")
+    return fn
+
+
+def graph_break() -> None:
+    """Ends the graph here when the caller is compiled. Does nothing else."""
+
+
+def is_compiling() -> bool:
+    """Whether the caller is being compiled: always False when it runs, and taken as True where it is captured."""
+    return False
+
+
+def reset() -> None:
+    """Forget all compiled code, all that is known about functions, and which warnings were given."""
+    drop_entries()
+    ledger.clear()
+    hub.forget()
+    once.forget()
+
+
+def status() -> Status:
+    """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
+    records = ledger.records()
+    by_place: dict[tuple[str, int], FunctionRecord] = {(record.file, record.line): record for record in records}
+    for record in records:
+        record.entries = record.hits = 0
+    for dispatcher in live_dispatchers():
+        options, code = dispatcher.options, dispatcher.__wrapped__.__code__
+        known = by_place.get((options.file, options.line)) or by_place.get((code.co_filename, code.co_firstlineno))
+        if known is not None:
+            known.entries += len(dispatcher.entries)
+            known.hits += dispatcher.hits
+    return Status(tuple(records))
+
+
+def set_logs(*names: str, stream: TextIO | None = None) -> None:
+    """Choose what is written to stderr (or `stream`): guards, recompiles, graph_breaks, bytecode, graph, status, all; nothing by default.
+
+    The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
+    """
+    log_writer.set(split_names(names), stream)
+
+
+set_logs(config.logs)

@@ -1,0 +1,1 @@
+"""Bytecode in and out: decoding, liveness, emission.  Nothing here knows about tensors."""

@@ -1,0 +1,196 @@
+"""Writes replacement code: version-neutral building blocks over the `bytecode` assembler.
+
+Objects that are not plain constants go into slots (see framejit._native.Slot), which the entry owns, because
+code objects are invisible to the garbage collector.
+"""
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from bytecode import BinaryOp, Bytecode, CellVar, FreeVar, Instr, Label
+from bytecode.instr import InstrLocation
+
+from framejit import _native as native
+
+if TYPE_CHECKING:
+    from framejit.guards.sources import Source
+
+PY312 = sys.version_info >= (3, 12)
+PY313 = sys.version_info >= (3, 13)
+
+CALL, TAIL, VALUE = 1, 2, 0  # kinds of slots
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
+
+
+def is_plain_constant(value: Any) -> bool:
+    """True for what the compiler itself would put among a code object's constants."""
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(is_plain_constant, value)))
+
+
+class Emitter:
+    """Accumulates instructions, slots and temporary variables for one piece of code."""
+
+    def __init__(self, line: int | None = None) -> None:
+        self.instructions: list[Any] = []
+        self.slots: list[native.Slot] = []
+        self._slot_of: dict[tuple[int, int], native.Slot] = {}
+        self._temporaries = 0
+        self.location: InstrLocation | None = InstrLocation(line, None, None, None) if line else None
+        self._uses: dict[Source, int] = {}
+        self._saved: dict[Source, str] = {}
+
+    # ---- plain instructions ---------------------------------------------------------------
+
+    def op(self, name: str, *arg: Any) -> None:
+        self.instructions.append(Instr(name, *arg, location=self.location))
+
+    def place(self, label: Label) -> None:
+        self.instructions.append(label)
+
+    def new_temporary(self, hint: str = "t") -> str:
+        self._temporaries += 1
+        return f"__framejit_{hint}{self._temporaries}"
+
+    def load_fast(self, name: str) -> None:
+        self.op("LOAD_FAST", name)
+
+    def store_fast(self, name: str) -> None:
+        self.op("STORE_FAST", name)
+
+    def load_closure(self, name: str) -> None:
+        self.op("LOAD_FAST" if PY313 else "LOAD_CLOSURE", FreeVar(name))
+
+    def load_cell(self, name: str) -> None:
+        """Push the cell of one of this code's own cell variables."""
+        self.op("LOAD_FAST" if PY313 else "LOAD_CLOSURE", CellVar(name))
+
+    def load_global(self, name: str) -> None:
+        self.op("LOAD_GLOBAL", (False, name))
+
+    def store_global(self, name: str) -> None:
+        self.op("STORE_GLOBAL", name)
+
+    def load_attr(self, name: str) -> None:
+        self.op("LOAD_ATTR", (False, name) if PY312 else name)
+
+    def store_attr(self, name: str) -> None:
+        self.op("STORE_ATTR", name)
+
+    def subscript(self) -> None:
+        self.op("BINARY_SUBSCR")
+
+    def pop(self) -> None:
+        self.op("POP_TOP")
+
+    def copy(self, depth: int = 1) -> None:
+        self.op("COPY", depth)
+
+    def swap(self, depth: int = 2) -> None:
+        self.op("SWAP", depth)
+
+    def build(self, kind: str, n: int) -> None:
+        self.op(f"BUILD_{kind}", n)
+
+    def binary(self, op: BinaryOp) -> None:
+        self.op("BINARY_OP", op)
+
+    def return_value(self) -> None:
+        self.op("RETURN_VALUE")
+
+    # ---- objects --------------------------------------------------------------------------
+
+    def slot(self, value: Any, kind: int) -> native.Slot:
+        """The slot that holds `value`; one per object and kind."""
+        found = self._slot_of.get((id(value), kind))
+        if found is None:
+            found = self._slot_of[(id(value), kind)] = native.Slot(value, kind)
+            self.slots.append(found)
+        return found
+
+    def load_object(self, value: Any) -> None:
+        """Push any object: a plain constant directly, everything else through a slot the entry owns."""
+        if is_plain_constant(value):
+            self.op("LOAD_CONST", value)
+        else:
+            self.op("LOAD_CONST", self.slot(value, VALUE))
+            self.load_attr("target")
+
+    # ---- calls ----------------------------------------------------------------------------
+
+    def call(self, load_callable: Callable[[], Any], load_args: Callable[[], Any], n: int, keywords: tuple[str, ...] = ()) -> None:
+        """Call what `load_callable` pushes with the `n` arguments `load_args` pushes, the last ones by `keywords`."""
+        if not PY313:
+            self.op("PUSH_NULL")
+        load_callable()
+        if PY313:
+            self.op("PUSH_NULL")
+        load_args()
+        if PY313 and keywords:
+            self.op("LOAD_CONST", keywords)
+            self.op("CALL_KW", n)
+            return
+        if keywords:
+            self.op("KW_NAMES", keywords)
+        if not PY312:
+            self.op("PRECALL", n)
+        self.op("CALL", n)
+
+    def call_slot(self, target: Any, kind: int, load_args: Callable[[], Any], n: int) -> None:
+        """Call `target` through a slot of `kind` (VALUE, CALL or TAIL)."""
+        self.call(lambda: self.op("LOAD_CONST", self.slot(target, kind)), load_args, n)
+
+    def call_object(self, target: Any, load_args: Callable[[], Any], n: int = 1) -> None:
+        """Call an object that framejit holds."""
+        self.call_slot(target, VALUE, load_args, n)
+
+    # ---- sources --------------------------------------------------------------------------
+
+    def expect_sources(self, sources: "Iterator[Source] | list[Source]") -> None:
+        """Announce what will be loaded, so that prefixes used twice are kept in a temporary."""
+        for source in sources:
+            walk: "Source | None" = source
+            while walk is not None:
+                seen = self._uses.get(walk, 0)
+                self._uses[walk] = seen + 1
+                if seen:
+                    break
+                walk = walk.base
+
+    def load_source(self, source: "Source") -> None:
+        saved = self._saved.get(source)
+        if saved is not None:
+            self.load_fast(saved)
+            return
+        source.emit(self)
+        if self._uses.get(source, 0) > 1 and source.base is not None:
+            self._saved[source] = name = self.new_temporary("source")
+            self.copy()
+            self.store_fast(name)
+
+    @contextmanager
+    def at(self, location: InstrLocation | None) -> Iterator[None]:
+        """Give the instructions written inside another source position."""
+        before, self.location = self.location, location or self.location
+        try:
+            yield
+        finally:
+            self.location = before
+
+
+def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> CodeType:
+    """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments."""
+    from inspect import CO_VARARGS, CO_VARKEYWORDS
+
+    from bytecode import CompilerFlags
+
+    listing = Bytecode(instructions)
+    listing.name, listing.qualname, listing.filename = like.co_name, like.co_qualname, like.co_filename
+    listing.first_lineno = like.co_firstlineno
+    listing.argcount, listing.argnames = len(args), list(args)
+    listing.cellvars, listing.freevars = list(cells), list(free)
+    listing.flags = CompilerFlags(like.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS))
+    return listing.to_code()

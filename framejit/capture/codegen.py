@@ -1,0 +1,131 @@
+"""Generates the replacement code of one entry: call the graph, rebuild values, replay side effects, leave."""
+from __future__ import annotations
+
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Callable
+
+from framejit.bytecode.emitter import TAIL, VALUE, Emitter, assemble
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.lazy import LazyValue
+from framejit.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+
+
+class Codegen:
+    def __init__(self, capture: "Capture", line: int | None) -> None:
+        self.capture = capture
+        self.em = Emitter(line)
+        self.own_globals = capture.root.globals
+        self.outputs: list[TensorValue] = []
+        self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
+        self._kept: dict[int, str] = {}  # id(value) -> temporary
+        self._alive: list[Value] = []  # ids above stay unique while these live
+
+    # ---- values -----------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> None:
+        """Push a value of the captured program."""
+        value = self._resolved(value)
+        name = self._kept.get(id(value))
+        if name is not None:
+            self.em.load_fast(name)
+        elif value.source is not None and not isinstance(value, ConstantValue):
+            self.em.load_source(value.source)
+        elif value.mutable and not isinstance(value, TensorValue):
+            self._alive.append(value)
+            value.reconstruct(self)
+            self._kept[id(value)] = name = self.em.new_temporary("v")
+            self.em.copy()
+            self.em.store_fast(name)
+        else:
+            value.reconstruct(self)
+
+    def _resolved(self, value: Value) -> Value:
+        """What a lazy value turned out to be, if anything looked at it."""
+        while isinstance(value, LazyValue) and value.realized is not None:
+            value = value.realized
+        return value
+
+    def keep(self, value: Value) -> None:
+        """Have the value in a temporary from here on."""
+        value = self._resolved(value)
+        if id(value) in self._kept or isinstance(value, ConstantValue):
+            return
+        self.load(value)
+        if id(value) in self._kept:
+            self.em.pop()
+            return
+        self._alive.append(value)
+        self._kept[id(value)] = name = self.em.new_temporary("v")
+        self.em.store_fast(name)
+
+    def is_kept(self, value: Value) -> bool:
+        return id(value) in self._kept
+
+    def load_plain(self, container: Any) -> None:
+        """Push the built-in part of a container object, as a fresh container."""
+        container.reconstruct(self)
+
+    def load_graph_output(self, tensor: TensorValue) -> None:
+        key = id(tensor.fake)
+        if key not in self._output_of:
+            self._output_of[key] = self.em.new_temporary("out")
+            self.outputs.append(tensor)
+        self.em.load_fast(self._output_of[key])
+
+    def load_globals(self, namespace: dict[str, Any]) -> None:
+        """Push a namespace."""
+        self.em.load_object(namespace)
+
+    # ---- leaving ------------------------------------------------------------------------------------
+
+    def finish_return(self, value: Value) -> None:
+        """Side effects, then return `value`."""
+        effects = self.capture.effects
+        self.keep(value)
+        effects.prepare(self)
+        effects.replay(self)
+        self.load(value)
+        self.em.return_value()
+
+    def finish_tail_call(self, target: Any, args: list[Callable[[], None]]) -> None:
+        """Side effects, then leave through a tail call of `target`."""
+        effects = self.capture.effects
+
+        def load() -> None:
+            for arg in args:
+                arg()
+            effects.prepare(self)
+            effects.replay(self)
+
+        self.em.call_slot(target, TAIL, load, len(args))
+        self.em.return_value()
+
+    # ---- assembling ---------------------------------------------------------------------------------
+
+    def code(self, compiled: Callable[..., Any] | None, inputs: list[TensorValue], has_nodes: bool) -> CodeType:
+        """The replacement: what was emitted so far, after the call of the compiled graph."""
+        body, self.em.instructions = self.em.instructions, []
+        # Sources the body keeps in temporaries are not filled yet where the graph is called.
+        saved, self.em._saved = self.em._saved, {}
+        root = self.capture.root
+        free = root.code.co_freevars
+        if free:
+            self.em.op("COPY_FREE_VARS", len(free))
+        self.em.op("RESUME", 0)
+        if compiled is not None:
+            self.em.call_slot(compiled, VALUE, lambda: [self.em.load_source(i.source) for i in inputs if i.source is not None], len(inputs))
+            names = [self._output_of[id(o.fake)] for o in self.outputs]
+            if names:
+                self.em.op("UNPACK_SEQUENCE", len(names))
+                for name in names:
+                    self.em.store_fast(name)
+            else:
+                self.em.pop()
+        self.em._saved = saved
+        code = root.code
+        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        return assemble(self.em.instructions + body, code, list(code.co_varnames[:n]), free=free)

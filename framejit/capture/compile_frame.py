@@ -1,0 +1,245 @@
+"""The entry point: one call that no entry fits becomes an entry, or is left to plain Python."""
+from __future__ import annotations
+
+import itertools
+import time
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from framejit import _native as native
+from framejit.backends.registry import compile_with_backend
+from framejit.bytecode.decode import Instruction, decode
+from framejit.capture.capture import Broken, Capture
+from framejit.capture.codegen import Codegen
+from framejit.capture.entry_tag import EntryTag
+from framejit.capture.resume import EXCEPTION_SLOT, NULL_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, Layout, ResumePoints, build_step
+from framejit.config import config
+from framejit.errors import BackendError, GraphBreakError, GuardError
+from framejit.events import emit, listening, warn
+from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
+from framejit.guards.diff import explain_miss
+from framejit.guards.guard import record
+from framejit.guards.lower import lower
+from framejit.guards.tree_text import render
+from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
+from framejit.interpreter.policy import frame_reader
+from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
+from framejit.values.signals import Restart, SkipFrame, Unsupported
+
+_frame_ids = itertools.count(1)
+_graph_ids = itertools.count(1)
+MAX_RESTARTS = 200
+
+
+def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
+    """Capture the frame `fn(*flat_args)`.
+
+    Returns the entry to run, or None to run the function as it is.  Raises only what the user asked for
+    (GraphBreakError under fullgraph); anything unexpected becomes one warning and plain Python.
+    """
+    options = owner.options
+    try:
+        return FrameCompiler(owner, fn, flat_args).compile()
+    except (GraphBreakError, BackendError) as e:
+        if options.fullgraph:
+            raise
+        _skip(owner, fn, str(e), "eager")
+        warn(str(e), _place(fn))
+        return None
+    except SkipFrame as e:
+        if options.fullgraph:
+            raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
+        _skip(owner, fn, e.reason, "skipped")
+        return None
+    except Exception as e:
+        if config.debug:
+            raise
+        _skip(owner, fn, f"internal error: {type(e).__name__}: {e}", "eager")
+        warn(f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.", _place(fn))
+        return None
+
+
+def _place(fn: FunctionType) -> tuple[str, int]:
+    return fn.__code__.co_filename, fn.__code__.co_firstlineno
+
+
+def _skip(owner: Any, fn: FunctionType, reason: str, state: str) -> None:
+    owner.skip = True
+    code = fn.__code__
+    emit("frame_done", frame_id=next(_frame_ids), function=code.co_qualname, file=code.co_filename, line=code.co_firstlineno, state=state, reason=reason, seconds=0.0, n_graphs=0, n_ops=0, n_guards=0)
+
+
+class FrameCompiler:
+    def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
+        self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
+        self.layout: Layout | None = getattr(owner, "layout", None)
+        self.points: ResumePoints = getattr(owner, "resume_points", None) or ResumePoints(on_miss, owner.options)
+        self.frame_id = next(_frame_ids)
+        self.started = time.perf_counter()
+
+    @property
+    def place(self) -> dict[str, Any]:
+        code = self.fn.__code__
+        return {"frame_id": self.frame_id, "function": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
+
+    def compile(self) -> native.Entry | None:
+        emit("capture_started", **self.place)
+        self._explain_recompile()
+        reader = frame_reader(self.fn.__code__)
+        if reader is not None:
+            raise SkipFrame(reader, "FJ201")
+        forced: dict[int, Unsupported] = {}
+        for _ in range(MAX_RESTARTS):
+            capture = Capture(self.fn, self.flat_args, forced, self.layout)
+            try:
+                return self._attempt(capture)
+            except Restart as again:
+                if again.seq in forced:
+                    raise SkipFrame(again.reason.reason, again.reason.code) from None
+                forced[again.seq] = again.reason
+            finally:
+                capture.restore_state()
+        raise SkipFrame("too many restarts", "FJ205")
+
+    def _explain_recompile(self) -> None:
+        entries = self.owner.entries
+        if not entries:
+            return
+        misses = []
+        for entry in entries:
+            miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
+            if miss is not None:
+                misses.append((miss.text, miss.expected, miss.actual, miss.source_name, miss.user_line))
+        emit("recompile", **self.place, failures=misses)
+        if len(entries) >= config.recompile_limit:
+            raise SkipFrame(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}", "FJ202")
+
+    # ---- one attempt --------------------------------------------------------------------------------
+
+    def _attempt(self, capture: Capture) -> native.Entry | None:
+        try:
+            result = capture.root.run()
+        except Broken as broken:
+            return self._finish_at_break(capture, broken)
+        if capture.graph.n_ops == 0 and self.layout is None:
+            return self._plain_entry(capture, "no tensor operations")
+        cg = Codegen(capture, self.fn.__code__.co_firstlineno)
+        cg.finish_return(result)
+        return self._entry(capture, cg, "compiled", "")
+
+    def _finish_at_break(self, capture: Capture, broken: Broken) -> native.Entry | None:
+        reason, chain = broken.reason, list(reversed(broken.frame.chain()))
+        self._check_handled_exceptions(capture, chain, reason)
+        self._report_break(capture, broken)
+        frames, loads = [], []
+        cg = Codegen(capture, broken.frame.instruction.line)
+        for frame in chain:
+            kinds, slots = _slots(frame.stack)
+            bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
+            code, instruction = self._original_place(frame)
+            frames.append(BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names))
+            loads.append((frame, slots))
+        step, layouts = build_step(self.points, frames)
+        args = []
+        for (frame, slots), layout in zip(loads, layouts):
+            for value in slots:
+                args.append(lambda v=value: cg.load(v))
+            for name in layout.variables:
+                args.append(lambda f=frame, n=name: cg.load(f.locals[n]))
+            for name in layout.cells:
+                args.append(lambda f=frame, n=name: cg.load(f.cells[n]))
+        cg.finish_tail_call(step, args)
+        return self._entry(capture, cg, "compiled in parts", reason.reason)
+
+    def _original_place(self, frame: Any) -> tuple[CodeType, Instruction]:
+        """Code and instruction of a frame; for a resume function, those of the code it was made from.
+
+        A resume function is a prologue and a copy of that code, so that breaks in it lead to the same resume
+        functions as breaks in the original: a loop comes back to where it was.
+        """
+        if self.layout is None or frame.caller is not None:
+            return frame.code, frame.instruction
+        original = self.owner.original_code
+        instructions = decode(original).instructions
+        index = frame.pc - (len(frame.instructions) - len(instructions))
+        if index < 0:
+            raise SkipFrame("a graph break before the resume point", "FJ206")
+        return original, instructions[index]
+
+    def _check_handled_exceptions(self, capture: Capture, chain: list[Any], reason: Unsupported) -> None:
+        """An exception in flight that only exists in the capture must be raised for real: break where it was raised."""
+        for frame in chain:
+            for exc in [*frame.handled, *frame.stack]:
+                if isinstance(exc, ExceptionValue) and exc.source is None and exc.seq >= 0 and exc.obj is None:
+                    capture.break_at(exc.seq, reason)
+
+    def _report_break(self, capture: Capture, broken: Broken) -> None:
+        frame, reason = broken.frame, broken.reason
+        ins = frame.instruction
+        capture.frame = frame
+        stack = capture.user_stack()
+        capture.frame = None
+        emit("graph_break", frame_id=self.frame_id, function=frame.name, file=frame.code.co_filename, line=ins.line, column=ins.column, end_column=ins.end_column, reason=reason.reason, code=reason.code, hint=reason.hint, user_stack=stack, in_graph_ops=capture.graph.n_ops)
+        if self.options.fullgraph:
+            advice = f" What to do: {reason.hint}." if reason.hint else ""
+            raise GraphBreakError(f"fullgraph=True, but the graph breaks at {frame.code.co_filename}:{ins.line} in {frame.name}: {reason.reason}.{advice}")
+
+    def _plain_entry(self, capture: Capture, reason: str) -> native.Entry:
+        """Nothing to compile for these guards: run the function's own code."""
+        code = self.fn.__code__
+        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        plain = code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
+        return self._make_entry(capture, plain, [], native.RUNS_USER_CODE, "eager", reason, 0)
+
+    def _entry(self, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
+        has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
+        compiled, inputs = None, []
+        if has_nodes:
+            module, inputs, examples = capture.graph.finish(cg.outputs)
+            cg.em.expect_sources([i.source for i in inputs if i.source is not None])
+            compiled = self._compile_graph(capture, module, examples)
+        code = cg.code(compiled, inputs, has_nodes)
+        if listening():
+            emit("bytecode", frame_id=self.frame_id, original=self.fn.__code__, rewritten=code)
+        return self._make_entry(capture, code, cg.em.slots, 0, state, reason, int(has_nodes))
+
+    def _compile_graph(self, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+        graph_id = next(_graph_ids)
+        emit("graph", frame_id=self.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
+        capture.restore_state()
+        return compile_with_backend(self.options, module, examples, self.frame_id)
+
+    def _make_entry(self, capture: Capture, code: CodeType, slots: list[native.Slot], flags: int, state: str, reason: str, n_graphs: int) -> native.Entry:
+        guards = capture.guards()
+        tree = lower(guards)
+        tag = EntryTag([record(g) for g in guards], self.points, state)
+        entry = native.Entry(code, self.fn, tree, tuple(slots), flags, tag)
+        capture.restore_state()
+        if config.debug and not tree.check(self.flat_args, self.fn):
+            miss = explain_miss(tag.records, tree, self.flat_args, self.fn)
+            raise GuardError(f"a new entry of {self.fn.__qualname__} fails its own guards: {miss}")
+        if listening():
+            emit("guards", frame_id=self.frame_id, guards=tag.records, tree_text=render(guards))
+        self.owner.add_entry(entry)
+        emit("frame_done", **self.place, state=state, reason=reason, seconds=time.perf_counter() - self.started, n_graphs=n_graphs, n_ops=capture.graph.n_ops, n_guards=len(guards))
+        return entry
+
+
+def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
+    """Kinds of stack slots, and the values that are passed on."""
+    kinds: list[str] = []
+    values: list[Any] = []
+    for value in stack:
+        if value is NULL:
+            kinds.append(NULL_SLOT)
+        elif isinstance(value, PreviousException):
+            kinds.append(PREVIOUS_SLOT)
+        elif kinds and kinds[-1] == PREVIOUS_SLOT:
+            kinds.append(EXCEPTION_SLOT)
+            values.append(value)
+        else:
+            kinds.append(VALUE_SLOT)
+            values.append(value)
+    return tuple(kinds), values

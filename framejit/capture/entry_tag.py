@@ -1,0 +1,16 @@
+"""What an entry carries for Python: its guards in words, and the resume functions it may tail-call."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from framejit.capture.resume import ResumePoints
+    from framejit.guards.guard import GuardRecord
+
+
+@dataclass
+class EntryTag:
+    records: "list[GuardRecord]"
+    resume_points: "ResumePoints"
+    state: str

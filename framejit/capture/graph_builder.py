@@ -1,0 +1,157 @@
+"""The FX graph under construction: inputs by source, nodes with metadata, outputs."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from framejit.capture.metadata import Metadata
+from framejit.values.base import Value
+from framejit.values.signals import Unsupported
+from framejit.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.guards.sources import Source
+
+_SCALARS = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice, type(Ellipsis))
+
+
+class GraphBuilder:
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.metadata = Metadata()
+        self.inputs: list[TensorValue] = []  # in order of their placeholders
+        self.examples: list[torch.Tensor] = []
+        self._last_placeholder: fx.Node | None = None
+        self.n_ops = 0
+        self.user_frame: Any = None  # (file, line) of the node being made, set by the interpreter
+
+    # ---- inputs ---------------------------------------------------------------------------
+
+    def add_input(self, tensor: torch.Tensor, source: "Source") -> TensorValue:
+        fake = self.metadata.fake_of(tensor)
+        where = self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        with where:
+            node = self.graph.placeholder(_identifier(source.name()))
+        self._last_placeholder = node
+        node.meta["val"] = node.meta["example_value"] = fake
+        node.meta["source"] = source.name()
+        value = TensorValue(node, fake, type(tensor), source)
+        self.inputs.append(value)
+        self.examples.append(tensor)
+        return value
+
+    # ---- nodes ----------------------------------------------------------------------------
+
+    def call(self, target: Any, args: tuple[Value, ...] | list[Value], kwargs: dict[str, Value] | None = None, is_method: bool = False) -> Value:
+        """Add a node that calls `target` (a function, or a method name when `is_method`), and return its value.
+
+        A call whose result is a plain Python value known from metadata alone leaves no node.
+        """
+        kwargs = kwargs or {}
+        node_args = tuple(a.proxy() for a in args)
+        node_kwargs = {k: v.proxy() for k, v in kwargs.items()}
+        tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
+        fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
+        result = self.metadata.run(target, is_method, *fakes)
+        if result is NotImplemented:
+            raise Unsupported(f"{target} is not implemented for these operands")
+        if isinstance(result, _SCALARS) or (type(result) in (tuple, list) and result and not _has_tensor(result)):
+            from framejit.values.wrap import from_python
+
+            if result is not None or not _writes(target, kwargs):
+                return from_python(result)
+        if isinstance(result, torch.Tensor) and id(result) in tensors and not _writes(target, kwargs):
+            return tensors[id(result)]  # e.g. contiguous() of a contiguous tensor gives the very same object
+        node = self.graph.create_node("call_method" if is_method else "call_function", target, node_args, node_kwargs)
+        node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
+        self.n_ops += 1
+        return self._wrap(result, node, tensors)
+
+    def state_change(self, target: Any, args: tuple[Any, ...]) -> None:
+        """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""
+        node = self.graph.call_function(target, args)
+        node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
+
+    def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
+        if isinstance(result, torch.Tensor):
+            node.meta["val"] = node.meta["example_value"] = result
+            known = tensors.get(id(result))
+            if known is not None:  # in-place: the result is the argument itself
+                return known
+            value = TensorValue(node, result, torch.Tensor if type(result).__name__ == "FakeTensor" else type(result))
+            tensors[id(result)] = value
+            return value
+        if isinstance(result, (tuple, list)):
+            from framejit.values.sequence import ListValue, TupleValue
+
+            items: list[Value] = []
+            for i, part in enumerate(result):
+                if isinstance(part, torch.Tensor) and id(part) in tensors:
+                    items.append(tensors[id(part)])
+                elif isinstance(part, (torch.Tensor, tuple, list)):
+                    item = self.graph.call_function(__import__("operator").getitem, (node, i))
+                    item.meta["stack_trace"] = node.meta.get("stack_trace")
+                    items.append(self._wrap(part, item, tensors))
+                else:
+                    items.append(_plain(part))
+            node.meta["val"] = node.meta["example_value"] = result
+            return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
+        return _plain(result)
+
+    # ---- state for restarts and breaks -----------------------------------------------------
+
+    def finish(self, outputs: list[TensorValue]) -> tuple[fx.GraphModule, list[TensorValue], list[torch.Tensor]]:
+        """Close the graph: its module, the inputs that are used, and example inputs in that order."""
+        self.graph.output(tuple(o.node for o in outputs))
+        _drop_dead_views(self.graph)
+        used, examples = [], []
+        for value, example in zip(self.inputs, self.examples):
+            if value.node.users:
+                used.append(value)
+                examples.append(example)
+            else:
+                self.graph.erase_node(value.node)
+        return fx.GraphModule(torch.nn.Module(), self.graph), used, examples
+
+
+def _drop_dead_views(graph: fx.Graph) -> None:
+    """Remove unused item reads of multi-output nodes; operations stay, for they may draw random numbers or write."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and node.target is __import__("operator").getitem and not isinstance(node.args[1], fx.Node) and isinstance(node.args[0], fx.Node) and isinstance(node.args[0].meta.get("val"), (tuple, list)):
+            graph.erase_node(node)
+
+
+def _plain(obj: Any) -> Value:
+    from framejit.values.wrap import from_python
+
+    return from_python(obj)
+
+
+def _writes(target: Any, kwargs: dict[str, Value]) -> bool:
+    """Whether the call may write to an argument, by torch's naming rule."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name.startswith("__i") or name in ("setitem", "__setitem__", "iadd", "isub", "imul", "itruediv", "imatmul", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift") or "out" in kwargs or "inplace" in kwargs
+
+
+def _has_tensor(tree: Any) -> bool:
+    if isinstance(tree, torch.Tensor):
+        return True
+    return isinstance(tree, (tuple, list)) and any(map(_has_tensor, tree))
+
+
+def _tensors_in(values: "tuple[Value, ...]") -> "list[TensorValue]":
+    found: list[TensorValue] = []
+    for v in values:
+        if isinstance(v, TensorValue):
+            found.append(v)
+        else:
+            found.extend(_tensors_in(tuple(v.children())))
+    return found
+
+
+def _identifier(name: str) -> str:
+    text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+    return text if text and not text[0].isdigit() else f"input_{text}"

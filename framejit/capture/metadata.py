@@ -1,0 +1,54 @@
+"""Fake tensors: the shapes, dtypes and devices operations would produce, without running them."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode, UnsupportedOperatorException
+
+from framejit.values.signals import Unsupported
+
+
+class Metadata:
+    """One FakeTensorMode per compile, and the fakes of the real tensors seen in it."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+
+    def fake_of(self, tensor: torch.Tensor) -> FakeTensor:
+        """A fake with the metadata of `tensor`; Unsupported for what fakes can't stand for."""
+        if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+            raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_inference()
+        if plain and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf):
+            # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
+            with self.mode, torch.no_grad():
+                fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+            if tensor.requires_grad:
+                fake.requires_grad_(True)
+            return fake
+        with torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
+            return self.mode.from_tensor(tensor, static_shapes=True)
+
+    def run(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
+        """Run an operation on fakes.  Unsupported says why it can't be in a graph."""
+        try:
+            with self.mode:
+                return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
+        except DataDependentOutputException as e:
+            raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
+        except DynamicOutputShapeException as e:
+            raise Unsupported(f"the shape of the result of {label(target)} depends on the data of a tensor ({e.func})", "FJ102") from None
+        except UnsupportedOperatorException as e:
+            raise Unsupported(f"operator {e.func} has no metadata function", "FJ103") from None
+        except Unsupported:
+            raise
+        except Exception as e:
+            # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
+            raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
+
+
+def label(target: Any) -> str:
+    if isinstance(target, str):
+        return f"Tensor.{target}()"
+    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace("_operator.", "operator.").replace("builtins.", "")

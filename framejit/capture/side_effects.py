@@ -1,0 +1,105 @@
+"""What the captured code changed outside the graph, to be replayed after the graph has run."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from framejit.values.base import Value
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+    from framejit.values.tensor import TensorValue
+
+
+class SideEffects:
+    """Changed values in order of first change; attribute writes on values that keep none; global writes."""
+
+    def __init__(self) -> None:
+        self._changed: dict[int, Value] = {}
+        self._attributes: dict[int, tuple[Value, dict[str, Value | None]]] = {}
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
+        self.written_tensors: dict[int, "TensorValue"] = {}
+        self.version = 0  # grows with every change
+
+    # ---- recording ------------------------------------------------------------------------------
+
+    def changed(self, value: Value) -> None:
+        """Called before a mutable value changes."""
+        self.version += 1
+        self._changed.setdefault(id(value), value)
+
+    def set_attribute(self, owner: Value, name: str, value: Value | None) -> None:
+        self.version += 1
+        self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
+
+    def attribute(self, owner: Value, name: str) -> Value | None:
+        """What captured code wrote to an attribute of a function, class or module."""
+        found = self._attributes.get(id(owner))
+        if found is None or name not in found[1]:
+            return None
+        if found[1][name] is None:
+            raise Unsupported(f"reading attribute {name!r} after deleting it")
+        return found[1][name]
+
+    def set_global(self, tx: "Frame", name: str, value: Value | None) -> None:
+        self.version += 1
+        self._globals.setdefault(id(tx.globals), (tx.globals, {}))[1][name] = value
+
+    def globals_of(self, namespace: dict[str, Any]) -> dict[str, Value | None]:
+        found = self._globals.get(id(namespace))
+        return {} if found is None else found[1]
+
+    def tensor_written(self, tensor: "TensorValue") -> None:
+        self.version += 1
+        self.written_tensors.setdefault(id(tensor), tensor)
+
+    # ---- replaying ------------------------------------------------------------------------------
+
+    def replayed(self) -> list[Value]:
+        """Changed values that outlive the capture or were rebuilt; others are garbage already."""
+        return list(self._changed.values())
+
+    def any(self) -> bool:
+        return bool(self._attributes or self._globals or any(v.source is not None for v in self._changed.values()))
+
+    def prepare(self, cg: "Codegen") -> None:
+        """Load everything the replay writes, before it writes anything: sources are valid until then."""
+        for _, names in (*self._attributes.values(), *self._globals.values()):
+            for value in names.values():
+                if value is not None:
+                    cg.keep(value)
+        done: set[int] = set()
+        while True:
+            todo = [v for v in self._changed.values() if id(v) not in done and (v.source is not None or cg.is_kept(v))]
+            if not todo:
+                return
+            for value in todo:
+                done.add(id(value))
+                cg.keep(value)
+                for child in value.children():
+                    cg.keep(child)
+
+    def replay(self, cg: "Codegen") -> None:
+        em = cg.em
+        for value in list(self._changed.values()):
+            if value.source is not None or cg.is_kept(value):
+                value.replay(cg)  # type: ignore[attr-defined]
+        for owner, names in self._attributes.values():
+            for name, written in names.items():
+                if written is not None:
+                    cg.load(written)
+                cg.load(owner)
+                em.op("STORE_ATTR" if written is not None else "DELETE_ATTR", name)
+        for namespace, names in self._globals.values():
+            for name, written in names.items():
+                if namespace is cg.own_globals:
+                    if written is not None:
+                        cg.load(written)
+                    em.op("STORE_GLOBAL" if written is not None else "DELETE_GLOBAL", name)
+                    continue
+                if written is not None:
+                    cg.load(written)
+                cg.load_globals(namespace)
+                em.load_object(name)
+                em.op("STORE_SUBSCR" if written is not None else "DELETE_SUBSCR")

@@ -1,0 +1,93 @@
+"""Where a broken instruction leads, and what the stack holds there."""
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from framejit.bytecode.decode import Instruction
+from framejit.values.signals import SkipFrame
+
+NULL_FIRST = sys.version_info < (3, 13)
+
+# How many operands each instruction takes off the stack and how many results it pushes, for those a graph can
+# break at.  Operands left in place (LIST_EXTEND's list, FOR_ITER's iterator) are not counted.
+_FIXED: dict[str, tuple[int, int]] = {
+    "BINARY_OP": (2, 1), "BINARY_SUBSCR": (2, 1), "BINARY_SLICE": (3, 1), "STORE_SUBSCR": (3, 0), "STORE_SLICE": (4, 0), "DELETE_SUBSCR": (2, 0),
+    "COMPARE_OP": (2, 1), "CONTAINS_OP": (2, 1), "IS_OP": (2, 1), "UNARY_NEGATIVE": (1, 1), "UNARY_POSITIVE": (1, 1), "UNARY_NOT": (1, 1), "UNARY_INVERT": (1, 1), "TO_BOOL": (1, 1),
+    "GET_ITER": (1, 1), "GET_LEN": (0, 1), "GET_YIELD_FROM_ITER": (1, 1), "LIST_TO_TUPLE": (1, 1), "IMPORT_NAME": (2, 1), "IMPORT_FROM": (0, 1), "STORE_ATTR": (2, 0), "DELETE_ATTR": (1, 0),
+    "STORE_GLOBAL": (1, 0), "DELETE_GLOBAL": (0, 0), "LOAD_DEREF": (0, 1), "LOAD_FAST": (0, 1), "LOAD_FAST_CHECK": (0, 1), "LOAD_CLASSDEREF": (0, 1), "STORE_DEREF": (1, 0), "DELETE_FAST": (0, 0), "DELETE_DEREF": (0, 0),
+    "LOAD_BUILD_CLASS": (0, 1), "BEFORE_WITH": (1, 2), "WITH_EXCEPT_START": (0, 1), "CHECK_EXC_MATCH": (1, 1), "LIST_EXTEND": (1, 0), "SET_UPDATE": (1, 0), "DICT_UPDATE": (1, 0), "DICT_MERGE": (1, 0),
+    "LIST_APPEND": (1, 0), "SET_ADD": (1, 0), "MAP_ADD": (2, 0), "FORMAT_SIMPLE": (1, 1), "FORMAT_WITH_SPEC": (2, 1), "CONVERT_VALUE": (1, 1), "MATCH_CLASS": (3, 1), "MATCH_KEYS": (0, 1), "MATCH_SEQUENCE": (0, 1), "MATCH_MAPPING": (0, 1),
+    "CALL_INTRINSIC_1": (1, 1), "CALL_INTRINSIC_2": (2, 1), "LOAD_NAME": (0, 1), "LOAD_CONST": (0, 1), "PRINT_EXPR": (1, 0), "BUILD_CONST_KEY_MAP": (0, 0), "CHECK_EG_MATCH": (2, 2), "MAKE_FUNCTION": (1, 1),
+}
+_NO_EXIT = ("RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST")
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A place control may go to after an instruction, and the kinds of stack slots there."""
+
+    index: int
+    stack: tuple[str, ...]
+    is_jump: bool
+
+
+def _operands(ins: Instruction) -> tuple[int, int]:
+    name, arg = ins.name, ins.arg
+    match name:
+        case "CALL":
+            return arg + 2, 1
+        case "CALL_KW":
+            return arg + 3, 1
+        case "CALL_FUNCTION_EX":
+            return 3 + (int(arg) & 1), 1
+        case "BUILD_SET" | "BUILD_STRING" | "BUILD_TUPLE" | "BUILD_LIST" | "BUILD_SLICE":
+            return int(arg), 1
+        case "BUILD_MAP":
+            return 2 * arg, 1
+        case "BUILD_CONST_KEY_MAP":
+            return arg + 1, 1
+        case "UNPACK_SEQUENCE":
+            return 1, arg
+        case "UNPACK_EX":
+            return 1, (int(arg) & 0xFF) + (int(arg) >> 8) + 1
+        case "FORMAT_VALUE":
+            return 1 + bool(int(arg) & 4), 1
+    if name in _FIXED:
+        return _FIXED[name]
+    raise SkipFrame(f"a graph break at {name}", "FJ204")
+
+
+def exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
+    """The exits of `ins`; jumps come last.  Raises SkipFrame where framejit can't break."""
+    after = ins.index + 1
+    name = ins.name
+    if name in _NO_EXIT:
+        return []
+    if name in ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR"):
+        with_null = name == "LOAD_METHOD" or isinstance(ins.arg, tuple) and ins.arg[0]
+        if name == "LOAD_SUPER_ATTR" and with_null:
+            raise SkipFrame("a graph break at a method of super()", "FJ204")
+        taken = {"LOAD_GLOBAL": 0, "LOAD_SUPER_ATTR": 3}.get(name, 1)
+        rest = stack[: len(stack) - taken]
+        return [Exit(after, rest + (("n", "v") if with_null and NULL_FIRST else ("v", "n") if with_null else ("v",)), False)]
+    if ins.target is not None:
+        return _jump_exits(ins, stack, after)
+    taken, pushed = _operands(ins)
+    return [Exit(after, stack[: len(stack) - taken] + ("v",) * pushed, False)]
+
+
+def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Exit]:
+    assert ins.target is not None
+    if ins.name == "FOR_ITER":
+        past, left = ins.target, stack[:-1]
+        if sys.version_info >= (3, 13):
+            past, left = ins.target + 1, stack  # a POP_TOP after END_FOR takes the iterator
+        elif sys.version_info >= (3, 12):
+            past = ins.target + 1
+        return [Exit(after, stack + ("v",), False), Exit(past, left, True)]
+    if ins.name.startswith("POP_JUMP"):
+        return [Exit(after, stack[:-1], False), Exit(ins.target, stack[:-1], True)]
+    if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):
+        return [Exit(after, stack[:-1], False), Exit(ins.target, stack, True)]
+    raise SkipFrame(f"a graph break at {ins.name}", "FJ204")

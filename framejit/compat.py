@@ -1,0 +1,45 @@
+"""Where framejit works. Importing this module is the check; the rest of framejit may then rely on it."""
+from __future__ import annotations
+
+import platform
+import sys
+import sysconfig
+
+from framejit.errors import UnsupportedEnvironment
+
+PYTHON_FROM, PYTHON_BEFORE = (3, 11), (3, 14)
+TORCH_FROM = (2, 11)
+MACHINES = ("x86_64", "aarch64")
+
+
+def check_interpreter() -> None:
+    """The native core reads frames and code objects of CPython as these versions lay them out."""
+    name, version = platform.python_implementation(), sys.version_info[:2]
+    if name != "CPython" or not PYTHON_FROM <= version < PYTHON_BEFORE:
+        raise UnsupportedEnvironment(f"framejit works with CPython 3.11, 3.12 and 3.13, not with {name} {platform.python_version()}")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise UnsupportedEnvironment("framejit does not work with the free-threaded build of CPython yet")
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise UnsupportedEnvironment(f"framejit works on Linux x86-64 and aarch64, not on {platform.system()} {platform.machine()}")
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """`2.13.0+cpu` as (2, 13)."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def check_torch() -> tuple[int, int]:
+    """The version of torch, if it is one that framejit works with."""
+    try:
+        import torch
+    except ModuleNotFoundError as e:
+        raise UnsupportedEnvironment("framejit needs torch 2.11 or newer, and torch is not installed") from e
+    version = parse_version(torch.__version__)
+    if version < TORCH_FROM:
+        raise UnsupportedEnvironment(f"framejit needs torch 2.11 or newer, not {torch.__version__}")
+    return version
+
+
+check_interpreter()
+TORCH_VERSION = check_torch()

@@ -1,0 +1,93 @@
+"""The process-wide settings: attributes of `framejit.config`, each with an environment variable FRAMEJIT_<NAME>."""
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from framejit import _native
+from framejit.errors import FramejitWarning, InvalidOption
+from framejit.suggest import did_you_mean
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+@dataclass
+class Config:
+    """Settings may be assigned, or changed for a while: `with framejit.config.patch(recompile_limit=4): ...`."""
+
+    disable: bool = False
+    """Run everything as plain Python. What is optimized while it is set stays as it was given."""
+    default_backend: str = "eager"
+    """The backend of `optimize` where none is named."""
+    recompile_limit: int = 16
+    """After so many entries a function runs as it is for arguments that none of them fits."""
+    max_inline_depth: int = 64
+    """How many nested calls are captured into one graph."""
+    debug: bool = False
+    """Check each new set of guards on the frame it was made for, and raise internal errors instead of running the original code."""
+    logs: str = ""
+    """Comma-separated names of what is written to stderr; see `framejit.set_logs`."""
+    ring_size: int = 4096
+    """How many recent events `framejit.events.events()` remembers."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        default = _DEFAULTS.get(name)
+        if default is None:
+            raise InvalidOption(f"framejit.config has no setting {name!r}{did_you_mean(name, _DEFAULTS)}")
+        if type(value) is not type(default):
+            raise InvalidOption(f"framejit.config.{name} must be of type {type(default).__name__}, not {type(value).__name__}")
+        if isinstance(value, int) and value < 0:
+            raise InvalidOption(f"framejit.config.{name} must not be negative, but is {value}")
+        object.__setattr__(self, name, value)
+        if name == "disable":
+            _native.set_disabled(value)
+
+    @contextlib.contextmanager
+    def patch(self, **settings: Any) -> Iterator[None]:
+        """Change settings for the duration of a `with` block (or, used as a decorator, of a function)."""
+        before = {name: getattr(self, name, None) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                if name in _DEFAULTS:
+                    setattr(self, name, value)
+
+
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Config)}
+_ENVIRONMENT = {f"FRAMEJIT_{name.upper()}": name for name in _DEFAULTS}
+
+
+def parse(variable: str, text: str, default: Any) -> Any:
+    """The value an environment variable stands for."""
+    kind = type(default)
+    if kind is bool and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if kind is int and text.strip().isdigit():
+        return int(text)
+    if kind is str:
+        return text
+    raise InvalidOption(f"{variable}={text} is not {'0 or 1' if kind is bool else 'a number'}")
+
+
+def from_environment(environment: Mapping[str, str]) -> Config:
+    """The settings a process starts with."""
+    made = Config()
+    for variable, text in environment.items():
+        if not variable.startswith("FRAMEJIT_"):
+            continue
+        name = _ENVIRONMENT.get(variable)
+        if name is None:
+            warnings.warn(f"framejit knows no setting {variable}{did_you_mean(variable, _ENVIRONMENT)}", FramejitWarning, stacklevel=1)
+            continue
+        setattr(made, name, parse(variable, text, _DEFAULTS[name]))
+    return made
+
+
+config = from_environment(os.environ)

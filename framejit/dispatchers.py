@@ -1,0 +1,60 @@
+"""Makes dispatchers, and knows those that are alive."""
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from framejit import _native
+from framejit._native import Dispatcher
+from framejit.options import Options
+
+_live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_changing = threading.Lock()
+
+
+def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher:
+    """A callable that runs compiled entries of `fn`."""
+    dispatcher = Dispatcher(fn, on_miss, options)
+    with _changing:
+        _live.add(dispatcher)
+    return dispatcher
+
+
+def live_dispatchers() -> list[Dispatcher]:
+    """Those the program still holds."""
+    with _changing:
+        return list(_live)
+
+
+def drop_entries() -> None:
+    """Forget all compiled code; it is compiled anew when next called."""
+    for dispatcher in live_dispatchers():
+        dispatcher.clear()
+    _native.reset_all_codes()
+
+
+def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
+    """The compiler is imported by the first call that needs it, not by `import framejit`."""
+    from framejit.capture import compile_frame
+
+    return compile_frame.on_miss(owner, fn, flat_args)
+
+
+def _restore(fn: FunctionType, options: Options) -> Dispatcher:
+    return make_dispatcher(fn, options)
+
+
+def _reduce(dispatcher: Dispatcher) -> str | tuple[Callable[..., Dispatcher], tuple[Any, ...]]:
+    """How a dispatcher is pickled and copied: by name where its name leads to it, else by its function and options."""
+    fn = dispatcher.__wrapped__
+    found: Any = sys.modules.get(fn.__module__)
+    for name in fn.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return fn.__qualname__ if found is dispatcher else (_restore, (fn, dispatcher.options))
+
+
+_native._reduce_hook = _reduce

@@ -1,0 +1,132 @@
+"""The ledger: what became of every function seen. Fed by each event as it happens, so that it is complete whatever is forgotten later."""
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from framejit.events.event import Event
+
+Key = tuple[str, str, int]  # function, file, first line
+
+
+@dataclass
+class Break:
+    """A place where graphs broke, and how often a capture met it."""
+
+    file: str
+    line: int
+    column: int
+    reason: str
+    code: str
+    hint: str
+    count: int = 0
+
+
+@dataclass
+class FunctionRecord:
+    """All that is known about one function."""
+
+    function: str
+    file: str
+    line: int
+    state: str = "being captured"
+    reason: str = ""
+    frames: int = 0
+    graphs: int = 0
+    ops: int = 0
+    guards: int = 0
+    recompiles: int = 0
+    seconds: float = 0.0
+    backend: str = ""
+    breaks: dict[tuple[str, int, str], Break] = field(default_factory=dict)
+    entries: int = 0
+    hits: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return {**vars(self), "breaks": [vars(b) for b in self.breaks.values()]}
+
+
+class Ledger:
+    """Aggregates events into one record for each function."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant: an allocation below may run a finaliser that emits
+        self._records: dict[Key, FunctionRecord] = {}
+        self._open: dict[int, FunctionRecord] = {}
+
+    def note(self, event: Event) -> None:
+        handler = getattr(self, f"_{event.kind}", None)
+        if handler is not None:
+            with self._lock:
+                handler(event.fields)
+
+    def records(self) -> list[FunctionRecord]:
+        """The records, in the order in which the functions were first seen."""
+        with self._lock:
+            return list(self._records.values())
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._records.clear()
+            self._open.clear()
+
+    def _record(self, fields: dict[str, Any]) -> FunctionRecord:
+        key = (fields["function"], fields["file"], fields["line"])
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = FunctionRecord(*key)
+        return record
+
+    def _capture_started(self, fields: dict[str, Any]) -> None:
+        self._open[fields["frame_id"]] = self._record(fields)
+
+    def _graph_break(self, fields: dict[str, Any]) -> None:
+        record = self._open.get(fields["frame_id"])
+        if record is None:
+            return
+        place = (fields["file"], fields["line"], fields["reason"])
+        known = record.breaks.get(place)
+        if known is None:
+            known = Break(**{name: fields[name] for name in ("file", "line", "column", "reason", "code", "hint")})
+            record.breaks[place] = known
+        known.count += 1
+
+    def _backend(self, fields: dict[str, Any]) -> None:
+        record = self._open.get(fields["frame_id"])
+        if record is not None:
+            record.backend = fields["name"]
+
+    def _recompile(self, fields: dict[str, Any]) -> None:
+        self._record(fields).recompiles += 1
+
+    def _frame_done(self, fields: dict[str, Any]) -> None:
+        self._open.pop(fields["frame_id"], None)
+        record = self._record(fields)
+        record.frames += 1
+        record.state, record.reason = fields["state"], fields["reason"]
+        record.graphs += fields["n_graphs"]
+        record.ops += fields["n_ops"]
+        record.guards += fields["n_guards"]
+        record.seconds += fields["seconds"]
+
+
+ledger = Ledger()
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `framejit.status()` gives: a record for each function seen. Prints as a table."""
+
+    functions: tuple[FunctionRecord, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The records as plain data."""
+        return [record.to_dict() for record in self.functions]
+
+    def __str__(self) -> str:
+        from framejit.events.status_table import table
+
+        return table(self.functions)

@@ -1,0 +1,1 @@
+"""The symbolic interpreter: one file per family of opcodes, registered in `opcodes`."""

@@ -1,0 +1,117 @@
+"""Calls.  A call that ends in a Python function is inlined so that the graph may break inside it."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING
+
+
+from framejit.guards.sources import static_lookup
+from framejit.interpreter.opcodes import opcode
+from framejit.interpreter.variables import NULL_FIRST
+from framejit.values.base import Value, realize
+from framejit.values.exceptions import NULL
+from framejit.values.functions import CallableValue, FunctionValue, MethodValue, PartialValue, bind
+from framejit.values.mapping import pairs
+from framejit.values.module import ModuleValue
+from framejit.values.sequence import TupleValue
+from framejit.values.torch_functions import call_known_function
+from framejit.values.user_object import ObjectValue
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+
+
+@opcode("PRECALL", until=(3, 11))
+def precall(tx: "Frame", ins: "Instruction") -> None:
+    """Only makes room; CALL does the work."""
+
+
+@opcode("KW_NAMES", until=(3, 12))
+def kw_names(tx: "Frame", ins: "Instruction") -> None:
+    tx.keyword_names = tuple(ins.arg)
+
+
+@opcode("CALL")
+def call(tx: "Frame", ins: "Instruction") -> None:
+    names, tx.keyword_names = tx.keyword_names, ()
+    args = tx.pop_n(ins.arg)
+    _call(tx, args, names)
+
+
+@opcode("CALL_KW", since=(3, 13))
+def call_kw(tx: "Frame", ins: "Instruction") -> None:
+    names = tx.pop().constant()
+    args = tx.pop_n(ins.arg)
+    _call(tx, args, names)
+
+
+def _call(tx: "Frame", args: list[Value], names: tuple[str, ...]) -> None:
+    second, first = tx.pop(), tx.pop()
+    if NULL_FIRST:  # [NULL, callable] or [method, self]
+        fn, owner = (second, None) if first is NULL else (first, second)
+    else:  # [callable, NULL or self]
+        fn, owner = first, (None if second is NULL else second)
+    if owner is not None:
+        args = [owner, *args]
+    n = len(args) - len(names)
+    tx.push(call_function(tx, fn, args[:n], dict(zip(names, args[n:]))))
+
+
+@opcode("CALL_FUNCTION_EX")
+def call_function_ex(tx: "Frame", ins: "Instruction") -> None:
+    kwargs = {}
+    if int(ins.arg) & 1:
+        mapping = tx.pop()
+        for key, value in pairs(tx, mapping).items():
+            kwargs[key] = value
+    args = list(tx.iterate(tx.pop()))
+    if NULL_FIRST:
+        fn = tx.pop()
+        tx.pop()
+    else:
+        tx.pop()
+        fn = tx.pop()
+    tx.push(call_function(tx, fn, args, kwargs))
+
+
+def call_function(tx: "Frame", fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call, with the result of an inlined Python function being exactly the result of this instruction."""
+    fn = realize(tx, fn)
+    for _ in range(32):
+        if isinstance(fn, MethodValue):
+            fn, args = realize(tx, fn.function), [fn.owner, *args]
+        elif isinstance(fn, PartialValue):
+            fn, args, kwargs = realize(tx, fn.function), [*fn.args, *args], {**fn.kwargs, **kwargs}
+        elif isinstance(fn, ModuleValue) and fn.forwards_directly(tx):
+            fn = realize(tx, fn.getattr(tx, "forward"))
+        elif isinstance(fn, ObjectValue) and isinstance(static_lookup(fn.cls, "__call__", None), types.FunctionType):
+            fn = realize(tx, fn.special(tx, "__call__"))  # type: ignore[arg-type]
+        else:
+            break
+    if isinstance(fn, CallableValue):
+        if isinstance(fn, FunctionValue):
+            known = call_known_function(tx, fn.fn, args, kwargs)
+            if known is not None:
+                return known
+        return tx.inline(fn, bind(tx, fn, args, kwargs), breakable=True)
+    return fn.call(tx, args, kwargs)
+
+
+@opcode("CALL_INTRINSIC_1", since=(3, 12))
+def call_intrinsic_1(tx: "Frame", ins: "Instruction") -> None:
+    from framejit.interpreter.exceptions import stop_iteration_error
+    from framejit.values.signals import Unsupported
+
+    name = ins.arg.name if hasattr(ins.arg, "name") else str(ins.arg)
+    match name:
+        case "INTRINSIC_LIST_TO_TUPLE":
+            tx.push(TupleValue(list(tx.iterate(tx.pop()))))
+        case "INTRINSIC_UNARY_POSITIVE":
+            tx.push(tx.unary("+", tx.pop()))
+        case "INTRINSIC_STOPITERATION_ERROR":
+            stop_iteration_error(tx)
+        case _:
+            raise Unsupported(f"{name}", "FJ160")
+
+

@@ -1,0 +1,161 @@
+"""Jumps, loops, return, generators."""
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from framejit.interpreter.opcodes import breaks, opcode
+from framejit.values.base import Value
+from framejit.values.constant import NONE
+from framejit.values.signals import Exhausted, Raised, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+
+
+def _target(ins: "Instruction") -> int:
+    assert ins.target is not None
+    return ins.target
+
+
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(tx: "Frame", ins: "Instruction") -> int:
+    return _target(ins)
+
+
+def _is_none(tx: "Frame", value: Value) -> bool:
+    return value.is_constant() and value.constant() is None
+
+
+@opcode("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", until=(3, 11))
+@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", since=(3, 12))
+def pop_jump(tx: "Frame", ins: "Instruction") -> int | None:
+    return _target(ins) if tx.truth(tx.pop()) == ins.name.endswith("TRUE") else None
+
+
+@opcode("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", until=(3, 11))
+@opcode("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", since=(3, 12))
+def pop_jump_none(tx: "Frame", ins: "Instruction") -> int | None:
+    return _target(ins) if _is_none(tx, tx.pop()) != ins.name.endswith("NOT_NONE") else None
+
+
+@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 11))
+def jump_or_pop(tx: "Frame", ins: "Instruction") -> int | None:
+    if tx.truth(tx.stack[-1]) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
+        return _target(ins)
+    tx.pop()
+    return None
+
+
+# ---- loops ----------------------------------------------------------------------------------------
+
+
+@opcode("GET_ITER")
+def get_iter(tx: "Frame", ins: "Instruction") -> None:
+    tx.push(tx.get_iter(tx.pop()))
+
+
+@opcode("FOR_ITER")
+def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
+    try:
+        item = tx.next(tx.stack[-1])
+    except Exhausted:
+        target = _target(ins)
+        if sys.version_info < (3, 13):  # 3.13 leaves the iterator to a POP_TOP after END_FOR
+            tx.pop()
+        return target if sys.version_info < (3, 12) else target + 1  # skipping END_FOR, as the real one does
+    tx.push(item)
+    return None
+
+
+# ---- leaving --------------------------------------------------------------------------------------
+
+
+@opcode("RETURN_VALUE")
+def return_value(tx: "Frame", ins: "Instruction") -> None:
+    from framejit.interpreter.frame import Returned
+
+    raise Returned(tx.pop())
+
+
+# ---- generators -------------------------------------------------------------------------------------
+
+
+@opcode("RETURN_GENERATOR")
+def return_generator(tx: "Frame", ins: "Instruction") -> None:
+    """The frame is already a generator's: the value RETURN_GENERATOR leaves is popped by the next instruction."""
+    tx.push(NONE)
+
+
+@opcode("YIELD_VALUE")
+def yield_value(tx: "Frame", ins: "Instruction") -> None:
+    from framejit.interpreter.frame import Yielded
+
+    value = tx.pop()
+    tx.pc += 1
+    raise Yielded(value)
+
+
+@opcode("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(tx: "Frame", ins: "Instruction") -> None:
+    tx.push(tx.get_iter(tx.pop()))
+
+
+@opcode("SEND")
+def send(tx: "Frame", ins: "Instruction") -> int | None:
+    from framejit.values.generators import GeneratorValue
+
+    sent, receiver = tx.pop(), tx.stack[-1]
+    try:
+        if isinstance(receiver, GeneratorValue):
+            item = receiver.resume(tx, sent, None)
+        else:
+            item = tx.next(receiver) if sent is NONE or sent.is_constant() and sent.constant() is None else receiver.call_method(tx, "send", [sent], {})
+    except Exhausted:
+        result: Value = receiver.result if isinstance(receiver, GeneratorValue) else NONE
+    except Raised as e:
+        if not issubclass(e.value.cls, StopIteration):
+            raise
+        result = e.value.args[0] if e.value.args else NONE
+    else:
+        tx.push(item)
+        return None
+    if sys.version_info < (3, 12):  # later versions keep the receiver for END_SEND
+        tx.pop()
+    tx.push(result)
+    return _target(ins)
+
+
+@opcode("END_SEND", since=(3, 12))
+def end_send(tx: "Frame", ins: "Instruction") -> None:
+    value = tx.pop()
+    tx.pop()
+    tx.push(value)
+
+
+@opcode("CLEANUP_THROW", since=(3, 12))
+def cleanup_throw(tx: "Frame", ins: "Instruction") -> None:
+    from framejit.values.exceptions import ExceptionValue
+
+    exc = tx.pop()
+    tx.pop()
+    tx.pop()
+    if isinstance(exc, ExceptionValue) and issubclass(exc.cls, StopIteration):
+        tx.push(NONE)
+        tx.push(exc.args[0] if exc.args else NONE)
+        return
+    assert isinstance(exc, ExceptionValue)
+    raise Raised(exc)
+
+
+@opcode("ASYNC_GEN_WRAP", until=(3, 11))
+def async_gen_wrap(tx: "Frame", ins: "Instruction") -> None:
+    raise Unsupported("an async generator", "FJ117")
+
+
+breaks("async code is not captured", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR")
+breaks("a class body, exec or module code", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS")
+breaks("printing an expression in the interactive shell", "PRINT_EXPR")
+breaks("an import of * ", "IMPORT_STAR")
+breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "CALL_INTRINSIC_2", "EXIT_INIT_CHECK")

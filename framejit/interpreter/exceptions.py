@@ -1,0 +1,100 @@
+"""Raising and handling exceptions, and with blocks."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from framejit.guards.sources import static_lookup
+from framejit.interpreter.opcodes import breaks, opcode
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.exceptions import ExceptionValue, PreviousException
+from framejit.values.signals import Raised, Unsupported
+from framejit.values.user_object import ObjectValue, class_attribute
+from framejit.values.wrap import from_python
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+
+
+@opcode("RAISE_VARARGS")
+def raise_varargs(tx: "Frame", ins: "Instruction") -> None:
+    if ins.arg == 0:
+        current = tx.current_exception()
+        if not isinstance(current, ExceptionValue):
+            raise tx.raised(RuntimeError, "No active exception to reraise")
+        raise Raised(current)
+    cause = tx.pop() if ins.arg == 2 else None
+    exc = tx.exception_from(tx.pop())
+    if cause is not None:
+        exc.cause = tx.exception_from(cause) if not (cause.is_constant() and cause.constant() is None) else cause
+    raise Raised(exc)
+
+
+@opcode("RERAISE")
+def reraise(tx: "Frame", ins: "Instruction") -> None:
+    exc = tx.pop()
+    if not isinstance(exc, ExceptionValue):
+        raise Unsupported("re-raising an unknown exception")
+    raise Raised(exc)
+
+
+@opcode("PUSH_EXC_INFO")
+def push_exc_info(tx: "Frame", ins: "Instruction") -> None:
+    tx.enter_handler(tx.pop())
+
+
+@opcode("POP_EXCEPT")
+def pop_except(tx: "Frame", ins: "Instruction") -> None:
+    previous = tx.pop()
+    assert isinstance(previous, PreviousException)
+    if tx.handled:
+        tx.handled.pop()
+
+
+def _matches(tx: "Frame", exc: Value, target: Value) -> bool:
+    classes = realize(tx, target).constant()
+    if not isinstance(exc, ExceptionValue):
+        raise Unsupported("matching an unknown exception")
+    return issubclass(exc.cls, classes)
+
+
+@opcode("CHECK_EXC_MATCH")
+def check_exc_match(tx: "Frame", ins: "Instruction") -> None:
+    target = tx.pop()
+    tx.push(ConstantValue(_matches(tx, tx.stack[-1], target)))
+
+
+def stop_iteration_error(tx: "Frame") -> None:
+    """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
+    exc = tx.pop()
+    assert isinstance(exc, ExceptionValue)
+    if issubclass(exc.cls, StopIteration):
+        wrapped = tx.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
+        wrapped.cause = exc
+        exc = wrapped
+    tx.push(exc)
+
+
+# ---- with -----------------------------------------------------------------------------------------
+
+
+@opcode("BEFORE_WITH")
+def before_with(tx: "Frame", ins: "Instruction") -> None:
+    manager = tx.pop()
+    if not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
+        raise Unsupported(f"entering {manager.describe()}", "FJ119")
+    exit_method = class_attribute(tx, manager, manager.cls, "__exit__")
+    result = tx.call(class_attribute(tx, manager, manager.cls, "__enter__"), [], {})
+    tx.push(exit_method)
+    tx.push(result)
+
+
+@opcode("WITH_EXCEPT_START")
+def with_except_start(tx: "Frame", ins: "Instruction") -> None:
+    exc, exit_method = tx.stack[-1], tx.stack[-4]
+    assert isinstance(exc, ExceptionValue)
+    tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__") if exc.source is None else NONE], {}))
+
+
+breaks("an except* block", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")

@@ -1,0 +1,257 @@
+"""A frame under symbolic execution: its variables, its stack, and the loop that steps its instructions."""
+from __future__ import annotations
+
+import builtins
+import sys
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from framejit.bytecode.decode import Instruction, decode
+from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
+from framejit.interpreter.operations import Operations
+from framejit.interpreter.opcodes import BREAKS, HANDLERS
+from framejit.values.base import Value, realize
+from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
+from framejit.values.functions import CallableValue, CellValue
+from framejit.values.signals import Raised, Restart, SkipFrame, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+
+GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
+
+
+class Returned(Exception):
+    """Leaves the run loop with the frame's result."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Yielded(Exception):
+    """Leaves the run loop of a generator frame at a yield."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Frame(Operations):
+    """One activation of a code object.
+
+    `caller` is the frame that called it; `breakable` says that its result is exactly what the caller's current
+    instruction pushes, so that the graph may break inside and the caller go on from there.
+    """
+
+    def __init__(self, capture: "Capture", code: CodeType, globals: dict[str, Any], globals_source: Source | None, variables: dict[str, Value], cells: dict[str, CellValue], caller: "Frame | None", breakable: bool) -> None:
+        self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
+        self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
+        self.decoded = decode(code)
+        self.instructions = self.decoded.instructions
+        self.stack: list[Value] = []
+        self.pc = 0
+        self.seq = 0
+        self.running = False
+        self.depth = 0 if caller is None else caller.depth + 1
+        self.keyword_names: tuple[str, ...] = ()
+        self.handled: list[Value] = []  # exceptions being handled, innermost last
+        self.name = code.co_qualname
+        self.catches = 0  # how many of framejit's own try blocks (hasattr, next, ...) are open at this instruction
+        self._saved_stack: list[Value] = []
+
+    # ---- stack and variables ------------------------------------------------------------------
+
+    def push(self, value: Value) -> None:
+        self.stack.append(realize(self, value))
+
+    def push_null(self) -> None:
+        self.stack.append(NULL)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def pop_n(self, n: int) -> list[Value]:
+        if not n:
+            return []
+        popped = self.stack[-n:]
+        del self.stack[-n:]
+        return popped
+
+    def variable(self, name: str) -> Value | None:
+        """A local or cell variable's value; None if it is unbound."""
+        if name in self.cells:
+            contents = self.cells[name].contents
+            return None if contents is None else realize(self, contents)
+        found = self.locals.get(name)
+        return None if found is None else realize(self, found)
+
+    def globals_source(self) -> Source:
+        if self._globals_source is None:
+            return AttrSource(FunctionSource(self.capture.name), "__globals__")
+        module = sys.modules.get(self.globals.get("__name__", ""))
+        if module is not None and module.__dict__ is self.globals:
+            return DictSource(const_source(module, module.__name__))
+        return self._globals_source
+
+    def load_global(self, name: str) -> Value:
+        from framejit import _native as native
+
+        written = self.capture.effects.globals_of(self.globals)
+        if name in written:
+            found = written[name]
+            if found is None:
+                raise self.raised(NameError, f"name {name!r} is not defined")
+            return found
+        if name in self.globals:
+            root = self._globals_source is None
+            return self.wrap(self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name))
+        namespace = self.globals.get("__builtins__", builtins)
+        namespace = namespace if isinstance(namespace, dict) else vars(namespace)
+        self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
+        if name not in namespace:
+            raise self.raised(NameError, f"name {name!r} is not defined")
+        return self.wrap(namespace[name], BuiltinSource(name))
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.instructions[self.pc]
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    def run(self) -> Value:
+        """Execute to the end; the frame's result."""
+        try:
+            self._loop()
+        except Returned as done:
+            return done.value
+        raise AssertionError("a frame ran off its end")
+
+    def resume_generator(self, sent: Value | None, raising: Raised | None) -> tuple[str, Value]:
+        """Run a generator frame to its next yield or its end: ("yield" or "return", value)."""
+        try:
+            if raising is not None:
+                self._unwind(raising)
+            elif sent is not None:
+                self.push(sent)
+            self._loop()
+        except Returned as done:
+            return "return", done.value
+        except Yielded as out:
+            return "yield", out.value
+        raise AssertionError("a generator ran off its end")
+
+    def _loop(self) -> None:
+        capture, before = self.capture, self.capture.frame
+        capture.frame, self.running = self, True
+        try:
+            while True:
+                self._step()
+        finally:
+            capture.frame, self.running = before, False
+
+    def _step(self) -> None:
+        capture, ins = self.capture, self.instructions[self.pc]
+        self.seq = capture.next_step()
+        self._saved_stack = self.stack[:]
+        saved_names, mark = self.keyword_names, capture.progress()
+        try:
+            forced = capture.forced.get(self.seq)
+            if forced is not None:
+                raise forced
+            handler = HANDLERS.get(ins.name)
+            if handler is None:
+                raise Unsupported(BREAKS.get(ins.name, f"opcode {ins.name}"), "FJ160")
+            target = handler(self, ins)
+            self.pc = self.pc + 1 if target is None else target
+        except Raised as e:
+            self.pc = ins.index
+            if not self._is_handled():
+                self._break(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), saved_names, mark)
+            self._unwind(e)
+        except Unsupported as e:
+            self.pc = ins.index
+            self._break(e, saved_names, mark)
+        except RecursionError:
+            raise SkipFrame("the call stack is too deep to capture", "FJ203") from None
+
+    def _break(self, reason: Unsupported, names: tuple[str, ...], mark: Any) -> None:
+        """Break the graph at the current instruction; does not return."""
+        unbreakable = [f for f in self.chain() if not f.breakable]
+        if unbreakable:  # the outermost such call is made for real, as a whole
+            caller = unbreakable[-1].caller
+            if caller is None:
+                raise SkipFrame(reason.reason, reason.code)
+            self.capture.note_inner_break(self, reason)
+            raise Restart(caller.seq, reason)
+        if self.capture.progress() != mark:  # the instruction was carried out in part
+            raise Restart(self.seq, reason)
+        self.stack[:] = self._saved_stack
+        self.keyword_names = names
+        self.capture.break_graph(self, reason)
+
+    def chain(self) -> "list[Frame]":
+        """This frame and its callers, innermost first, up to the root."""
+        frames, walk = [], self
+        while walk is not None:
+            frames.append(walk)
+            walk = walk.caller  # type: ignore[assignment]
+        return frames
+
+    # ---- exceptions -----------------------------------------------------------------------------
+
+    def _is_handled(self) -> bool:
+        """Whether this frame or a caller has a handler where it stands, so that the exception stays in the capture."""
+        return any(f.instruction.handler is not None or f.catches for f in self.chain())
+
+    def _unwind(self, e: Raised) -> None:
+        handler = self.instructions[self.pc].handler
+        if e.value.seq < 0:
+            e.value.seq = self.seq
+        if handler is None:
+            raise e
+        del self.stack[handler.depth :]
+        if handler.push_lasti:
+            from framejit.values.constant import ConstantValue
+
+            self.stack.append(ConstantValue(self.pc))
+        self.stack.append(e.value)
+        self.pc = handler.target
+
+    def enter_handler(self, exc: Value) -> None:
+        """PUSH_EXC_INFO."""
+        from framejit.values.constant import NONE
+
+        if isinstance(exc, ExceptionValue) and exc.source is None and self.handled and exc.context is NONE and self.handled[-1] is not exc:
+            exc.context = self.handled[-1]
+        self.stack.append(PreviousException(self.handled[-1] if self.handled else NONE))
+        self.stack.append(exc)
+        self.handled.append(exc)
+
+    def current_exception(self) -> Value | None:
+        for frame in self.chain():
+            if frame.handled:
+                return frame.handled[-1]
+        return None
+
+    # ---- inlining -------------------------------------------------------------------------------
+
+    def inline(self, fn: CallableValue, bound: dict[str, Value], breakable: bool = False) -> Value:
+        """Run a Python function inside this frame."""
+        from framejit.interpreter.policy import refuse_inlining
+        from framejit.values.generators import GeneratorValue
+
+        reason = refuse_inlining(fn, self.depth)
+        if reason is not None:
+            raise Unsupported(reason, "FJ116")
+        code = fn.code
+        cells: dict[str, CellValue] = {}
+        for name in code.co_cellvars:
+            cells[name] = CellValue(bound.pop(name, None))
+        cells.update(zip(code.co_freevars, fn.closure(self)))
+        same_globals = fn.globals is self.capture.root.globals
+        frame = Frame(self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable)
+        if code.co_flags & GENERATOR:
+            frame.breakable = False
+            return GeneratorValue(frame, self.seq)
+        if code.co_flags & (COROUTINE | ASYNC_GENERATOR | ITERABLE_COROUTINE):
+            raise Unsupported(f"{fn.describe()} is a coroutine", "FJ117")
+        return frame.run()

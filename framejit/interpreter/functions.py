@@ -1,0 +1,51 @@
+"""Making functions."""
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from framejit.interpreter.opcodes import opcode
+from framejit.values.base import Value
+from framejit.values.functions import CellValue, NestedFunctionValue
+from framejit.values.mapping import DictValue
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8  # CPython: Python/compile.c, compiler_make_closure
+
+
+@opcode("MAKE_FUNCTION")
+def make_function(tx: "Frame", ins: "Instruction") -> None:
+    code = tx.pop().constant()
+    flags = 0 if sys.version_info >= (3, 13) else int(ins.arg)
+    parts: dict[int, Value] = {flag: tx.pop() for flag in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS) if flags & flag}
+    fn = NestedFunctionValue(code, tx.globals, tx.globals_source(), None, None, [], None)
+    for flag, part in parts.items():
+        _set_part(tx, fn, flag, part)
+    tx.push(fn)
+
+
+def _set_part(tx: "Frame", fn: NestedFunctionValue, flag: int, part: Any) -> None:
+    if flag == CLOSURE:
+        cells = list(tx.iterate(part))
+        if not all(isinstance(c, CellValue) for c in cells):
+            raise Unsupported("a closure that is not made of cells")
+        fn.cells = cells  # type: ignore[assignment]
+    elif flag == KEYWORD_DEFAULTS:
+        assert isinstance(part, DictValue)
+        fn.keyword = part
+    elif flag == DEFAULTS:
+        fn.positional = part
+    else:
+        fn.annotations = part
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE", since=(3, 13))
+def set_function_attribute(tx: "Frame", ins: "Instruction") -> None:
+    fn, part = tx.pop(), tx.pop()
+    assert isinstance(fn, NestedFunctionValue)
+    _set_part(tx, fn, int(ins.arg), part)
+    tx.push(fn)

@@ -1,0 +1,184 @@
+"""What values ask of the frame that runs them: calling, iterating, comparing, raising."""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Iterator
+
+from framejit.guards.sources import Source, static_lookup
+from framejit.values import operators
+from framejit.values.base import Value, realize
+from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.interpreter.frame import Frame
+    from framejit.values.exceptions import ExceptionValue
+
+
+class Operations:
+    """Mixed into Frame, and only there."""
+
+    capture: "Capture"
+
+    # ---- values ---------------------------------------------------------------------------------
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        from framejit.values.wrap import wrap
+
+        return wrap(self.capture, obj, source)
+
+    def constants(self, values: "list[Value] | Iterator[Value]") -> list[Any]:
+        """The Python objects of values that must be known; Unsupported otherwise."""
+        found = []
+        for value in values:
+            try:
+                found.append(realize(self, value).constant())  # type: ignore[arg-type]
+            except NotConstant:
+                raise Unsupported(f"{value.describe()} must be known before the program runs", "FJ121") from None
+        return found
+
+    def call(self: "Frame", fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:  # type: ignore[misc]
+        return realize(self, realize(self, fn).call(self, args, kwargs))
+
+    def same(self, a: Value, b: Value) -> bool:
+        """`a is b`."""
+        from framejit.values.constant import ConstantValue
+        from framejit.values.functions import MethodValue
+        from framejit.values.tensor import TensorValue
+
+        a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
+        if a is b:
+            return True
+        try:
+            x, y = a.constant(), b.constant()
+        except NotConstant:
+            if isinstance(a, MethodValue) and a.source is None or isinstance(b, MethodValue) and b.source is None:
+                return False
+            if isinstance(a, ConstantValue) or isinstance(b, ConstantValue):
+                return False  # different types, or a constant against an object
+            if isinstance(a, TensorValue) and isinstance(b, TensorValue) and a.fake is b.fake:
+                return True
+            if a.source is not None and b.source is not None:
+                self.capture.guard_distinct(a.source, b.source)
+            return False
+        if type(x) is not type(y):
+            return False
+        if isinstance(x, (int, float, complex, str, bytes)) and not isinstance(x, bool):
+            return bool(x == y)
+        return x is y
+
+    def equal(self: "Frame", a: Value, b: Value) -> bool:  # type: ignore[misc]
+        return operators.equal(self, a, b)
+
+    def binary(self: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:  # type: ignore[misc]
+        return operators.binary(self, symbol, realize(self, a), realize(self, b), in_place)
+
+    def compare(self: "Frame", name: str, a: Value, b: Value) -> Value:  # type: ignore[misc]
+        return operators.compare(self, name, realize(self, a), realize(self, b))
+
+    def unary(self: "Frame", symbol: str, a: Value) -> Value:  # type: ignore[misc]
+        return operators.unary(self, symbol, realize(self, a))
+
+    def contains(self: "Frame", container: Value, item: Value) -> bool:  # type: ignore[misc]
+        return operators.contains(self, realize(self, container), realize(self, item))
+
+    def subscript(self: "Frame", container: Value, key: Value) -> Value:  # type: ignore[misc]
+        return operators.subscript(self, realize(self, container), realize(self, key))
+
+    def truth(self: "Frame", value: Value) -> bool:  # type: ignore[misc]
+        return realize(self, value).truth(self)
+
+    @contextmanager
+    def catching(self: "Frame") -> Iterator[None]:  # type: ignore[misc]
+        """Around framejit code that itself catches what the captured program raises inside."""
+        self.catches += 1
+        try:
+            yield
+        finally:
+            self.catches -= 1
+
+    # ---- iteration ------------------------------------------------------------------------------
+
+    def iterate(self: "Frame", value: Value) -> Iterator[Value]:  # type: ignore[misc]
+        """The items of a finite iterable."""
+        return realize(self, value).iterate(self)
+
+    def get_iter(self: "Frame", value: Value) -> Value:  # type: ignore[misc]
+        """`iter(value)`."""
+        from framejit.values.constant import ConstantValue
+        from framejit.values.iterators import CallIterator, ItemsIterator, IteratorValue, RangeIterator
+        from framejit.values.sequence import SequenceValue, TupleValue
+        from framejit.values.user_object import InstanceDictValue, ObjectValue
+
+        value = realize(self, value)
+        if isinstance(value, IteratorValue):
+            return value
+        if isinstance(value, SequenceValue):
+            return ItemsIterator(value, type(iter(value.python_type()() if value.python_type() in (list, tuple) else ())))
+        if isinstance(value, ConstantValue) and isinstance(value.value, range):
+            return RangeIterator(value.value)
+        if isinstance(value, ObjectValue) and not isinstance(value, InstanceDictValue):
+            method = static_lookup(value.cls, "__iter__", None)
+            if method is None and static_lookup(value.cls, "__getitem__", None) is not None:
+                raise Unsupported(f"iterating over {value.describe()} through __getitem__")
+            if method is None:
+                raise self.raised(TypeError, f"{value.cls.__name__!r} object is not iterable")
+            made = self.call(value.special(self, "__iter__"), [], {})  # type: ignore[arg-type]
+            return made if isinstance(made, IteratorValue) else CallIterator(made)
+        return ItemsIterator(TupleValue(list(value.iterate(self))), type(iter(())))
+
+    def next(self: "Frame", iterator: Value) -> Value:  # type: ignore[misc]
+        """The next item; Exhausted at the end."""
+        from framejit.values.iterators import IteratorValue
+
+        if not isinstance(iterator, IteratorValue):
+            raise Unsupported(f"stepping {iterator.describe()}")
+        return realize(self, iterator.next(self))
+
+    def drain(self: "Frame", iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
+        """The rest of an iterator, one at a time."""
+        for _ in range(1_000_000):
+            try:
+                item = self.next(iterator)
+            except Exhausted:
+                return
+            yield item
+        raise Unsupported(f"{iterator.describe()} does not end")
+
+    # ---- exceptions -----------------------------------------------------------------------------
+
+    def make_exception(self, cls: type, args: list[Value]) -> "ExceptionValue":
+        from framejit.values.exceptions import ExceptionValue
+
+        return ExceptionValue(cls, args)
+
+    def raised(self, cls: type, *args: Any) -> Raised:
+        """The signal that the captured program raises `cls(*args)`; arguments may be values or constants."""
+        from framejit.values.constant import ConstantValue
+
+        return Raised(self.make_exception(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args]))
+
+    def raised_from(self, e: BaseException) -> Raised:
+        """The same for an exception that really happened while folding."""
+        from framejit.values.wrap import from_python
+
+        return Raised(self.make_exception(type(e), [from_python(a) for a in e.args]))
+
+    def exception_from(self: "Frame", value: Value) -> "ExceptionValue":  # type: ignore[misc]
+        """What `raise value` raises."""
+        from framejit.values.classes import ClassValue
+        from framejit.values.exceptions import ExceptionValue
+
+        value = realize(self, value)
+        if isinstance(value, ClassValue) and issubclass(value.cls, BaseException):
+            value = value.call(self, [], {})
+        if not isinstance(value, ExceptionValue):
+            raise Unsupported(f"raising {value.describe()}")
+        return value
+
+    def call_special(self: "Frame", owner: Value, name: str, args: list[Value], complaint: str) -> Value:  # type: ignore[misc]
+        """Call a special method of the owner's type, as an operator would."""
+        owner = realize(self, owner)
+        if static_lookup(owner.python_type(), name, None) is None:
+            raise self.raised(TypeError, f"{owner.python_type().__name__!r} object {complaint}")
+        return realize(self, owner.call_method(self, name, [realize(self, a) for a in args], {}))

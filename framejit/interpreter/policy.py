@@ -1,0 +1,59 @@
+"""Which Python functions are inlined, and which frames the hook leaves alone."""
+from __future__ import annotations
+
+import os
+import sysconfig
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from framejit.config import config
+
+if TYPE_CHECKING:
+    from framejit.values.functions import CallableValue
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STDLIB = sysconfig.get_paths()["stdlib"]
+
+# Python code that works on the interpreter or on torch's own machinery; it runs for real.
+_NEVER_INLINE = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.autograd", "torch.utils.checkpoint", "torch.multiprocessing", "torch.distributed", "torch.jit", "torch.fx", "torch._subclasses",
+                 "threading", "logging", "warnings", "importlib", "inspect", "traceback", "linecache", "asyncio", "concurrent", "multiprocessing", "subprocess", "unittest", "pytest", "_pytest", "numpy", "weakref", "random", "pickle")
+_FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
+
+
+def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == p or name.startswith(p + ".") for p in prefixes)
+
+
+def refuse_inlining(fn: "CallableValue", depth: int) -> str | None:
+    """Why a function is called for real instead of inlined, or None."""
+    from framejit.values.functions import FunctionValue
+
+    module = fn.globals.get("__name__") or ""
+    if isinstance(fn, FunctionValue) and getattr(fn.fn, "_framejit_disable", False):
+        return f"{fn.describe()} is marked @framejit.disable"
+    if depth >= config.max_inline_depth:
+        return f"more than {config.max_inline_depth} calls deep"
+    if _module_in(module, _NEVER_INLINE):
+        return f"{fn.describe()} belongs to {module.split('.')[0]}'s own machinery and is called as it is"
+    if fn.code.co_filename.startswith(_PACKAGE + os.sep):
+        return f"{fn.describe()} is part of framejit"
+    return frame_reader(fn.code)
+
+
+def frame_reader(code: CodeType) -> str | None:
+    """Why code can't be moved into another frame, or None."""
+    used = _FRAME_READERS.intersection(code.co_names)
+    return f"{code.co_qualname} uses {min(used)}(), which looks at its own frame" if used else None
+
+
+def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
+    """Whether frames of `code`, seen by the hook, are worth and safe to capture."""
+    name = globals.get("__name__") or ""
+    file = code.co_filename
+    if file.startswith("<") and not file.startswith("<ipython"):
+        return False
+    if file.startswith((_PACKAGE + os.sep, _STDLIB + os.sep)) and "site-packages" not in file:
+        return False
+    if _module_in(name, ("torch", "framejit", "numpy", "bytecode", "triton", "llvmlite", "_pytest", "pytest")):
+        return False
+    return frame_reader(code) is None and code.co_name != "<module>"

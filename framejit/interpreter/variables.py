@@ -1,0 +1,162 @@
+"""Loading, storing and deleting variables and constants."""
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from framejit.interpreter.opcodes import opcode
+from framejit.values.exceptions import NULL
+from framejit.values.functions import CellValue
+from framejit.values.signals import Unsupported
+from framejit.values.wrap import from_python
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+
+# Before 3.13 a call keeps its NULL below the callable, from 3.13 on above it.
+NULL_FIRST = sys.version_info < (3, 13)
+
+
+@opcode("NOP", "RESUME", "CACHE", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG")
+def nothing(tx: "Frame", ins: "Instruction") -> None:
+    """Cells are made when the frame is set up; the rest has no effect here."""
+
+
+def load_fast(tx: "Frame", name: str) -> None:
+    found = tx.locals.get(name)
+    if found is None:
+        raise tx.raised(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
+    tx.push(found)
+
+
+@opcode("LOAD_FAST")
+@opcode("LOAD_FAST_CHECK", since=(3, 12))
+def load_fast_(tx: "Frame", ins: "Instruction") -> None:
+    load_fast(tx, ins.arg)
+
+
+@opcode("LOAD_FAST_LOAD_FAST", since=(3, 13))
+def load_two(tx: "Frame", ins: "Instruction") -> None:
+    for name in ins.arg:
+        load_fast(tx, name)
+
+
+@opcode("STORE_FAST_LOAD_FAST", since=(3, 13))
+def store_then_load(tx: "Frame", ins: "Instruction") -> None:
+    tx.locals[ins.arg[0]] = tx.pop()
+    load_fast(tx, ins.arg[1])
+
+
+@opcode("STORE_FAST_STORE_FAST", since=(3, 13))
+def store_two(tx: "Frame", ins: "Instruction") -> None:
+    for name in ins.arg:
+        tx.locals[name] = tx.pop()
+
+
+@opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
+def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
+    found = tx.cells.pop(ins.arg, None) if ins.arg in tx.cells else tx.locals.pop(ins.arg, None)
+    if found is None:
+        tx.push_null()
+    else:
+        tx.stack.append(found)
+
+
+@opcode("STORE_FAST")
+def store_fast(tx: "Frame", ins: "Instruction") -> None:
+    value = tx.pop()
+    if isinstance(value, CellValue) and ins.arg in tx.code.co_cellvars:
+        tx.cells[ins.arg] = value  # the end of an inlined comprehension puts the cell back
+    elif value is NULL:
+        tx.locals.pop(ins.arg, None)
+    else:
+        tx.locals[ins.arg] = value
+
+
+@opcode("DELETE_FAST")
+def delete_fast(tx: "Frame", ins: "Instruction") -> None:
+    if tx.locals.pop(ins.arg, None) is None:
+        raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
+
+
+@opcode("LOAD_CONST")
+@opcode("RETURN_CONST", since=(3, 12))
+def load_const(tx: "Frame", ins: "Instruction") -> Any:
+    tx.push(from_python(ins.arg))
+    if ins.name == "RETURN_CONST":
+        from framejit.interpreter.frame import Returned
+
+        raise Returned(tx.pop())
+    return None
+
+
+# ---- cells --------------------------------------------------------------------------------------
+
+
+def _cell(tx: "Frame", name: str) -> CellValue:
+    cell = tx.cells.get(name)
+    if cell is None:  # a comprehension inlined by the compiler makes its cell late
+        cell = tx.cells[name] = CellValue(tx.locals.pop(name, None))
+    return cell
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(tx: "Frame", ins: "Instruction") -> None:
+    tx.stack.append(_cell(tx, ins.arg))
+
+
+@opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 11))
+@opcode("LOAD_DEREF", since=(3, 12))
+def load_deref(tx: "Frame", ins: "Instruction") -> None:
+    contents = _cell(tx, ins.arg).contents
+    if contents is None:
+        if ins.arg in tx.code.co_freevars:
+            raise tx.raised(NameError, f"cannot access free variable {ins.arg!r} where it is not associated with a value in enclosing scope")
+        raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
+    tx.push(contents)
+
+
+@opcode("STORE_DEREF")
+def store_deref(tx: "Frame", ins: "Instruction") -> None:
+    _cell(tx, ins.arg).set(tx, tx.pop())
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(tx: "Frame", ins: "Instruction") -> None:
+    _cell(tx, ins.arg).set(tx, None)
+
+
+# ---- globals ------------------------------------------------------------------------------------
+
+
+@opcode("LOAD_GLOBAL")
+def load_global(tx: "Frame", ins: "Instruction") -> None:
+    with_null, name = ins.arg
+    value = tx.load_global(name)
+    if with_null and NULL_FIRST:
+        tx.push_null()
+    tx.push(value)
+    if with_null and not NULL_FIRST:
+        tx.push_null()
+
+
+@opcode("STORE_GLOBAL")
+def store_global(tx: "Frame", ins: "Instruction") -> None:
+    tx.capture.effects.set_global(tx, ins.arg, tx.pop())
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(tx: "Frame", ins: "Instruction") -> None:
+    tx.load_global(ins.arg)
+    tx.capture.effects.set_global(tx, ins.arg, None)
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(tx: "Frame", ins: "Instruction") -> None:
+    tx.push(from_python(AssertionError))
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(tx: "Frame", ins: "Instruction") -> None:
+    raise Unsupported("a class statement", "FJ114", "define the class outside the compiled function")

@@ -1,0 +1,116 @@
+/* What differs between the CPython releases we support, and nothing else: every other file is free of version tests. */
+#ifndef FRAMEJIT_COMPAT_H
+#define FRAMEJIT_COMPAT_H
+
+#define PY_SSIZE_T_CLEAN
+/* The interpreter frame and the managed dictionary slots are only declared in the internal headers. */
+#define Py_BUILD_CORE_MODULE 1
+#include <Python.h>
+#include <structmember.h>
+#include <stdint.h>
+#include "internal/pycore_frame.h"
+#include "internal/pycore_object.h"
+#include "internal/pycore_dict.h"
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "framejit knows the frame layout of CPython 3.11, 3.12 and 3.13 only"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "framejit needs a CPython with the global interpreter lock"
+#endif
+
+#define FJ_V311 (PY_VERSION_HEX < 0x030C0000)
+#define FJ_V312 (PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000)
+#define FJ_V313 (PY_VERSION_HEX >= 0x030D0000)
+
+#define FJ_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* The extension is always loaded late by dlopen; these few bytes fit in the static block, and the accesses become one instruction. */
+#define FJ_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
+
+/* ---- frames ---- */
+#if FJ_V313
+#define FRAME_CODE(f) ((PyCodeObject *)(f)->f_executable)
+#define FRAME_SET_CODE(f, c) ((f)->f_executable = (PyObject *)(c))
+#define FRAME_START(f, c) ((f)->instr_ptr = _PyCode_CODE(c))
+#define FRAME_FUNC(f) ((f)->f_funcobj)
+#elif FJ_V312
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_SET_CODE(f, c) ((f)->f_code = (PyCodeObject *)(c))
+#define FRAME_START(f, c) ((f)->prev_instr = _PyCode_CODE(c) - 1)
+#define FRAME_FUNC(f) ((f)->f_funcobj)
+#else
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_SET_CODE(f, c) ((f)->f_code = (PyCodeObject *)(c))
+#define FRAME_START(f, c) ((f)->prev_instr = _PyCode_CODE(c) - 1)
+#define FRAME_FUNC(f) ((PyObject *)(f)->f_func)
+#endif
+
+#if FJ_V311
+#define CODE_FRAME_SIZE(c) ((c)->co_nlocalsplus + (c)->co_stacksize + (int)FRAME_SPECIALS_SIZE)
+#define CODE_GROW_FRAME(c, n) ((c)->co_stacksize += (n))
+#define code_extra_index _PyEval_RequestCodeExtraIndex
+#define code_extra_set _PyCode_SetExtra
+#else
+#define CODE_FRAME_SIZE(c) ((c)->co_framesize)
+#define CODE_GROW_FRAME(c, n) ((c)->co_framesize += (n))
+#define code_extra_index PyUnstable_Eval_RequestCodeExtraIndex
+#define code_extra_set PyUnstable_Code_SetExtra
+#endif
+
+/* ---- C recursion ---- */
+/* 3.12 and 3.13 charge each evaluation of a frame from C against a small allowance; these give back what one evaluation takes. */
+#if FJ_V311
+static inline void c_recursion_give(PyThreadState *ts) { (void)ts; }
+static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
+#else
+enum { EVALUATION_UNITS = 2 };
+static inline void c_recursion_give(PyThreadState *ts) { ts->c_recursion_remaining += EVALUATION_UNITS; }
+static inline void c_recursion_take(PyThreadState *ts) { ts->c_recursion_remaining -= EVALUATION_UNITS; }
+#endif
+
+/* ---- dictionaries ---- */
+/* 3.11 and 3.12 give a dictionary a fresh, globally unique number at each change. 3.13 still has the field, but the interpreter no longer
+ * maintains it on every path that writes an instance attribute, so there each lookup is done. */
+#define FJ_DICT_VERSIONS (!FJ_V313)
+#define NO_VERSION UINT64_MAX
+#if FJ_DICT_VERSIONS
+static inline uint64_t dict_version(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
+#else
+static inline uint64_t dict_version(PyObject *dict) { (void)dict; return 0; }
+#endif
+
+/* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
+static inline PyObject *instance_dict_if_ready(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+#if FJ_V313
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
+        return (PyObject *)_PyObject_ManagedDictPointer(obj)->dict;
+#elif FJ_V312
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
+        PyDictOrValues slot = *_PyObject_DictOrValuesPointer(obj);
+        return _PyDictOrValues_IsValues(slot) ? NULL : _PyDictOrValues_GetDict(slot);
+    }
+#else
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
+        return *_PyObject_ManagedDictPointer(obj);
+#endif
+    if (type->tp_dictoffset > 0)
+        return *(PyObject **)((char *)obj + type->tp_dictoffset);
+    return NULL;
+}
+
+/* ---- exceptions: save and restore around code that must not disturb the one in flight ---- */
+#if FJ_V311
+typedef struct { PyObject *type, *value, *traceback; } SavedError;
+static inline SavedError error_save(void) { SavedError e; PyErr_Fetch(&e.type, &e.value, &e.traceback); return e; }
+static inline void error_restore(SavedError e) { PyErr_Restore(e.type, e.value, e.traceback); }
+#else
+typedef struct { PyObject *value; } SavedError;
+static inline SavedError error_save(void) { return (SavedError){PyErr_GetRaisedException()}; }
+static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.value); }
+#endif
+
+#endif

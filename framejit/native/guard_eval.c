@@ -1,0 +1,406 @@
+/* Evaluation of a compiled guard tree: one forward pass, no recursion.
+ *
+ * While no step can run Python code, nothing can be freed during the pass, so values are borrowed. As soon as one may, every value is
+ * held. Some steps turn out to need that only when they meet an unusual value: the pass then starts again in the holding manner. */
+#include "guard_tree.h"
+#include <alloca.h>
+
+enum { FAIL = 0, PASS = 1, RESTART = 2 };
+enum { MAX_STACK_RECORDS = 1024 };
+
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t nargs;
+    PyFunctionObject *fn;
+    int hold;
+} Frame;
+
+/* ---- reading ---- */
+static inline PyObject *lookup(Node *node, PyObject *dict)
+{
+    uint64_t version = dict_version(dict);
+    if (FJ_DICT_VERSIONS && version == node->version)
+        return node->cached;
+    PyObject *value = PyDict_GetItemWithError(dict, node->key);
+    if (FJ_DICT_VERSIONS && dict_version(dict) == version) {
+        node->version = version;
+        node->cached = value;
+    }
+    return value;
+}
+
+static PyObject *read_namespace(Node *node, PyObject *namespace, PyObject **owned)
+{
+    if (FJ_LIKELY(PyDict_CheckExact(namespace)))
+        return lookup(node, namespace);
+    return *owned = PyObject_GetItem(namespace, node->key);
+}
+
+static PyObject *read_cell(Frame *frame, Py_ssize_t i)
+{
+    PyObject *closure = frame->fn ? frame->fn->func_closure : NULL;
+    return closure && i >= 0 && i < PyTuple_GET_SIZE(closure) ? PyTuple_GET_ITEM(closure, i) : NULL;
+}
+
+static PyObject *read_attribute(Node *node, PyObject *parent, PyObject **owned)
+{
+    /* what a function is made of, and what a module holds, can be had without making a reference */
+    if (PyFunction_Check(parent)) {
+        PyFunctionObject *fn = (PyFunctionObject *)parent;
+        PyObject *name = node->key;
+        if (_PyUnicode_EqualToASCIIString(name, "__globals__"))
+            return fn->func_globals;
+        if (_PyUnicode_EqualToASCIIString(name, "__code__"))
+            return fn->func_code;
+        if (_PyUnicode_EqualToASCIIString(name, "__closure__"))
+            return fn->func_closure ? fn->func_closure : Py_None;
+        if (_PyUnicode_EqualToASCIIString(name, "__defaults__"))
+            return fn->func_defaults ? fn->func_defaults : Py_None;
+        if (_PyUnicode_EqualToASCIIString(name, "__kwdefaults__"))
+            return fn->func_kwdefaults ? fn->func_kwdefaults : Py_None;
+    }
+    else if (PyModule_CheckExact(parent) && _PyType_Lookup(&PyModule_Type, node->key) == NULL) {
+        PyObject *value = lookup(node, PyModule_GetDict(parent));
+        if (value || PyErr_Occurred())
+            return value;
+    }
+    return *owned = PyObject_GetAttr(parent, node->key);
+}
+
+static PyObject *read_instance_dict(PyObject *parent)
+{
+    PyObject *dict = instance_dict_if_ready(parent);
+    if (FJ_LIKELY(dict != NULL))
+        return dict;
+    dict = PyObject_GenericGetDict(parent, NULL);       /* makes it; the instance keeps it */
+    Py_XDECREF(dict);
+    return dict ? instance_dict_if_ready(parent) : NULL;
+}
+
+static PyObject *read_item(Node *node, PyObject *parent, PyObject **owned)
+{
+    Py_ssize_t i = node->index;
+    if (PyTuple_Check(parent) && Py_TYPE(parent)->tp_as_sequence->sq_item == PyTuple_Type.tp_as_sequence->sq_item) {
+        Py_ssize_t n = PyTuple_GET_SIZE(parent);
+        i += i < 0 ? n : 0;
+        return i >= 0 && i < n ? PyTuple_GET_ITEM(parent, i) : NULL;
+    }
+    if (PyList_CheckExact(parent)) {
+        Py_ssize_t n = PyList_GET_SIZE(parent);
+        i += i < 0 ? n : 0;
+        return i >= 0 && i < n ? PyList_GET_ITEM(parent, i) : NULL;
+    }
+    return *owned = PySequence_GetItem(parent, i);
+}
+
+static PyObject *read_key_at(Node *node, PyObject *parent)
+{
+    if (!PyDict_CheckExact(parent))
+        return NULL;
+    PyObject *key;
+    Py_ssize_t pos = 0;
+    for (Py_ssize_t i = 0; PyDict_Next(parent, &pos, &key, NULL); i++)
+        if (i == node->index)
+            return key;
+    return NULL;
+}
+
+/* A borrowed value, or one whose only reference is in *owned. NULL: the access failed, perhaps with an exception set. */
+static inline PyObject *read_value(Node *node, PyObject *parent, Frame *frame, PyObject **owned)
+{
+    switch (node->accessor) {
+    case A_ARG:
+        return node->index >= 0 && node->index < frame->nargs ? frame->args[node->index] : NULL;
+    case A_KEY:
+        return FJ_LIKELY(PyDict_Check(parent)) ? lookup(node, parent) : NULL;
+    case A_DICT:
+        return read_instance_dict(parent);
+    case A_ATTR:
+        return read_attribute(node, parent, owned);
+    case A_INDEX:
+        return read_item(node, parent, owned);
+    case A_TYPE:
+        return (PyObject *)Py_TYPE(parent);
+    case A_TYPE_LOOKUP:
+        return PyType_Check(parent) ? _PyType_Lookup((PyTypeObject *)parent, node->key) : NULL;
+    case A_GLOBAL:
+        return frame->fn ? read_namespace(node, frame->fn->func_globals, owned) : NULL;
+    case A_BUILTIN:
+        return frame->fn ? read_namespace(node, frame->fn->func_builtins, owned) : NULL;
+    case A_FUNC:
+        return (PyObject *)frame->fn;
+    case A_CLOSURE: {
+        PyObject *cell = read_cell(frame, node->index);
+        return cell ? PyCell_GET(cell) : NULL;
+    }
+    case A_CLOSURE_CELL:
+        return read_cell(frame, node->index);
+    case A_CELL:
+        return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
+    case A_CONST:
+        return node->weak ? weak_target(node->key) : node->key;
+    case A_STATE:
+        return Py_None;
+    case A_DICT_KEY_AT:
+        return read_key_at(node, parent);
+    case A_GETITEM:
+        return *owned = PyObject_GetItem(parent, node->key);
+    case A_BINOP: {
+        PyObject *operands[] = {parent, node->key};
+        return *owned = PyObject_Vectorcall(node->aux, operands, 2, NULL);
+    }
+    case A_RBINOP: {
+        PyObject *operands[] = {node->key, parent};
+        return *owned = PyObject_Vectorcall(node->aux, operands, 2, NULL);
+    }
+    case A_UNOP:
+        return *owned = PyObject_CallOneArg(node->aux, parent);
+    case A_CALL:
+        return *owned = PyObject_CallOneArg(node->key, parent);
+    default:
+        Py_UNREACHABLE();
+    }
+}
+
+/* ---- checking ---- */
+static int check_length(Check *check, PyObject *value, Frame *frame)
+{
+    PyTypeObject *type = Py_TYPE(value);
+    PySequenceMethods *seq = type->tp_as_sequence;
+    if (PyDict_Check(value) && type->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)
+        return PyDict_GET_SIZE(value) == check->number;
+    if ((PyList_Check(value) && seq->sq_length == PyList_Type.tp_as_sequence->sq_length)
+        || (PyTuple_Check(value) && seq->sq_length == PyTuple_Type.tp_as_sequence->sq_length))
+        return Py_SIZE(value) == check->number;
+    if (!frame->hold)
+        return RESTART;
+    return PyObject_Size(value) == check->number;
+}
+
+static int same_keys(PyObject *keys, PyObject *dict)
+{
+    PyObject *key;
+    Py_ssize_t pos = 0, i = 0;
+    Py_ssize_t n = PyTuple_GET_SIZE(keys);
+    if (PyDict_GET_SIZE(dict) != n)
+        return FAIL;
+    while (PyDict_Next(dict, &pos, &key, NULL)) {
+        if (i >= n)
+            return FAIL;
+        PyObject *expected = PyTuple_GET_ITEM(keys, i++);
+        if (key == expected)
+            continue;
+        Py_INCREF(key);
+        int same = Py_IS_TYPE(key, Py_TYPE(expected)) ? PyObject_RichCompareBool(expected, key, Py_EQ) : 0;
+        Py_DECREF(key);
+        if (same <= 0)
+            return FAIL;
+    }
+    return i == n;
+}
+
+static int check_keys(Check *check, PyObject *value, Frame *frame)
+{
+    if (!PyDict_Check(value))
+        return FAIL;
+    /* an OrderedDict keeps an order of its own beside the dictionary's */
+    if (Py_TYPE(value)->tp_iter == PyDict_Type.tp_iter)
+        return same_keys(check->payload, value);
+    if (!frame->hold)
+        return RESTART;
+    PyObject *list = PySequence_List(value);
+    if (list == NULL)
+        return FAIL;
+    int same = PyList_GET_SIZE(list) == PyTuple_GET_SIZE(check->payload);
+    for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(list); i++) {
+        PyObject *key = PyList_GET_ITEM(list, i), *expected = PyTuple_GET_ITEM(check->payload, i);
+        same = key == expected || (Py_IS_TYPE(key, Py_TYPE(expected)) && PyObject_RichCompareBool(expected, key, Py_EQ) == 1);
+    }
+    Py_DECREF(list);
+    return same;
+}
+
+static int check_has_key(Check *check, PyObject *value)
+{
+    if (!PyDict_Check(value))
+        return FAIL;
+    int found = PyDict_Contains(value, check->payload);
+    return found >= 0 && found == (check->kind == C_HAS_KEY);
+}
+
+static int check_has_attr(Check *check, PyObject *value)
+{
+    PyObject *found = PyObject_GetAttr(value, check->payload);
+    if (found == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return FAIL;
+    Py_XDECREF(found);
+    return (found != NULL) == (check->kind == C_HAS_ATTR);
+}
+
+static int is_id(const Check *check, PyObject *value)
+{
+    return check->weak ? weak_target(check->payload) == value : check->payload == value;
+}
+
+static int check_distinct(Check *check, PyObject **records)
+{
+    Py_ssize_t n = check->number;
+    PyObject **now = alloca((n + 1) * sizeof(PyObject *));
+    int changed = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        now[i] = records[PyLong_AsSsize_t(PyTuple_GET_ITEM(check->payload, i))];
+        changed |= now[i] != check->last_distinct[i];
+    }
+    if (!changed)
+        return PASS;
+    for (Py_ssize_t i = 1; i < n; i++)
+        for (Py_ssize_t j = 0; j < i; j++)
+            if (now[i] == now[j])
+                return FAIL;
+    memcpy(check->last_distinct, now, n * sizeof(PyObject *));
+    return PASS;
+}
+
+static inline int run_check(Check *check, PyObject *value, Frame *frame, PyObject **records)
+{
+    switch (check->kind) {
+    case C_TENSOR:
+        if (FJ_UNLIKELY(!frame->hold && tensor_spec_runs_python(check->tensor)))
+            return RESTART;
+        return tensor_spec_match(check->tensor, value);
+    case C_TYPE:
+        return Py_TYPE(value) == (PyTypeObject *)check->payload;
+    case C_ID:
+        return is_id(check, value);
+    case C_EQUALS:
+        return value == check->payload || constant_equal(check->payload, value) == 1;
+    case C_LEN:
+        return check_length(check, value, frame);
+    case C_KEYS: case C_HAS_KEY: case C_NO_KEY: {
+        if (FJ_DICT_VERSIONS && PyDict_CheckExact(value)) {
+            uint64_t version = dict_version(value);
+            if (version == check->version)
+                return PASS;
+            int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
+            if (result == PASS && dict_version(value) == version)
+                check->version = version;
+            return result;
+        }
+        return check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
+    }
+    case C_HAS_ATTR: case C_NO_ATTR:
+        return check_has_attr(check, value);
+    case C_RECORD:
+        records[check->number] = value;
+        return PASS;
+    case C_SAME:
+        return records[check->number] == records[check->other];
+    case C_DISTINCT:
+        return check_distinct(check, records);
+    case C_STATE:
+        return state_matches(check->payload);
+    case C_PY: {
+        PyObject *answer = PyObject_CallOneArg(check->payload, value);
+        int truth = answer ? PyObject_IsTrue(answer) : 0;
+        Py_XDECREF(answer);
+        return truth == 1;
+    }
+    case C_TRUTH:
+        return PyObject_IsTrue(value) == check->number;
+    default:
+        Py_UNREACHABLE();
+    }
+}
+
+/* ---- the pass ---- */
+static inline void blame(GuardFailure *failure, int guard_id, int failed_access, PyObject *value)
+{
+    if (failure) {
+        failure->guard_id = guard_id;
+        failure->failed_access = failed_access;
+        failure->value = Py_XNewRef(value);
+    }
+}
+
+static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
+{
+    int held = 0, result = PASS;
+    for (int i = 0; i < tree->n_nodes;) {
+        Node *node = &tree->nodes[i];
+        PyObject *parent = node->depth ? values[node->depth - 1] : NULL;
+        if (FJ_DICT_VERSIONS && node->group_end && PyDict_Check(parent)) {
+            uint64_t version = dict_version(parent);
+            /* both ends passed under this version, hence so did all between them */
+            if (node->passed == version && tree->nodes[node->group_end - 1].passed == version) {
+                i = node->group_end;
+                continue;
+            }
+        }
+        PyObject *owned = NULL;
+        PyObject *value = read_value(node, parent, frame, &owned);
+        if (FJ_UNLIKELY(value == NULL)) {
+            blame(failure, node->guard_id, 1, NULL);
+            result = FAIL;
+            break;
+        }
+        if (hold) {
+            if (owned == NULL)
+                Py_INCREF(value);
+            while (held > node->depth)
+                Py_DECREF(values[--held]);
+            held = node->depth + 1;
+        }
+        else if (FJ_UNLIKELY(owned != NULL)) {
+            Py_DECREF(owned);
+            result = RESTART;
+            break;
+        }
+        values[node->depth] = value;
+        Check *check = &tree->checks[node->first_check], *end = check + node->n_checks;
+        for (; check < end; check++) {
+            result = run_check(check, value, frame, records);
+            if (FJ_UNLIKELY(result != PASS))
+                break;
+        }
+        if (FJ_UNLIKELY(result != PASS)) {
+            if (result == FAIL)
+                blame(failure, check->guard_id, 0, value);
+            break;
+        }
+        if (FJ_DICT_VERSIONS && node->settled && dict_version(parent) == node->version)
+            node->passed = node->version;
+        i++;
+    }
+    if (hold)
+        while (held > 0)
+            Py_DECREF(values[--held]);
+    return result;
+}
+
+int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure)
+{
+    Frame frame = {args, nargs, (PyFunctionObject *)fn, tree->runs_python};
+    PyObject **values = alloca((tree->max_depth + 1) * sizeof(PyObject *));
+    PyObject **records = NULL;
+    PyObject **heap_records = NULL;
+    if (tree->n_records > MAX_STACK_RECORDS) {
+        heap_records = records = PyMem_Malloc(tree->n_records * sizeof(PyObject *));
+        if (records == NULL)
+            return FAIL;
+    }
+    else
+        records = alloca((tree->n_records + 1) * sizeof(PyObject *));
+    if (tree->n_records)
+        memset(records, 0, tree->n_records * sizeof(PyObject *));
+    int result = RESTART;
+    if (!frame.hold)
+        result = evaluate(tree, &frame, values, records, failure, 0);
+    if (result == RESTART) {
+        tree->runs_python = frame.hold = 1;
+        result = evaluate(tree, &frame, values, records, failure, 1);
+    }
+    if (result != PASS)
+        PyErr_Clear();                    /* a guard that raises is a guard that fails */
+    PyMem_Free(heap_records);
+    return result == PASS;
+}

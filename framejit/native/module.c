@@ -1,0 +1,80 @@
+/* framejit._native: the module, and the switches that turn interception off. */
+#include "native.h"
+
+int fj_disabled;
+FJ_THREAD_LOCAL int fj_busy;
+
+static PyObject *set_disabled(PyObject *module, PyObject *flag)
+{
+    (void)module;
+    int truth = PyObject_IsTrue(flag);
+    if (truth < 0)
+        return NULL;
+    fj_disabled = truth;
+    Py_RETURN_NONE;
+}
+
+static PyObject *disabled(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(fj_disabled);
+}
+
+static PyObject *busy(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(fj_busy > 0);
+}
+
+static PyObject *enter_busy(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    fj_busy++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *leave_busy(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    if (fj_busy == 0) {
+        PyErr_SetString(PyExc_RuntimeError, "leave_busy() without enter_busy()");
+        return NULL;
+    }
+    fj_busy--;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"set_disabled", set_disabled, METH_O, "set_disabled(flag): when true every dispatcher runs its original function."},
+    {"disabled", disabled, METH_NOARGS, "disabled() -> bool"},
+    {"busy", busy, METH_NOARGS, "busy() -> bool: whether this thread is inside the compiler."},
+    {"enter_busy", enter_busy, METH_NOARGS, "enter_busy(): nothing this thread calls is intercepted until leave_busy()."},
+    {"leave_busy", leave_busy, METH_NOARGS, "leave_busy(): undo one enter_busy()."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "framejit._native",
+    .m_doc = "The native core: dispatch, guards, tensor access and the frame hook.",
+    .m_size = -1,                         /* one interpreter: the hook and the per-code index are process-wide */
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    if (guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || entry_cache_init(module) < 0
+        || entry_init(module) < 0 || dispatcher_init(module) < 0
+        || code_record_init(module) < 0 || frame_hook_init(module) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

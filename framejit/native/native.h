@@ -1,0 +1,122 @@
+/* The types and functions the files of framejit._native share. One section for each file. */
+#ifndef FRAMEJIT_NATIVE_H
+#define FRAMEJIT_NATIVE_H
+#include "compat.h"
+
+/* ---- module.c: the two switches that turn interception off ---- */
+extern int fj_disabled;                     /* the whole process */
+extern FJ_THREAD_LOCAL int fj_busy;         /* this thread is inside the compiler */
+
+/* ---- tensor_access.c ---- */
+typedef struct TensorSpec TensorSpec;
+typedef enum { ACCESS_DIRECT, ACCESS_SHIM, ACCESS_ATTRIBUTES } TensorAccess;
+extern TensorAccess fj_tensor_access;
+TensorSpec *tensor_spec_new(PyObject *payload);           /* NULL with an exception */
+void tensor_spec_free(TensorSpec *spec);
+int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
+int tensor_spec_match(const TensorSpec *spec, PyObject *value);   /* 1 or 0; never raises */
+int tensor_spec_runs_python(const TensorSpec *spec);
+int tensor_access_init(PyObject *module);
+
+/* ---- thread_state.c ---- */
+extern PyTypeObject State_Type;
+int state_matches(PyObject *state);                       /* 1 or 0; never raises */
+int thread_state_init(PyObject *module);
+
+/* ---- constant_equal.c ---- */
+int constant_equal(PyObject *constant, PyObject *value);  /* 1, 0 or -1 with an exception */
+int constant_is_plain(PyObject *constant);                /* comparing it runs no user code and its value never changes */
+
+/* ---- guard_tree.c, guard_eval.c ---- */
+typedef struct GuardTree GuardTree;
+typedef struct {
+    int guard_id;
+    int failed_access;
+    PyObject *value;                        /* strong or NULL */
+} GuardFailure;
+extern PyTypeObject GuardTree_Type;
+int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure);
+int guard_tree_expired(GuardTree *tree);                  /* an object it compares with is gone: it can never pass again */
+int guard_tree_init(PyObject *module);
+
+/* ---- entry.c ---- */
+enum { ENTRY_RUNS_USER_CODE = 1 };
+typedef struct {
+    PyObject_HEAD
+    PyObject *code, *function, *guards, *slots, *tag;
+    unsigned long long hits;
+    int flags;
+    char valid;
+} Entry;
+typedef struct {
+    PyObject_VAR_HEAD
+    PyObject *target;
+    PyObject *args[1];
+} TailCall;
+extern PyTypeObject Entry_Type, Slot_Type, TailCall_Type;
+PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf);     /* may give a TailCall */
+PyObject *trampoline(PyObject *result);                                    /* steals result; runs tail calls until a value comes */
+static inline PyObject *finish_call(PyObject *result)
+{
+    return FJ_UNLIKELY(result && Py_IS_TYPE(result, &TailCall_Type)) ? trampoline(result) : result;
+}
+int entry_init(PyObject *module);
+
+/* ---- entry_cache.c: the list of entries a Dispatcher or a code object has ---- */
+typedef struct EntryCache {
+    PyObject_HEAD
+    PyObject *entries;                      /* tuple; replaced, never changed, so that a scan needs one reference only */
+    PyObject *code;                         /* the code object whose argument slots the entries take */
+    PyObject *options;
+    PyObject *children;                     /* set of the per-code caches filled while entries of this one ran, or NULL */
+    PyObject *dict, *weakrefs;
+    struct EntryCache *next, *previous;     /* the caches of code objects form a ring */
+    Entry *last_late_hit;                   /* compared only, never followed */
+    unsigned long long hits, misses;
+    char skip;
+} EntryCache;
+extern PyTypeObject EntryCache_Type;
+Entry *cache_find(EntryCache *cache, PyObject *const *args, Py_ssize_t nargs, PyObject *fn);   /* strong reference or NULL */
+PyObject *cache_miss(EntryCache *cache, PyObject *on_miss, PyObject *fn, PyObject *const *args, Py_ssize_t nargs);
+int cache_traverse(EntryCache *cache, visitproc visit, void *arg);
+int cache_clear(EntryCache *cache);
+int cache_setup(EntryCache *cache, PyObject *code, PyObject *options);
+int cache_adopt(EntryCache *parent, PyObject *child);
+int entry_cache_init(PyObject *module);
+
+/* ---- bind.c ---- */
+int count_arg_slots(PyCodeObject *code);
+int bind_arguments(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **flat);
+
+/* ---- dispatcher.c ---- */
+extern PyTypeObject Dispatcher_Type;
+PyObject *dispatcher_call_once(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);   /* may give a TailCall */
+int dispatcher_init(PyObject *module);
+
+/* ---- code_record.c: what is known about a code object, kept in the object itself ---- */
+enum { CODE_UNDECIDED, CODE_CAPTURE, CODE_SKIP, CODE_NEVER };
+typedef struct {
+    int decision;
+    unsigned generation;                    /* of the decision; CODE_NEVER outlives every generation */
+    EntryCache *cache;                      /* borrowed: owned by whoever was running when its entries were captured */
+} CodeRecord;
+CodeRecord *code_record(PyCodeObject *code);              /* NULL if there is none */
+int code_decision(PyCodeObject *code, CodeRecord *record);
+int code_decide(PyObject *code, int decision);
+PyObject *code_cache_make(PyObject *code, PyObject *options);          /* new reference; the existing one if there is one */
+void code_cache_forget(EntryCache *cache);                /* the cache dies: its code object must not point to it any more */
+int code_record_init(PyObject *module);
+
+/* ---- frame_hook.c: what the hook may do on this thread at this moment ---- */
+enum { SCOPE_OUTSIDE = 0, SCOPE_USER_CODE = 1, SCOPE_COMPILED = -1 };
+typedef struct {
+    EntryCache *owner;                      /* the dispatcher whose entry runs, borrowed: it owns what is captured meanwhile */
+    PyObject *passing;                      /* the code whose next frame has been considered already; compared only */
+    int active;
+} HookScope;
+extern FJ_THREAD_LOCAL HookScope fj_scope;
+void hook_retain(void);
+void hook_release(void);
+int frame_hook_init(PyObject *module);
+
+#endif

@@ -1,0 +1,96 @@
+"""What `optimize(module)` returns: an object that is the module in every respect but one, that calling it runs compiled code.
+
+It is an instance of a subclass of the module's class and *shares* the module's `__dict__`, so there is one set of parameters, buffers, hooks and
+attributes, under the same names. The module itself stays as it was: calling it runs plain Python.
+The subclass has a slot named `__call__`, in which each instance keeps a dispatcher bound to the original module. CPython finds it there
+without running any Python code, and `forward` sees the original module as `self`, as it does when called plainly.
+"""
+from __future__ import annotations
+
+import copy
+import inspect
+import weakref
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, TypeVar
+
+import torch
+
+from framejit._native import Dispatcher
+from framejit.dispatchers import make_dispatcher
+from framejit.options import Options
+
+M = TypeVar("M", bound=torch.nn.Module)
+
+_subclasses: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+
+
+class OptimizedModule:
+    """Base of the subclasses made here, first in their resolution order."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """The module's class is not told of the subclass: it may keep a register of those that users write."""
+
+    @property
+    def _framejit_call(self) -> MethodType:
+        return self.__call__  # type: ignore[attr-defined, no-any-return]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return optimize_module(copy.deepcopy(original_of(self), memo), options_of(self))
+
+    def __copy__(self) -> Any:
+        return optimize_module(copy.copy(original_of(self)), options_of(self))
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return optimize_module, (original_of(self), options_of(self))
+
+    def _replicate_for_data_parallel(self) -> Any:
+        return original_of(self)._replicate_for_data_parallel()
+
+
+def original_of(optimized: OptimizedModule) -> torch.nn.Module:
+    """The module that was given to `optimize`."""
+    return optimized._framejit_call.__self__  # type: ignore[no-any-return]
+
+
+def dispatcher_of(optimized: OptimizedModule) -> Dispatcher:
+    """The dispatcher that calls run through."""
+    return optimized._framejit_call.__func__  # type: ignore[return-value]
+
+
+def options_of(optimized: OptimizedModule) -> Options:
+    """What `optimize` was asked for."""
+    return dispatcher_of(optimized).options
+
+
+def optimize_module(module: M, options: Options) -> M:
+    """The optimized twin of `module`."""
+    cls = _subclass_of(type(module))
+    optimized = object.__new__(cls)
+    object.__setattr__(optimized, "__dict__", module.__dict__)
+    object.__setattr__(optimized, "__call__", MethodType(make_dispatcher(_call_function(type(module)), options), module))
+    return optimized
+
+
+def _subclass_of(cls: type[M]) -> type[M]:
+    known = _subclasses.get(cls)
+    made = known() if known is not None else None
+    if made is None:
+        namespace = {"__slots__": ("__call__",), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        made = type(cls)(cls.__name__, (OptimizedModule, cls), namespace)
+        _subclasses[cls] = weakref.ref(made)
+    return made
+
+
+def _call_function(cls: type[torch.nn.Module]) -> FunctionType:
+    """The Python function that calling an instance of `cls` runs; normally the one that torch.nn.Module defines."""
+    call = inspect.unwrap(cls.__call__, stop=lambda f: isinstance(f, FunctionType))
+    if isinstance(call, FunctionType):
+        return call
+
+    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return call(self, *args, **kwargs)
+
+    return __call__

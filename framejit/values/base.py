@@ -1,0 +1,96 @@
+"""The base of all symbolic values.
+
+A value knows what is known about it, its source (the path by which the running frame can read it again, or
+None if it was made here), and, for tensors, its graph node.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+from framejit.values.signals import NotConstant, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+Args = "list[Value]"
+Kwargs = "dict[str, Value]"
+
+
+class Value:
+    source: "Source | None" = None
+    mutable = False  # identity matters: build it once, then share
+
+    def python_type(self) -> type:
+        raise Unsupported(f"the type of {self.describe()} is not known")
+
+    def describe(self) -> str:
+        """The value in words, for reasons and logs."""
+        where = f" {self.source.name()!r}" if self.source is not None else ""
+        try:
+            return f"{self.python_type().__name__}{where}"
+        except Unsupported:
+            return f"{type(self).__name__.removesuffix('Value').lower()}{where}"
+
+    # ---- what is known ----------------------------------------------------------------------
+
+    def constant(self) -> Any:
+        """The Python object this value is known to be; NotConstant otherwise."""
+        raise NotConstant(self.describe())
+
+    def is_constant(self) -> bool:
+        try:
+            self.constant()
+        except NotConstant:
+            return False
+        return True
+
+    def proxy(self) -> Any:
+        """The value as an argument of a graph node."""
+        try:
+            return self.constant()
+        except NotConstant:
+            raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120") from None
+
+    def children(self) -> "Iterator[Value]":
+        """Values directly inside this one."""
+        return iter(())
+
+    # ---- behaviour ---------------------------------------------------------------------------
+
+    def getattr(self, tx: "Frame", name: str) -> "Value":
+        from framejit.values.builtin_methods import builtin_attribute
+
+        return builtin_attribute(tx, self, name)
+
+    def setattr(self, tx: "Frame", name: str, value: "Value | None") -> None:
+        """Set attribute `name`, or delete it when `value` is None."""
+        raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+
+    def call(self, tx: "Frame", args: "list[Value]", kwargs: "dict[str, Value]") -> "Value":
+        raise Unsupported(f"calling {self.describe()}", "FJ110")
+
+    def call_method(self, tx: "Frame", name: str, args: "list[Value]", kwargs: "dict[str, Value]") -> "Value":
+        """Call method `name` of this value's type; containers implement theirs here."""
+        raise Unsupported(f"method {name!r} of {self.describe()}", "FJ111")
+
+    def truth(self, tx: "Frame") -> bool:
+        return True
+
+    def iterate(self, tx: "Frame") -> "Iterator[Value]":
+        """Items of a finite iterable, as they are now."""
+        raise Unsupported(f"iterating over {self.describe()}")
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        """Emit code that pushes this value; only called for values without a source."""
+        raise Unsupported(f"{self.describe()} can't be rebuilt outside the graph", "FJ130")
+
+
+def realize(tx: "Frame", value: Value) -> Value:
+    """The value itself, wrapping it now if nothing looked at it before."""
+    from framejit.values.lazy import LazyValue
+
+    return value.realize(tx) if isinstance(value, LazyValue) else value

@@ -1,0 +1,139 @@
+"""Methods of built-in types, bound to a value."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from framejit.guards.sources import static_lookup
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+# Methods that need real Python semantics (not call_method of the container part) on instances.
+_OBJECT_METHODS = frozenset("__setattr__ __delattr__ __getattribute__ __init__ __new__ __init_subclass__ __eq__ __ne__ __hash__ __reduce__ __reduce_ex__ __format__ __str__ __repr__ __sizeof__ __dir__".split())
+
+
+class BuiltinMethodValue(Value):
+    """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
+
+    def __init__(self, owner: Value, name: str, static: Any = None) -> None:
+        self.owner, self.name, self.static = owner, name, static
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def describe(self) -> str:
+        return f"method {self.name!r} of {self.owner.describe()}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name == "__self__":
+            return self.owner
+        if name in ("__name__", "__qualname__"):
+            return ConstantValue(self.name)
+        raise tx.raised(AttributeError, f"'builtin_function_or_method' object has no attribute {name!r}")
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.user_object import ObjectValue
+
+        args = [realize(tx, a) for a in args]
+        owner = self.owner
+        if isinstance(owner, ObjectValue):
+            return object_method(tx, owner, self.name, self.static, args, kwargs)
+        return owner.call_method(tx, self.name, args, kwargs)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load(self.owner)
+        cg.em.load_attr(self.name)
+
+
+def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A C-written method that an instance of a Python class inherits."""
+    from framejit.values.exceptions import ExceptionValue
+
+    if name == "__setattr__":
+        owner.generic_setattr(tx, args[0].constant(), args[1])
+        return NONE
+    if name == "__delattr__":
+        owner.generic_setattr(tx, args[0].constant(), None)
+        return NONE
+    if name == "__getattribute__":
+        return owner.generic_getattr(tx, args[0].constant())
+    if name in ("__init__", "__init_subclass__"):
+        if isinstance(owner, ExceptionValue):
+            owner.args = list(args)
+        elif owner.base is not None and (args or kwargs):
+            fill = {"DictValue": "update", "ListValue": "extend", "SetValue": "update"}.get(type(owner.base).__name__)
+            if fill is not None:
+                owner.base.call_method(tx, fill, args, kwargs)
+        return NONE
+    if isinstance(owner, ExceptionValue) and name in ("__str__", "__repr__", "with_traceback", "add_note") and owner.source is None:
+        if name == "with_traceback":
+            return owner
+        real = owner.cls(*tx.constants(owner.args))
+        return ConstantValue(getattr(real, name)())
+    if owner.base is not None and (name not in _OBJECT_METHODS or name in ("__eq__", "__ne__")):
+        return owner.base.call_method(tx, name, args, kwargs)
+    if name in ("__eq__", "__ne__") and static in (object.__eq__, object.__ne__):
+        return ConstantValue(tx.same(owner, args[0]) == (name == "__eq__") or NotImplemented)
+    if name == "__hash__" and static is object.__hash__:
+        raise Unsupported("hash() of an object, which depends on its address")
+    if owner.obj is not None and not owner.attrs:
+        from framejit.values.known_objects import call_known_method
+
+        return call_known_method(tx, owner, name, args, kwargs)
+    raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")
+
+
+def super_builtin_method(tx: "Frame", owner: Value, name: str, static: Any, klass: type) -> Value:
+    """What `super().name` is when the class after the caller's is written in C."""
+    from framejit.values.user_object import bind_attribute
+
+    if isinstance(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return BuiltinMethodValue(owner, name, static)
+    return bind_attribute(tx, static, owner, owner.python_type(), name, klass)
+
+
+def builtin_attribute(tx: "Frame", value: Value, name: str) -> Value:
+    """Attribute `name` of a value of a built-in type: a method, or a constant attribute."""
+    from framejit.values.wrap import from_python
+
+    cls = value.python_type()
+    if name == "__class__":
+        return from_python(cls)
+    static = static_lookup(cls, name, None)
+    if static is None:
+        if value.is_constant() and hasattr(value.constant(), name):
+            return from_python(getattr(value.constant(), name))
+        raise tx.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    if isinstance(static, (types.FunctionType, property, classmethod)):
+        from framejit.values.user_object import class_attribute
+
+        if isinstance(static, property) and value.is_constant():
+            return from_python(getattr(value.constant(), name))
+        return class_attribute(tx, value, cls, name)
+    if isinstance(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return BuiltinMethodValue(value, name, static)
+    if value.is_constant():
+        found = getattr(value.constant(), name)
+        return BuiltinMethodValue(value, name, static) if callable(found) and not isinstance(found, type) else from_python(found)
+    raise Unsupported(f"attribute {name!r} of {value.describe()}")
+
+
+class NativeMethodValue(Value):
+    """A method framejit itself implements for a value."""
+
+    def __init__(self, function: "Callable[[Frame, list[Value], dict[str, Value]], Value]", name: str) -> None:
+        self.function, self.name = function, name
+
+    def describe(self) -> str:
+        return f"method {self.name!r}"
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function(tx, args, kwargs)

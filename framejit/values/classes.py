@@ -1,0 +1,246 @@
+"""Classes, their instantiation, super()."""
+from __future__ import annotations
+
+import collections
+import enum
+import itertools
+import types
+from typing import TYPE_CHECKING, Any, Iterator
+
+import torch
+
+from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
+from framejit.values.base import Value, realize
+from framejit.values.constant import ConstantValue
+from framejit.values.exceptions import ExceptionValue
+from framejit.values.mapping import DICT_CLASSES, DictValue, SetValue
+from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
+from framejit.values.signals import Unsupported
+from framejit.values.user_object import ObjectValue, bind_attribute
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+_ABSENT = object()
+_PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
+
+
+class ClassValue(Value):
+    def __init__(self, cls: type, source: Source | None = None) -> None:
+        self.cls, self.source = cls, source
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def describe(self) -> str:
+        return f"class {self.cls.__qualname__}"
+
+    def constant(self) -> Any:
+        return self.cls
+
+    # ---- attributes -------------------------------------------------------------------------
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        if name == "__class__":
+            return from_python(type(self.cls))
+        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
+            return from_python(getattr(self.cls, name))
+        if name == "__dict__":
+            return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
+        written = tx.capture.effects.attribute(self, name)
+        if written is not None:
+            return written
+        if issubclass(self.cls, enum.Enum) and name in self.cls.__members__:
+            return from_python(self.cls.__members__[name])
+        meta = static_lookup(type(self.cls), name, _ABSENT)
+        if meta is not _ABSENT and (hasattr(type(meta), "__set__") or static_lookup(self.cls, name, _ABSENT) is _ABSENT):
+            return bind_attribute(tx, meta, self, type(self.cls), name)
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is _ABSENT:
+            raise tx.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+        if name == "__new__" and static is object.__new__:
+            return from_python(object.__new__)
+        return bind_attribute(tx, static, None, self.cls, name)
+
+    def _where(self) -> Source:
+        return self.source or const_source(self.cls)
+
+    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        if type(self.cls).__setattr__ is not type.__setattr__:
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__")
+        tx.capture.effects.set_attribute(self, name, value)
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__getitem__" and issubclass(self.cls, enum.Enum):
+            from framejit.values.wrap import from_python
+
+            return from_python(self.cls[args[0].constant()])
+        if name == "__getitem__":  # list[int] and friends
+            from framejit.values.folding import fold
+
+            return fold(tx, self.cls.__class_getitem__, args, {}) if all(a.is_constant() for a in args) else super().call_method(tx, name, args, kwargs)
+        if name == "__or__" or name == "__ror__":
+            raise Unsupported("a union of types made while running")
+        if name in ("__eq__", "__ne__"):
+            return ConstantValue(NotImplemented)
+        if name == "mro":
+            return ListValue([ClassValue(c) for c in self.cls.__mro__])
+        if name == "__subclasses__":
+            raise Unsupported("__subclasses__()")
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def iterate(self, tx: "Frame") -> Iterator[Value]:
+        if issubclass(self.cls, enum.Enum):
+            return iter([ConstantValue(m) for m in self.cls])
+        raise tx.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
+
+    # ---- instantiation ------------------------------------------------------------------------
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.builtin_functions import construct_builtin
+
+        made = construct_builtin(tx, self.cls, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
+        return made if made is not None else instantiate(tx, self.cls, args, kwargs)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.em.load_object(self.cls)
+
+
+def instantiate(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(*args, **kwargs)` for a class written in Python: inline `__new__` and `__init__`."""
+    if issubclass(cls, enum.Enum) or cls in _PURE:
+        from framejit.values.folding import fold
+
+        return fold(tx, cls, args, kwargs)
+    meta_call = static_lookup(type(cls), "__call__")
+    if isinstance(meta_call, types.FunctionType):
+        return bind_attribute(tx, meta_call, ClassValue(cls), type(cls), "__call__").call(tx, args, kwargs)
+    if issubclass(cls, (torch.nn.Module, torch.Tensor)):
+        raise Unsupported(f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in")
+    if is_namedtuple_class(cls) and isinstance(static_lookup(cls, "__new__"), (types.FunctionType, staticmethod)) and "_make" in cls.__dict__:
+        return namedtuple_instance(tx, cls, args, kwargs)
+    if is_return_type(cls) and len(args) == 1:
+        return TupleValue(list(tx.iterate(args[0])), cls)
+    instance = new_value(tx, cls, args, kwargs)
+    if isinstance(instance, ObjectValue) and issubclass(instance.cls, cls):
+        init_instance(tx, instance, args, kwargs)
+    return instance
+
+
+def namedtuple_instance(tx: "Frame", cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from framejit.values.wrap import from_python
+
+    given = dict(zip(cls._fields, args))
+    given.update(kwargs)
+    for field, default in cls._field_defaults.items():
+        if field not in given:
+            given[field] = from_python(default)
+    if set(given) != set(cls._fields) or len(args) > len(cls._fields):
+        raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
+    return TupleValue([given[f] for f in cls._fields], cls)
+
+
+def new_value(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls.__new__(cls, *args, **kwargs)`."""
+    new = static_lookup(cls, "__new__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        function = tx.wrap(new, AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__") if isinstance(static_lookup(cls, "__new__"), staticmethod) else TypeLookupSource(const_source(cls), "__new__"))
+        return function.call(tx, [ClassValue(cls), *args], kwargs)
+    return bare_instance(tx, cls, args)
+
+
+def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
+    """What the built-in `__new__` that `cls` inherits makes."""
+    if issubclass(cls, BaseException):
+        return ExceptionValue(cls, list(args))
+    if issubclass(cls, DICT_CLASSES[:4]):
+        if issubclass(cls, collections.Counter):
+            raise Unsupported("a subclass of Counter")
+        kind = next(k for k in (collections.OrderedDict, collections.defaultdict, dict) if issubclass(cls, k))
+        return ObjectValue(cls, base=DictValue({}, cls=kind))
+    if issubclass(cls, list):
+        return ObjectValue(cls, base=ListValue([]))
+    if issubclass(cls, tuple):
+        return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
+    if issubclass(cls, set):
+        return ObjectValue(cls, base=SetValue({}))
+    if static_lookup(cls, "__new__") is object.__new__:
+        return ObjectValue(cls)
+    raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
+
+
+def init_instance(tx: "Frame", instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+    init = static_lookup(instance.cls, "__init__")
+    if init is object.__init__:
+        if (args or kwargs) and static_lookup(instance.cls, "__new__") is object.__new__:
+            raise Unsupported(f"{instance.cls.__name__}() takes no arguments", "FJ112")
+        return
+    bind_attribute(tx, init, instance, instance.cls, "__init__").call(tx, args, kwargs)
+
+
+def new_instance(cls: type, base: Any) -> Any:
+    """Make an instance without running its constructor; its parts are filled in afterwards."""
+    for kind in (collections.OrderedDict, collections.defaultdict, dict, list, set):
+        if issubclass(cls, kind):
+            return kind.__new__(cls)
+    if issubclass(cls, tuple):
+        return tuple.__new__(cls, base or ())
+    return object.__new__(cls)
+
+
+class SuperValue(Value):
+    """`super(start, owner)`: the MRO of the owner's class after `start`."""
+
+    def __init__(self, start: type, owner: Value) -> None:
+        self.start, self.owner = start, owner
+
+    def python_type(self) -> type:
+        return super
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.builtin_methods import BuiltinMethodValue, super_builtin_method
+
+        on_class = isinstance(self.owner, ClassValue)
+        cls = self.owner.cls if isinstance(self.owner, ClassValue) else self.owner.python_type()
+        if name == "__class__":
+            return ClassValue(super)
+        mro = cls.__mro__
+        for klass in mro[mro.index(self.start) + 1 :] if self.start in mro else ():
+            if name in klass.__dict__:
+                static = klass.__dict__[name]
+                if not isinstance(static, (types.FunctionType, property, staticmethod, classmethod)) and not on_class:
+                    return super_builtin_method(tx, self.owner, name, static, klass)
+                if isinstance(static, staticmethod) and name == "__new__":
+                    return tx.wrap(static.__func__, AttrSource(TypeLookupSource(const_source(klass), name), "__func__"))
+                if static is object.__new__ or isinstance(static, types.BuiltinFunctionType) and name == "__new__":
+                    return BuiltinNewValue()
+                if on_class and not isinstance(static, classmethod):
+                    return bind_attribute(tx, static, None, cls, name, klass)
+                return bind_attribute(tx, static, self.owner if not on_class else None, cls, name, klass)
+        if isinstance(self.owner, ObjectValue) and name in ("__setattr__", "__delattr__", "__getattribute__"):
+            return BuiltinMethodValue(self.owner, name, getattr(object, name))
+        raise tx.raised(AttributeError, f"'super' object has no attribute {name!r}")
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.em.call_object(super, lambda: (cg.em.load_object(self.start), cg.load(self.owner)), 2)
+
+
+class BuiltinNewValue(Value):
+    """The `__new__` of a built-in class, reached through super() or by name."""
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if not args or not isinstance(args[0], ClassValue):
+            raise Unsupported("__new__ without a known class")
+        return bare_instance(tx, args[0].cls, args[1:])
+
+
+ITERATOR_CLASSES = (enumerate, zip, map, filter, reversed, itertools.chain, itertools.count, itertools.repeat, itertools.islice, itertools.product, itertools.cycle,
+                    itertools.accumulate, itertools.zip_longest, itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.combinations, itertools.permutations, itertools.pairwise, itertools.groupby, itertools.compress)

@@ -1,0 +1,342 @@
+"""Python functions, bound methods, partials, and the cells closures share."""
+from __future__ import annotations
+
+import functools
+import types
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Iterator
+
+from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
+from framejit.values.base import Value
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.lazy import LazyValue
+from framejit.values.mapping import DictValue
+from framejit.values.sequence import TupleValue
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class CellValue(Value):
+    """A cell: what it holds now (None when empty), and the real cell if there is one."""
+
+    mutable = True
+
+    def __init__(self, contents: Value | None, source: Source | None = None) -> None:
+        self.contents, self.source = contents, source
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def children(self) -> Iterator[Value]:
+        return iter(()) if self.contents is None else iter((self.contents,))
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name != "cell_contents":
+            return super().getattr(tx, name)
+        if self.contents is None:
+            raise tx.raised(ValueError, "Cell is empty")
+        return self.contents
+
+    def set(self, tx: "Frame", value: Value | None) -> None:
+        tx.capture.effects.changed(self)
+        self.contents = value
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        # Contents are filled by replay: a function in the cell may refer to the cell itself.
+        cg.em.call_object(types.CellType, lambda: None, 0)
+        cg.capture.effects.changed(self)
+
+    def replay(self, cg: "Codegen") -> None:
+        if self.contents is None:
+            cg.load(self)
+            cg.em.op("DELETE_ATTR", "cell_contents")
+            return
+        cg.load(self.contents)
+        cg.load(self)
+        cg.em.store_attr("cell_contents")
+
+
+class CallableValue(Value):
+    """What all Python functions share: binding arguments and inlining."""
+
+    code: CodeType
+    globals: dict[str, Any]
+
+    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+        raise NotImplementedError
+
+    def closure(self, tx: "Frame") -> list[CellValue]:
+        raise NotImplementedError
+
+    def python_type(self) -> type:
+        return FunctionType
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.inline(self, bind(tx, self, args, kwargs))
+
+    def globals_source(self) -> Source | None:
+        """Where the function's globals are, when they are not those of the running frame."""
+        return None
+
+
+def bind(tx: "Frame", fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    """Arguments to parameters, as Python would; Unsupported where Python would raise (it then does, for real)."""
+    code, name = fn.code, fn.code.co_qualname
+    n_pos, n_kw = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames
+    positional, keyword_only = names[:n_pos], names[n_pos : n_pos + n_kw]
+    rest = n_pos + n_kw
+    bound = dict(zip(positional, args))
+    if code.co_flags & 4:
+        bound[names[rest]] = TupleValue(args[n_pos:])
+        rest += 1
+    elif len(args) > n_pos:
+        raise Unsupported(f"{name}() takes {n_pos} positional arguments but {len(args)} were given", "FJ112")
+    extra: dict[Any, Value] = {}
+    accepts = set(positional[code.co_posonlyargcount :]) | set(keyword_only)
+    for key, value in kwargs.items():
+        if key in accepts:
+            if key in bound:
+                raise Unsupported(f"{name}() got multiple values for argument {key!r}", "FJ112")
+            bound[key] = value
+        elif code.co_flags & 8:
+            extra[key] = value
+        else:
+            raise Unsupported(f"{name}() got an unexpected keyword argument {key!r}", "FJ112")
+    if code.co_flags & 8:
+        bound[names[rest]] = DictValue(extra)
+    if any(p not in bound for p in (*positional, *keyword_only)):
+        defaults, kw_defaults = fn.defaults(tx)
+        for key, value in zip(positional[n_pos - len(defaults) :], defaults):
+            bound.setdefault(key, value)
+        for key in keyword_only:
+            if key not in bound and key in kw_defaults:
+                bound[key] = kw_defaults[key]
+    missing = [p for p in (*positional, *keyword_only) if p not in bound]
+    if missing:
+        raise Unsupported(f"{name}() missing required argument {missing[0]!r}", "FJ112")
+    return bound
+
+
+class FunctionValue(CallableValue):
+    """A function that exists outside the trace."""
+
+    def __init__(self, fn: FunctionType, source: Source) -> None:
+        self.fn, self.source = fn, source
+        self.code, self.globals = fn.__code__, fn.__globals__
+
+    def describe(self) -> str:
+        return f"function {self.fn.__module__}.{self.fn.__qualname__}"
+
+    def constant(self) -> Any:
+        return self.fn
+
+    def proxy(self) -> Any:
+        raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")
+
+    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+        where, kw_where = AttrSource(self.source, "__defaults__"), AttrSource(self.source, "__kwdefaults__")
+        positional: list[Value] = [LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())]
+        keyword: dict[str, Value] = {k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()}
+        return positional, keyword
+
+    def closure(self, tx: "Frame") -> list[CellValue]:
+        where = AttrSource(self.source, "__closure__")
+        cells = []
+        for i, (name, cell) in enumerate(zip(self.code.co_freevars, self.fn.__closure__ or ())):
+            cells.append(tx.capture.cell(cell, IndexSource(where, i), name))
+        return cells
+
+    def globals_source(self) -> Source | None:
+        return AttrSource(self.source, "__globals__")
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.torch_functions import call_known_function
+
+        known = call_known_function(tx, self.fn, args, kwargs)
+        if known is not None:
+            return known
+        return super().call(tx, args, kwargs)
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.wrap import from_python, wrap_attribute
+
+        overlay = tx.capture.effects.attribute(self, name)
+        if overlay is not None:
+            return overlay
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return from_python(getattr(self.fn, name))
+        if name == "__get__":
+            return BoundGetValue(self)
+        try:
+            value = getattr(self.fn, name)
+        except AttributeError as e:
+            tx.capture.guard_no_attribute(self.source, name)
+            raise tx.raised(AttributeError, str(e)) from None
+        if name in self.fn.__dict__:
+            return wrap_attribute(tx.capture, value, self.source, name)
+        if name in ("__wrapped__", "__defaults__", "__kwdefaults__", "__closure__", "__code__", "__globals__", "__dict__", "__annotations__"):
+            return wrap_attribute(tx.capture, value, self.source, name)
+        raise Unsupported(f"attribute {name!r} of {self.describe()}")
+
+    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        tx.capture.effects.set_attribute(self, name, value)
+
+
+class NestedFunctionValue(CallableValue):
+    """A function made by the captured code (def, lambda, comprehension)."""
+
+    mutable = True
+
+    def __init__(self, code: CodeType, globals: dict[str, Any], globals_from: Source | None, positional: Value | None, keyword: DictValue | None, cells: list[CellValue], annotations: Value | None) -> None:
+        self.code, self.globals, self._globals_from = code, globals, globals_from
+        self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
+        self.attributes: dict[str, Value] = {}
+
+    def describe(self) -> str:
+        return f"function {self.code.co_qualname}"
+
+    def children(self) -> Iterator[Value]:
+        yield from (v for v in (self.positional, self.keyword) if v is not None)
+        yield from self.cells
+        yield from self.attributes.values()
+
+    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+        return list(tx.iterate(self.positional)) if self.positional else [], dict(self.keyword.items) if self.keyword else {}
+
+    def closure(self, tx: "Frame") -> list[CellValue]:
+        return self.cells
+
+    def globals_source(self) -> Source | None:
+        return self._globals_from
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name in self.attributes:
+            return self.attributes[name]
+        if name == "__name__":
+            return ConstantValue(self.code.co_name)
+        if name == "__qualname__":
+            return ConstantValue(self.code.co_qualname)
+        if name == "__module__":
+            return ConstantValue(self.globals.get("__name__"))
+        if name == "__doc__":
+            return ConstantValue(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
+        if name == "__dict__":
+            return DictValue({k: v for k, v in self.attributes.items() if not k.startswith("__")})
+        if name == "__defaults__":
+            return self.positional or NONE
+        if name == "__get__":
+            return BoundGetValue(self)
+        if name in ("__annotations__", "__type_params__"):
+            return DictValue({}) if name == "__annotations__" else TupleValue([])
+        raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
+
+    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        if value is None:
+            raise Unsupported("deleting an attribute of a function")
+        self.attributes[name] = value
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None]
+
+        def load() -> None:
+            em.load_object(self.code)
+            cg.load_globals(self.globals)
+            for part in parts:
+                cg.load(part if part is not None else NONE)
+
+        em.call_object(make_function, load, 5)
+        for name, value in self.attributes.items():
+            em.copy()
+            cg.load(value)
+            em.swap()
+            em.store_attr(name)
+
+
+def make_function(code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any) -> FunctionType:
+    fn = FunctionType(code, globals, code.co_name, defaults, closure)
+    fn.__qualname__ = code.co_qualname
+    fn.__kwdefaults__ = kwdefaults
+    return fn
+
+
+class BoundGetValue(Value):
+    """`function.__get__`."""
+
+    def __init__(self, function: Value) -> None:
+        self.function = function
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args[0].is_constant() and args[0].constant() is None:
+            return self.function
+        return MethodValue(self.function, args[0])
+
+
+class MethodValue(Value):
+    """A callable bound to its first argument."""
+
+    mutable = True
+
+    def __init__(self, function: Value, owner: Value, source: Source | None = None) -> None:
+        self.function, self.owner, self.source = function, owner, source
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe().removeprefix('function ')}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.function, self.owner))
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tx, [self.owner, *args], kwargs)
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        return self.function.getattr(tx, name)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.em.call_object(types.MethodType, lambda: (cg.load(self.function), cg.load(self.owner)), 2)
+
+
+class PartialValue(Value):
+    """functools.partial."""
+
+    mutable = True
+
+    def __init__(self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None) -> None:
+        self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.function, *self.args, *self.kwargs.values()))
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.call(self.function, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return TupleValue(self.args)
+        if name == "keywords":
+            return DictValue(dict(self.kwargs))
+        raise tx.raised(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        def load() -> None:
+            for v in (self.function, *self.args, *self.kwargs.values()):
+                cg.load(v)
+
+        cg.em.call(lambda: cg.em.load_object(functools.partial), load, 1 + len(self.args) + len(self.kwargs), tuple(self.kwargs))
+
+

@@ -1,0 +1,94 @@
+"""Generators made by captured code: their frame is stepped while capturing."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Iterator
+
+from framejit.values.base import Value
+from framejit.values.constant import NONE
+from framejit.values.iterators import IteratorValue
+from framejit.values.signals import Exhausted, Raised, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class GeneratorValue(IteratorValue):
+    """A generator.  `made_at` is the step that made it: where the graph breaks if plain Python needs the real one."""
+
+    def __init__(self, frame: "Frame", made_at: int) -> None:
+        self.frame, self.made_at = frame, made_at
+        self.started = self.finished = False
+
+    def python_type(self) -> type:
+        return types.GeneratorType
+
+    def describe(self) -> str:
+        return f"generator {self.frame.code.co_qualname}"
+
+    def children(self) -> Iterator[Value]:
+        return iter(())
+
+    def next(self, tx: "Frame") -> Value:
+        return self.resume(tx, NONE, None)
+
+    def resume(self, tx: "Frame", sent: Value, raising: Raised | None) -> Value:
+        """Run to the next yield; Exhausted carries the return value in `self.result`."""
+        if self.finished:
+            if raising is not None:
+                raise raising
+            raise Exhausted
+        if self.frame.running:
+            raise tx.raised(ValueError, "generator already executing")
+        self.frame.caller = tx
+        try:
+            if raising is not None and not self.started:
+                self.finished = True
+                raise raising
+            outcome, value = self.frame.resume_generator(sent if self.started else None, raising)
+        except Raised as e:
+            self.finished = True
+            if issubclass(e.value.cls, StopIteration):
+                raise tx.raised(RuntimeError, "generator raised StopIteration") from None
+            raise
+        self.started = True
+        if outcome == "yield":
+            return value
+        self.finished, self.result = True, value
+        raise Exhausted
+
+    result: Value = NONE
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in ("send", "throw"):
+            raising = None
+            if name == "throw":
+                raising = Raised(tx.exception_from(args[0]))
+            try:
+                return self.resume(tx, args[0] if name == "send" else NONE, raising)
+            except Exhausted:
+                result = self.result
+                raise tx.raised(StopIteration, *([] if result is NONE else [result])) from None
+        if name == "close":
+            if self.started and not self.finished:
+                try:
+                    self.resume(tx, NONE, Raised(tx.make_exception(GeneratorExit, [])))
+                except Exhausted:
+                    return NONE
+                except Raised as e:
+                    if not issubclass(e.value.cls, GeneratorExit):
+                        raise
+                    return NONE
+                raise tx.raised(RuntimeError, "generator ignored GeneratorExit")
+            self.finished = True
+            return NONE
+        if name == "__del__":
+            raise Unsupported("generator.__del__")
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        if self.finished:
+            cg.em.call_object(iter, lambda: cg.em.load_object(()))
+            return
+        cg.capture.break_at(self.made_at, Unsupported(f"{self.describe()} leaves captured code", "FJ151"))

@@ -1,0 +1,62 @@
+"""A value nobody has looked at yet: no guard, no graph input, until `realize`."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+from framejit import _native as native
+from framejit.values.base import Value
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+
+class LazyValue(Value):
+    def __init__(self, obj: Any, source: "Source") -> None:
+        self.obj, self.source = obj, source
+        self._value: Value | None = None
+
+    def realize(self, tx: "Frame") -> Value:
+        if self._value is None:
+            from framejit.values.wrap import wrap
+
+            assert self.source is not None
+            try:
+                self._value = wrap(tx.capture, self.obj, self.source)
+            except Unsupported as e:
+                self._value = OpaqueValue(type(self.obj), self.source, e)
+                tx.capture.add_guard(self.source, native.C_TYPE, type(self.obj))
+        return self._value
+
+    @property
+    def realized(self) -> Value | None:
+        return self._value
+
+    def children(self) -> Iterator[Value]:
+        return iter(()) if self._value is None else iter((self._value,))
+
+    def python_type(self) -> type:
+        return type(self.obj)
+
+
+class OpaqueValue(Value):
+    """An object framejit has no model of: it can be passed on, and anything else breaks the graph."""
+
+    def __init__(self, cls: type, source: "Source", why: Unsupported) -> None:
+        self.cls, self.source, self.why = cls, source, why
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def proxy(self) -> Any:
+        raise self.why
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        raise self.why
+
+    def truth(self, tx: "Frame") -> bool:
+        raise self.why
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise self.why

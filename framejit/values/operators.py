@@ -1,0 +1,165 @@
+"""Binary, unary and comparison operators on values."""
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Callable
+
+from framejit.guards.sources import static_lookup
+from framejit.values.base import Value, realize
+from framejit.values.constant import ConstantValue
+from framejit.values.signals import NotConstant
+from framejit.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+# symbol -> (function, in-place function, special method, reflected method)
+BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "+": (operator.add, operator.iadd, "add"),
+    "-": (operator.sub, operator.isub, "sub"),
+    "*": (operator.mul, operator.imul, "mul"),
+    "/": (operator.truediv, operator.itruediv, "truediv"),
+    "//": (operator.floordiv, operator.ifloordiv, "floordiv"),
+    "%": (operator.mod, operator.imod, "mod"),
+    "**": (operator.pow, operator.ipow, "pow"),
+    "@": (operator.matmul, operator.imatmul, "matmul"),
+    "<<": (operator.lshift, operator.ilshift, "lshift"),
+    ">>": (operator.rshift, operator.irshift, "rshift"),
+    "&": (operator.and_, operator.iand, "and"),
+    "|": (operator.or_, operator.ior, "or"),
+    "^": (operator.xor, operator.ixor, "xor"),
+}
+COMPARE: dict[str, Callable[..., Any]] = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge}
+_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+_SYMBOL = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+UNARY: dict[str, tuple[Callable[..., Any], str]] = {"-": (operator.neg, "__neg__"), "+": (operator.pos, "__pos__"), "~": (operator.invert, "__invert__")}
+
+
+def is_not_implemented(value: Value) -> bool:
+    return isinstance(value, ConstantValue) and value.value is NotImplemented
+
+
+def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
+    function, in_place_function, name = BINARY[symbol]
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__"):
+        if isinstance(a, TensorValue) and in_place:
+            result = tx.capture.graph.call(in_place_function, [a, b])
+            tx.capture.effects.tensor_written(a)
+            return result
+        return tx.capture.graph.call(function, [a, b])
+    if a.is_constant() and b.is_constant():
+        from framejit.values.folding import fold
+
+        return fold(tx, function, [a, b], {})
+    if isinstance(a, ConstantValue) and isinstance(a.value, str) and symbol == "%":
+        from framejit.values.sequence import TupleValue
+
+        if isinstance(b, TupleValue):
+            return ConstantValue(a.value % tuple(tx.constants(b.items)))
+    attempts: list[tuple[Value, str, Value]] = []
+    if in_place and _has(a, f"__i{name}__"):
+        attempts.append((a, f"__i{name}__", b))
+    direct, reflected = (a, f"__{name}__", b), (b, f"__r{name}__", a)
+    both = [x for x in (direct, reflected) if _has(x[0], x[1])]
+    if a.python_type() is b.python_type():
+        both = both[:1] if both and both[0] is direct else []
+    elif issubclass(b.python_type(), a.python_type()) and len(both) == 2:
+        both.reverse()  # a subclass on the right goes first
+    for owner, method, other in attempts + both:
+        result = owner.call_method(tx, method, [other], {})
+        if not is_not_implemented(result):
+            return result
+    raise tx.raised(TypeError, f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}")
+
+
+def _has(value: Value, method: str) -> bool:
+    return static_lookup(value.python_type(), method, None) is not None
+
+
+def _overrides(value: Value, method: str) -> bool:
+    from framejit.values.user_object import ObjectValue
+
+    return isinstance(value, ObjectValue) and _has(value, method)
+
+
+def compare(tx: "Frame", name: str, a: Value, b: Value) -> Value:
+    """`name` is lt, le, eq, ne, gt or ge."""
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        other = b if isinstance(a, TensorValue) else a
+        if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
+            return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
+        return tx.capture.graph.call(COMPARE[name], [a, b])
+    if a.is_constant() and b.is_constant():
+        from framejit.values.folding import fold
+
+        return fold(tx, COMPARE[name], [a, b], {})
+    attempts = [(a, f"__{name}__", b), (b, f"__{_REFLECTED[name]}__", a)]
+    if a.python_type() is not b.python_type() and issubclass(b.python_type(), a.python_type()):
+        attempts.reverse()
+    for owner, method, other in attempts:
+        if _has(owner, method):
+            result = owner.call_method(tx, method, [other], {})
+            if not is_not_implemented(result):
+                return result
+    if name in ("eq", "ne"):
+        return ConstantValue(tx.same(a, b) == (name == "eq"))
+    raise tx.raised(TypeError, f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and {b.python_type().__name__!r}")
+
+
+def unary(tx: "Frame", symbol: str, a: Value) -> Value:
+    function, method = UNARY[symbol]
+    if isinstance(a, TensorValue):
+        return tx.capture.graph.call(function, [a])
+    if a.is_constant():
+        from framejit.values.folding import fold
+
+        return fold(tx, function, [a], {})
+    if not _has(a, method):
+        raise tx.raised(TypeError, f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
+    return a.call_method(tx, method, [], {})
+
+
+def contains(tx: "Frame", container: Value, item: Value) -> bool:
+    if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
+        from framejit.values.folding import fold
+
+        return bool(fold(tx, operator.contains, [container, item], {}).constant())
+    if _has(container, "__contains__"):
+        return tx.truth(container.call_method(tx, "__contains__", [item], {}))
+    return any(tx.equal(realize(tx, x), item) for x in tx.iterate(container))
+
+
+def equal(tx: "Frame", a: Value, b: Value) -> bool:
+    """`a is b or a == b`, as containers compare their items."""
+    a, b = realize(tx, a), realize(tx, b)
+    if a is b:
+        return True
+    try:
+        return bool(a.constant() == b.constant())
+    except NotConstant:
+        pass
+    if isinstance(a, TensorValue) != isinstance(b, TensorValue):
+        other = b if isinstance(a, TensorValue) else a
+        if other.is_constant() and not isinstance(other.constant(), (int, float)):
+            return False
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue) and tx.same(a, b):
+        return True
+    return tx.truth(compare(tx, "eq", a, b))
+
+
+def subscript(tx: "Frame", container: Value, key: Value) -> Value:
+    from framejit.values.classes import ClassValue
+
+    if isinstance(container, ConstantValue):
+        from framejit.values.folding import fold
+
+        return fold(tx, operator.getitem, [container, key], {})
+    if isinstance(container, ClassValue) and static_lookup(type(container.cls), "__getitem__", None) is None:
+        if not hasattr(container.cls, "__class_getitem__"):
+            raise tx.raised(TypeError, f"type {container.cls.__name__!r} is not subscriptable")
+        return container.call_method(tx, "__getitem__", [key], {})
+    if not _has(container, "__getitem__"):
+        raise tx.raised(TypeError, f"{container.python_type().__name__!r} object is not subscriptable")
+    return container.call_method(tx, "__getitem__", [key], {})
+
+

@@ -1,0 +1,47 @@
+"""Control flow between the interpreter and the values, as exceptions."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from framejit.values.exceptions import ExceptionValue
+
+
+class Unsupported(Exception):
+    """This instruction can't be captured: break the graph here.  `code` is the stable finding code."""
+
+    def __init__(self, reason: str, code: str = "FJ199", hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.hint = reason, code, hint
+
+
+class SkipFrame(Exception):
+    """This frame is left to plain Python, for the reason given."""
+
+    def __init__(self, reason: str, code: str = "FJ299") -> None:
+        super().__init__(reason)
+        self.reason, self.code = reason, code
+
+
+class Restart(Exception):
+    """Capture again from the start and break the graph at step `seq`, because its effects can't be kept."""
+
+    def __init__(self, seq: int, reason: "Unsupported") -> None:
+        super().__init__(reason.reason)
+        self.seq, self.reason = seq, reason
+
+
+class Raised(Exception):
+    """The captured program raises `value`."""
+
+    def __init__(self, value: "ExceptionValue") -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class Exhausted(Exception):
+    """An iterator has no more items."""
+
+
+class NotConstant(Exception):
+    """The value is not known to be a constant."""

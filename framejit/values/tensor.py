@@ -1,0 +1,165 @@
+"""Tensors: a graph node, the fake that carries its metadata, and maybe a source."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+import torch
+from torch import fx
+
+from framejit.values.base import Value
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+# Attributes that metadata answers; anything else that is no method is read in the graph.
+KNOWN_FROM_METADATA = frozenset(
+    "shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr".split()
+)
+READ_IN_GRAPH = frozenset("T mT H mH real imag data".split())
+
+# Methods that need the data, with the finding and the advice.
+NEEDS_DATA = {
+    "item": ("FJ101", "keep the number as a tensor, or compute it outside the compiled function"),
+    "tolist": ("FJ101", "work on the tensor itself, or call .tolist() outside the compiled function"),
+    "numpy": ("FJ105", "use torch operations in place of numpy's"),
+    "__bool__": ("FJ106", "use torch.where, or torch.cond for larger branches"),
+    "__int__": ("FJ101", "keep the number as a tensor"),
+    "__float__": ("FJ101", "keep the number as a tensor"),
+    "__index__": ("FJ101", "index with the tensor itself"),
+    "__complex__": ("FJ101", "keep the number as a tensor"),
+    "__array__": ("FJ105", "use torch operations in place of numpy's"),
+    "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
+}
+OUTSIDE_GRAPHS = frozenset("backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__ __deepcopy__ set_ resize_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn".split())
+
+
+class TensorValue(Value):
+    mutable = True
+
+    def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: "Source | None" = None) -> None:
+        self.node, self.fake, self.cls, self.source = node, fake, cls, source
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        where = f" {self.source.name()!r}" if self.source is not None else ""
+        return f"tensor{where} ({str(self.fake.dtype).removeprefix('torch.')}{list(self.fake.shape)})"
+
+    def proxy(self) -> Any:
+        return self.node
+
+    # ---- attributes -----------------------------------------------------------------------
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.wrap import from_python, wrap_attribute
+
+        if name in KNOWN_FROM_METADATA:
+            if name == "is_leaf" and self.source is not None:
+                return from_python(tx.capture.real_object(self).is_leaf)
+            return from_python(getattr(self.fake, name))
+        if name in READ_IN_GRAPH:
+            return tx.capture.graph.call(getattr, [self, from_python(name)])
+        if name == "__class__":
+            return from_python(self.cls)
+        if name == "grad" and self.source is not None:
+            return wrap_attribute(tx.capture, tx.capture.real_object(self).grad, self.source, "grad")
+        if name == "grad" and not self.fake.is_leaf:
+            return from_python(None)
+        if name in OUTSIDE_GRAPHS:
+            if callable(getattr(torch.Tensor, name, None)):
+                return TensorMethodValue(self, name)
+            raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
+        attribute = getattr(self.cls, name, None)
+        if callable(attribute):
+            return TensorMethodValue(self, name)
+        if attribute is not None:
+            raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
+        if self.source is not None:  # an attribute someone hung on this very tensor
+            real = tx.capture.real_object(self)
+            if name in getattr(real, "__dict__", {}):
+                return wrap_attribute(tx.capture, real.__dict__[name], self.source, name)
+            tx.capture.guard_no_attribute(self.source, name)
+        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        if name == "requires_grad" and value is not None and value.is_constant():
+            self.call_method(tx, "requires_grad_", [value], {})
+            return
+        raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
+
+    # ---- methods ----------------------------------------------------------------------------
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in NEEDS_DATA and not _folds(self, name):
+            code, hint = NEEDS_DATA[name]
+            label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")
+            raise Unsupported(f"{label} of a tensor needs its data", code, hint)
+        if name in OUTSIDE_GRAPHS:
+            raise Unsupported(f"Tensor.{name}() runs outside graphs", "FJ107")
+        if name == "__len__":
+            from framejit.values.wrap import from_python
+
+            if self.fake.dim() == 0:
+                raise tx.raised(TypeError, "len() of a 0-d tensor")
+            return from_python(self.fake.shape[0])
+        if name == "__setitem__":
+            import operator
+
+            from framejit.values.constant import NONE
+
+            tx.capture.graph.call(operator.setitem, [self, *args])
+            tx.capture.effects.tensor_written(self)
+            return NONE
+        if name == "__getitem__":
+            import operator
+
+            return tx.capture.graph.call(operator.getitem, [self, *args])
+        result = tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+        if name.endswith("_") and not name.endswith("__") or "out" in kwargs:
+            tx.capture.effects.tensor_written(self)
+        return result
+
+    def truth(self, tx: "Frame") -> bool:
+        return bool(self.call_method(tx, "__bool__", [], {}).constant())
+
+    def iterate(self, tx: "Frame") -> Iterator[Value]:
+        if self.fake.dim() == 0:
+            raise tx.raised(TypeError, "iteration over a 0-d tensor")
+        return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load_graph_output(self)
+
+
+def _folds(value: TensorValue, name: str) -> bool:
+    """A fake made from a Python constant carries its data, so the answer is known."""
+    return getattr(value.fake, "constant", None) is not None and name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist")
+
+
+class TensorMethodValue(Value):
+    """A method bound to a tensor."""
+
+    def __init__(self, tensor: TensorValue, name: str) -> None:
+        self.tensor, self.name = tensor, name
+
+    def python_type(self) -> type:
+        from types import BuiltinMethodType
+
+        return BuiltinMethodType
+
+    def describe(self) -> str:
+        return f"Tensor.{self.name}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.tensor,))
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.tensor.call_method(tx, self.name, args, kwargs)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load(self.tensor)
+        cg.em.load_attr(self.name)

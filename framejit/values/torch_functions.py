@@ -1,0 +1,242 @@
+"""Calls into torch: what becomes a graph node, what is answered now, what changes torch's state."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+
+from framejit.guards.sources import Source
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.folding import fold
+from framejit.values.signals import Unsupported
+from framejit.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
+
+# Python functions of these modules are nodes of the graph as they are; everything else in torch is inlined.
+GRAPH_MODULES = frozenset("torch.nn.functional torch.functional torch._VF torch.special torch.linalg torch.fft".split())
+# ... except those that only dispatch, and those that answer questions.
+_NOT_GRAPH = frozenset("handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch assert_int_or_pair".split())
+
+_C = torch._C
+KNOWN: dict[Any, Handler] = {}
+
+
+def _known(*functions: Any) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for f in functions:
+            if f is not None:
+                KNOWN[f] = handler
+        return handler
+
+    return register
+
+
+def _optional(*paths: str) -> list[Any]:
+    """The torch functions that exist in this version."""
+    found = []
+    for path in paths:
+        obj: Any = torch
+        for part in path.split("."):
+            obj = getattr(obj, part, None)
+        found.append(obj)
+    return found
+
+
+# ---- answered while capturing; the state guard covers what they depend on --------------------------
+
+_QUESTIONS = _optional(
+    *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_gpu_dtype get_autocast_cpu_dtype".split(),
+    *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled".split(),
+    *"_C._are_functorch_transforms_active _C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled".split(),
+    *"_C._functorch.maybe_current_level _C._is_torch_function_enabled _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name _C._autograd._profiler_enabled".split(),
+    *"get_num_threads is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available _utils._get_available_device_type backends.cuda.is_built".split(),
+    *"distributed.is_available distributed.is_initialized cuda.is_initialized cuda.current_device cuda.get_device_capability version.cuda".split(),
+)
+
+
+def _answer(function: Any) -> Handler:
+    return lambda tx, args, kwargs: fold(tx, function, args, kwargs)
+
+
+for _f in _QUESTIONS:
+    if callable(_f):
+        KNOWN[_f] = _answer(_f)
+
+
+@_known(*_optional("compiler.is_compiling", "compiler.is_dynamo_compiling", "_dynamo_is_compiling"))
+def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(True)
+
+
+@_known(torch.is_tensor)
+def _is_tensor(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(issubclass(args[0].python_type(), torch.Tensor))
+
+
+def _no_torch_function(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(False)
+
+
+for _f in (torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic, _C._has_torch_function, _C._has_torch_function_unary, _C._has_torch_function_variadic):
+    KNOWN[_f] = _no_torch_function  # tensors with overrides are not captured in the first place
+
+
+# ---- state of the thread --------------------------------------------------------------------------
+
+
+def _state_setter(setter: Any, getter: Callable[..., Any], n_keys: int = 0) -> Handler:
+    """A setter that runs now, so that capture sees its effect, and again as a node when the graph runs."""
+
+    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        values = tx.constants([*args, *kwargs.values()])
+        if kwargs:
+            raise Unsupported(f"{setter.__name__}() with keyword arguments")
+        tx.capture.change_state(setter, getter, tuple(values), n_keys)
+        return NONE
+
+    return handler
+
+
+for _setter, _getter, _n in (
+    (_C._set_grad_enabled, torch.is_grad_enabled, 0),
+    (_C.set_autocast_enabled, torch.is_autocast_enabled, 1),
+    (_C.set_autocast_dtype, torch.get_autocast_dtype, 1),
+    (_C.set_autocast_cache_enabled, torch.is_autocast_cache_enabled, 0),
+):
+    KNOWN[_setter] = _state_setter(_setter, _getter, _n)
+
+
+KNOWN[torch.autocast_increment_nesting] = lambda tx, a, k: ConstantValue(tx.capture.nest_autocast(+1))
+KNOWN[torch.autocast_decrement_nesting] = lambda tx, a, k: ConstantValue(tx.capture.nest_autocast(-1))
+
+
+@_known(torch.clear_autocast_cache)
+def _clear_cache(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tx.capture.graph.state_change(torch.clear_autocast_cache, ())
+    return NONE
+
+
+@_known(torch.manual_seed, torch.random.fork_rng, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load, torch.set_default_dtype, torch.set_default_device, torch.compile)
+def _outside(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Unsupported("a torch function that changes or reads state outside tensors", "FJ108")
+
+
+@_known(torch._assert)
+def _assert(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(args[0], TensorValue):
+        raise Unsupported("torch._assert on a tensor", "FJ106")
+    if not tx.truth(args[0]):
+        raise tx.raised(AssertionError, args[1] if len(args) > 1 else kwargs["message"])
+    return NONE
+
+
+# ---- graph nodes ------------------------------------------------------------------------------------
+
+
+def is_graph_callable(obj: Any) -> bool:
+    """C functions of torch, operators of torch.ops, and the Python functions of GRAPH_MODULES."""
+    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if isinstance(obj, types.BuiltinFunctionType):
+        owner = getattr(obj, "__self__", None)
+        home = owner.__name__ if isinstance(owner, types.ModuleType) else obj.__module__ if owner is None else owner.__module__
+        return home is not None and (home == "torch" or home.startswith("torch."))
+    return False
+
+
+def _is_graph_python_function(fn: types.FunctionType) -> bool:
+    return fn.__module__ in GRAPH_MODULES and fn.__name__ not in _NOT_GRAPH
+
+
+class TorchFunctionValue(Value):
+    """A torch function written in C, or an operator of torch.ops."""
+
+    def __init__(self, function: Any, source: Source | None = None) -> None:
+        self.function, self.source = function, source
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def describe(self) -> str:
+        return f"torch function {getattr(self.function, '__name__', self.function)}"
+
+    def constant(self) -> Any:
+        return self.function
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        try:
+            return from_python(getattr(self.function, name))
+        except AttributeError as e:
+            raise tx.raised(AttributeError, str(e)) from None
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
+        handler = KNOWN.get(self.function)
+        if handler is not None:
+            return handler(tx, args, kwargs)
+        result = tx.capture.graph.call(self.function, args, kwargs)
+        _note_writes(tx, self.function, args, kwargs)
+        return result
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.em.load_object(self.function)
+
+
+def _note_writes(tx: "Frame", function: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    name = getattr(function, "__name__", "")
+    if name.endswith("_") and args and isinstance(args[0], TensorValue):
+        tx.capture.effects.tensor_written(args[0])
+    out = kwargs.get("out")
+    if isinstance(out, TensorValue):
+        tx.capture.effects.tensor_written(out)
+
+
+def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
+    """Realise values and what sits inside containers among them: all of it may enter the graph."""
+    from framejit.values.mapping import DictValue
+    from framejit.values.sequence import SequenceValue
+
+    found = []
+    for value in values:
+        value = realize(tx, value)
+        if isinstance(value, SequenceValue):
+            value.items[:] = deep_realize(tx, value.items)
+        elif isinstance(value, DictValue):
+            value.items = dict(zip(value.items, deep_realize(tx, list(value.items.values()))))
+        found.append(value)
+    return found
+
+
+def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The result of calling a Python function framejit treats specially; None for those to inline."""
+    handler = KNOWN.get(fn)
+    if handler is not None:
+        return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
+    if getattr(fn, "_framejit_allow_in_graph", False) or _is_graph_python_function(fn):
+        args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
+        if not any(_holds_tensor(v) for v in (*args, *kwargs.values())):
+            return None
+        try:
+            for v in (*args, *kwargs.values()):
+                v.proxy()
+        except Unsupported:
+            return None  # a function or object among the arguments: inline it
+        result = tx.capture.graph.call(fn, args, kwargs)
+        if kwargs.get("inplace") is not None and isinstance(args[0], TensorValue):
+            tx.capture.effects.tensor_written(args[0])
+        _note_writes(tx, fn, args, kwargs)
+        return result
+    return None
+
+
+def _holds_tensor(value: Value) -> bool:
+    return isinstance(value, TensorValue) or any(_holds_tensor(c) for c in value.children())

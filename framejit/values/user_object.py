@@ -1,0 +1,363 @@
+"""Instances of Python classes: attribute lookup as object.__getattribute__ does it, writes kept aside for replay."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Iterator
+
+from framejit import _native as native
+from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
+from framejit.values.base import Value
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.mapping import DictValue, SetValue
+from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.signals import Raised, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+_ABSENT = object()
+_SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+class ObjectValue(Value):
+    """An instance of `cls`: an existing one (`obj`, with a source), or one made here (`obj` is None).
+
+    `attrs` holds what the captured code wrote (None marks a deleted attribute); `base` is the built-in part of
+    an instance of a dict, list, tuple or set subclass.
+    """
+
+    mutable = True
+
+    def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
+        self.cls, self.obj, self.source, self.base = cls, obj, source, base
+        self.attrs: dict[str, Value | None] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"{self.cls.__qualname__} object" + (f" {self.source.name()!r}" if self.source is not None else "")
+
+    def children(self) -> Iterator[Value]:
+        yield from (v for v in self.attrs.values() if v is not None)
+        if self.base is not None:
+            yield self.base
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        override = static_lookup(self.cls, "__getattribute__")
+        if isinstance(override, types.FunctionType):
+            return self._with_fallback(tx, name, lambda: class_attribute(tx, self, self.cls, "__getattribute__").call(tx, [ConstantValue(name)], {}))
+        return self._with_fallback(tx, name, lambda: self.generic_getattr(tx, name))
+
+    def _with_fallback(self, tx: "Frame", name: str, read: Any) -> Value:
+        if static_lookup(self.cls, "__getattr__", None) is None:
+            return read()
+        try:
+            with tx.catching():
+                return read()
+        except Raised as e:
+            if not issubclass(e.value.cls, AttributeError):
+                raise
+        return self.missing(tx, name)
+
+    def missing(self, tx: "Frame", name: str) -> Value:
+        """The class's `__getattr__`, after ordinary lookup found nothing."""
+        return class_attribute(tx, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
+
+    def generic_getattr(self, tx: "Frame", name: str) -> Value:
+        """object.__getattribute__ (https://docs.python.org/3/howto/descriptor.html#invocation-from-an-instance)."""
+        if name == "__class__":
+            from framejit.values.wrap import from_python
+
+            return from_python(self.cls)
+        if name == "__dict__":
+            return InstanceDictValue(self)
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is not _ABSENT and _is_data_descriptor(static):
+            return bind_attribute(tx, static, self, self.cls, name)
+        found = self.instance_attribute(tx, name, shadowing=static is not _ABSENT)
+        if found is not None:
+            return found
+        if static is not _ABSENT:
+            return bind_attribute(tx, static, self, self.cls, name)
+        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def instance_attribute(self, tx: "Frame", name: str, shadowing: bool = False) -> Value | None:
+        """What the instance's own dict holds under `name`, guarding absence."""
+        if name in self.attrs:
+            return self.attrs[name]
+        if self.obj is None:
+            return None
+        own = getattr(self.obj, "__dict__", None)
+        if own is None or self.source is None:
+            return None
+        where = DictSource(self.source)
+        if name in own:
+            from framejit.values.lazy import LazyValue
+
+            return LazyValue(own[name], key_source(where, name)).realize(tx)
+        tx.capture.add_guard(where, native.C_NO_KEY, name)
+        return None
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        special = "__setattr__" if value is not None else "__delattr__"
+        override = static_lookup(self.cls, special)
+        args = [ConstantValue(name)] + ([value] if value is not None else [])
+        if isinstance(override, types.FunctionType):
+            class_attribute(tx, self, self.cls, special).call(tx, args, {})
+            return
+        self.generic_setattr(tx, name, value)
+
+    def generic_setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is not _ABSENT and _is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
+            method = "__set__" if value is not None else "__delete__"
+            if isinstance(static, property):
+                accessor = static.fset if value is not None else static.fdel
+                if accessor is None:
+                    raise tx.raised(AttributeError, f"property {name!r} of {self.cls.__qualname__!r} object has no {'setter' if value is not None else 'deleter'}")
+                part = AttrSource(TypeLookupSource(const_source(self.cls), name), "fset" if value is not None else "fdel")
+                tx.wrap(accessor, part).call(tx, [self] + ([value] if value is not None else []), {})
+                return
+            setter = static_lookup(type(static), method, None)
+            if isinstance(setter, types.FunctionType):
+                descriptor = tx.wrap(static, TypeLookupSource(const_source(self.cls), name))
+                class_attribute(tx, descriptor, type(static), method).call(tx, [self] + ([value] if value is not None else []), {})
+                return
+            raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
+        if value is None:
+            if self.instance_attribute(tx, name) is None:
+                raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        elif not hasattr(self.obj, "__dict__") and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+        tx.capture.effects.changed(self)
+        self.attrs[name] = value
+
+    # ---- behaviour ----------------------------------------------------------------------------
+
+    def special(self, tx: "Frame", name: str) -> Value | None:
+        """The special method `name` of the class (never the instance's), bound; None without one."""
+        static = static_lookup(self.cls, name, None)
+        return None if static is None else bind_attribute(tx, static, self, self.cls, name)
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.special(tx, "__call__")
+        if method is None:
+            raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
+        return method.call(tx, args, kwargs)
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Special methods, as operators and built-in functions call them; NotImplemented where the class has none."""
+        method = self.special(tx, name)
+        if method is None:
+            if name in ("__eq__", "__ne__"):
+                return ConstantValue(NotImplemented)
+            raise tx.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
+        return tx.call(method, args, kwargs)
+
+    def truth(self, tx: "Frame") -> bool:
+        for name in ("__bool__", "__len__"):
+            if static_lookup(self.cls, name, None) is not None:
+                return tx.truth(self.call_method(tx, name, [], {}))
+        return True
+
+    def iterate(self, tx: "Frame") -> Iterator[Value]:
+        if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
+            return self.base.iterate(tx)
+        return iter(list(tx.drain(tx.get_iter(self))))
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        from framejit.values.classes import new_instance
+
+        def load() -> None:
+            cg.em.load_object(self.cls)
+            cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
+
+        cg.em.call_object(new_instance, load, 2)
+        cg.capture.effects.changed(self)  # replay fills the attributes, so that cycles are possible
+
+    def replay(self, cg: "Codegen") -> None:
+        em = cg.em
+        if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)):
+            fill = {DictValue: dict.update, ListValue: list.extend, SetValue: set.update}[type(self.base)]
+            em.call(lambda: em.load_object(_filler(self.cls, fill)), lambda: (cg.load(self), cg.load_plain(self.base)), 2)
+            em.pop()
+        for name, value in self.attrs.items():
+            if value is None:
+                em.call_object(object.__delattr__, lambda n=name: (cg.load(self), em.load_object(n)), 2)
+            else:
+                em.call_object(object.__setattr__, lambda n=name, v=value: (cg.load(self), em.load_object(n), cg.load(v)), 3)
+            em.pop()
+
+
+def _filler(cls: type, fill: Any) -> Any:
+    """The built-in method that fills the container part; OrderedDict keeps an order of its own."""
+    from collections import OrderedDict
+
+    return OrderedDict.update if fill is dict.update and issubclass(cls, OrderedDict) else fill
+
+
+def _is_data_descriptor(static: Any) -> bool:
+    cls = type(static)
+    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+
+
+def class_attribute(tx: "Frame", value: Value, cls: type, name: str) -> Value:
+    """Attribute `name` of class `cls`, bound to `value`."""
+    static = static_lookup(cls, name, _ABSENT)
+    if static is _ABSENT:
+        raise tx.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return bind_attribute(tx, static, value, cls, name)
+
+
+def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, name: str, where: type | None = None) -> Value:
+    """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class itself."""
+    from framejit.values.builtin_methods import BuiltinMethodValue
+    from framejit.values.classes import ClassValue
+    from framejit.values.functions import FunctionValue, MethodValue
+
+    source = TypeLookupSource(const_source(where or cls), name)
+    if isinstance(static, types.FunctionType):
+        function = tx.wrap(static, source)
+        return MethodValue(function, value) if value is not None else function
+    if isinstance(static, staticmethod):
+        return tx.wrap(static.__func__, AttrSource(source, "__func__"))
+    if isinstance(static, classmethod):
+        owner = ClassValue(value.python_type() if value is not None else cls)
+        function = tx.wrap(static.__func__, AttrSource(source, "__func__"))
+        return MethodValue(function, owner)
+    if value is None:
+        if isinstance(static, _SLOT_TYPES):
+            return tx.wrap(getattr(cls, name), source)
+        getter = static_lookup(type(static), "__get__", None)
+        if isinstance(getter, types.FunctionType):
+            from framejit.values.wrap import from_python
+
+            return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [NONE, from_python(cls)], {})
+        return tx.wrap(static, source)
+    if isinstance(static, property):
+        if static.fget is None:
+            raise tx.raised(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no getter")
+        return tx.call(tx.wrap(static.fget, AttrSource(source, "fget")), [value], {})
+    if isinstance(static, _SLOT_TYPES):
+        if isinstance(static, types.ClassMethodDescriptorType):
+            return tx.wrap(getattr(cls, name), AttrSource(const_source(cls), name))
+        return BuiltinMethodValue(value, name, static)
+    if isinstance(static, types.MemberDescriptorType):
+        return _slot(tx, static, value, name)
+    if isinstance(static, types.GetSetDescriptorType):
+        return _computed(tx, value, name)
+    getter = static_lookup(type(static), "__get__", None)
+    if isinstance(getter, types.FunctionType):
+        from framejit.values.wrap import from_python
+
+        return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [value, from_python(cls)], {})
+    if getter is not None and not isinstance(static, (types.BuiltinFunctionType, type)) and not isinstance(static, FunctionValue):
+        raise Unsupported(f"attribute {name!r} of {value.describe()} is a {type(static).__name__}, a descriptor written in C")
+    return tx.wrap(static, source)
+
+
+def _slot(tx: "Frame", static: Any, value: Value, name: str) -> Value:
+    """An entry of __slots__."""
+    if isinstance(value, ObjectValue):
+        if name in value.attrs:
+            found = value.attrs[name]
+            if found is not None:
+                return found
+        elif value.obj is not None and value.source is not None:
+            try:
+                return tx.wrap(static.__get__(value.obj), AttrSource(value.source, name))
+            except AttributeError:
+                tx.capture.add_guard(value.source, native.C_NO_ATTR, name)
+    raise tx.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
+
+
+def _computed(tx: "Frame", value: Value, name: str) -> Value:
+    """An attribute a C type computes; read now and guarded by reading it again."""
+    obj = getattr(value, "obj", None)
+    if obj is None or value.source is None:
+        raise Unsupported(f"attribute {name!r} of {value.describe()} made in the graph")
+    try:
+        return tx.wrap(getattr(obj, name), AttrSource(value.source, name))
+    except AttributeError as e:
+        raise tx.raised(AttributeError, str(e)) from None
+
+
+class InstanceDictValue(Value):
+    """`obj.__dict__` as a live view of the object's attributes."""
+
+    mutable = True
+
+    def __init__(self, owner: ObjectValue) -> None:
+        self.owner = owner
+        self.source = None if owner.source is None else DictSource(owner.source)
+
+    def python_type(self) -> type:
+        return dict
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def snapshot(self, tx: "Frame") -> DictValue:
+        from framejit.values.lazy import LazyValue
+
+        items: dict[Any, Value] = {}
+        own = getattr(self.owner.obj, "__dict__", None)
+        if own is not None and self.source is not None:
+            tx.capture.add_guard(self.source, native.C_KEYS, tuple(own))
+            items = {k: LazyValue(v, key_source(self.source, k)) for k, v in own.items()}
+        for name, value in self.owner.attrs.items():
+            if value is None:
+                items.pop(name, None)
+            else:
+                items[name] = value
+        return DictValue(items)
+
+    def truth(self, tx: "Frame") -> bool:
+        return bool(self.snapshot(tx).items)
+
+    def iterate(self, tx: "Frame") -> Iterator[Value]:
+        return self.snapshot(tx).iterate(tx)
+
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        key = args[0].constant() if args and args[0].is_constant() else None
+        if isinstance(key, str):
+            if name in ("__getitem__", "get", "__contains__"):
+                found = self.owner.instance_attribute(tx, key)
+                if name == "__contains__":
+                    return ConstantValue(found is not None)
+                if found is not None:
+                    return found
+                if name == "__getitem__":
+                    raise tx.raised(KeyError, args[0])
+                return args[1] if len(args) > 1 else NONE
+            if name in ("__setitem__", "setdefault", "pop", "__delitem__"):
+                found = self.owner.instance_attribute(tx, key)
+                if name == "setdefault" and found is not None:
+                    return found
+                if name in ("pop", "__delitem__") and found is None:
+                    if len(args) > 1:
+                        return args[1]
+                    raise tx.raised(KeyError, args[0])
+                tx.capture.effects.changed(self.owner)
+                self.owner.attrs[key] = None if name in ("pop", "__delitem__") else args[1] if len(args) > 1 else NONE
+                return found if name == "pop" and found is not None else self.owner.attrs[key] or NONE if name == "setdefault" else NONE
+        if name == "update":
+            from framejit.values.mapping import pairs
+
+            for k, v in {**(pairs(tx, args[0]) if args else {}), **kwargs}.items():
+                tx.capture.effects.changed(self.owner)
+                self.owner.attrs[k] = v
+            return NONE
+        return self.snapshot(tx).call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load(self.owner)
+        cg.em.load_attr("__dict__")

@@ -1,0 +1,332 @@
+"""From real Python objects to symbolic values: `wrap` for what has a source, `from_python` for what needs none."""
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import operator
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+
+from framejit import _native as native
+from framejit.guards.sources import AttrSource, DictKeySource, IndexSource, Source, const_source, key_source
+from framejit.values.base import Value
+from framejit.values.builtin_functions import BuiltinValue, GetterValue
+from framejit.values.classes import ClassValue
+from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
+from framejit.values.exceptions import ExceptionValue
+from framejit.values.functions import FunctionValue, MethodValue, PartialValue
+from framejit.values.iterators import OpaqueIterator
+from framejit.values.lazy import LazyValue
+from framejit.values.mapping import DictValue, SetValue
+from framejit.values.module import ModuleValue
+from framejit.values.python_module import PythonModuleValue
+from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
+from framejit.values.signals import Unsupported
+from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
+from framejit.values.user_object import ObjectValue
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+
+_BUILTIN_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType)
+_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
+_ITERATOR_TYPES = tuple(type(iter(x)) for x in ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))) + (
+    enumerate, zip, map, filter, reversed, types.GeneratorType, itertools.chain, itertools.islice, itertools.count, itertools.repeat, itertools.cycle, itertools.product)
+
+
+def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
+    """The symbolic value of `obj`, which the running frame reads at `source`; guards what is assumed of it."""
+    if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
+        return _constant(capture, obj, source)
+    known = capture.known(obj)
+    if known is not None:
+        if known.source is not None and known.source != source:
+            capture.guard_same(source, known.source)
+        return known
+    value = _wrap_new(capture, obj, source)
+    capture.remember(obj, value)
+    return value
+
+
+def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
+    if type(obj) in SINGLETON_TYPES or type(obj) is bool or isinstance(obj, enum.Enum):
+        capture.add_guard(source, native.C_ID, obj)
+    elif type(obj) in EQUAL_TYPES or type(obj) is slice:
+        capture.add_guard(source, native.C_EQUALS, obj)
+    else:
+        capture.add_guard(source, native.C_TYPE, type(obj))
+    return ConstantValue(obj, source)
+
+
+def _wrap_new(capture: "Capture", obj: Any, source: Source) -> Value:
+    cls = type(obj)
+    if isinstance(obj, torch.Tensor):
+        return _wrap_tensor(capture, obj, source)
+    if isinstance(obj, type):
+        capture.add_guard(source, native.C_ID, obj)
+        return ClassValue(obj, source)
+    if is_graph_callable(obj) or _is_known(obj):
+        capture.add_guard(source, native.C_ID, obj)
+        return TorchFunctionValue(obj, source) if not isinstance(obj, types.FunctionType) else FunctionValue(obj, source)
+    if isinstance(obj, _BUILTIN_TYPES) or cls is functools._lru_cache_wrapper:
+        if cls is functools._lru_cache_wrapper:
+            return _wrap_cached_function(capture, obj, source)
+        return _wrap_builtin(capture, obj, source)
+    for kinds, wrapper in _WRAPPERS:
+        if cls in kinds:
+            capture.add_guard(source, native.C_TYPE, cls)
+            return wrapper(capture, obj, source)
+    if isinstance(obj, types.ModuleType):
+        capture.add_guard(source, native.C_ID, obj)
+        return PythonModuleValue(obj, source)
+    if isinstance(obj, native.Dispatcher):  # an optimized function called from captured code: look through it
+        capture.add_guard(source, native.C_ID, obj)
+        return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+    capture.add_guard(source, native.C_TYPE, cls)
+    if isinstance(obj, torch.nn.Module):
+        return ModuleValue(cls, obj, source)
+    if isinstance(obj, tuple):
+        return _wrap_tuple(capture, obj, source)
+    base = _container_part(capture, obj, source)
+    if isinstance(obj, BaseException):
+        return ExceptionValue(cls, [LazyValue(a, IndexSource(AttrSource(source, "args"), i)) for i, a in enumerate(obj.args)], obj, source)
+    return ObjectValue(cls, obj, source, base)
+
+
+def _is_known(obj: Any) -> bool:
+    try:
+        return obj in KNOWN and not isinstance(obj, type)
+    except TypeError:
+        return False
+
+
+def _wrap_tensor(capture: "Capture", obj: torch.Tensor, source: Source) -> Value:
+    if type(obj) not in _TENSOR_CLASSES and type(obj).__torch_function__ is not torch._C._disabled_torch_function_impl:
+        raise Unsupported(f"tensor subclass {type(obj).__qualname__}", "FJ141")
+    capture.add_guard(source, native.C_TENSOR, obj)
+    return capture.graph.add_input(obj, source)
+
+
+def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
+    owner = getattr(obj, "__self__", None)
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)) and isinstance(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
+        from framejit.values.builtin_methods import BuiltinMethodValue
+
+        capture.add_guard(source, native.C_TYPE, type(obj))
+        capture.add_guard(AttrSource(source, "__name__"), native.C_EQUALS, obj.__name__)
+        if isinstance(owner, torch.Tensor):
+            from framejit.values.tensor import TensorMethodValue
+
+            tensor = wrap(capture, owner, AttrSource(source, "__self__"))
+            return TensorMethodValue(tensor, obj.__name__)  # type: ignore[arg-type]
+        return BuiltinMethodValue(wrap(capture, owner, AttrSource(source, "__self__")), obj.__name__)
+    capture.add_guard(source, native.C_ID, obj)
+    return BuiltinValue(obj, source)
+
+
+def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value:
+    # Inlining the function behind the cache gives what it would give, without touching the cache.
+    capture.add_guard(source, native.C_ID, obj)
+    return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+
+
+def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) -> Value:
+    capture.add_guard(source, native.C_ID, obj)
+    return FunctionValue(obj, source)
+
+
+def _wrap_method(capture: "Capture", obj: types.MethodType, source: Source) -> Value:
+    return MethodValue(wrap(capture, obj.__func__, AttrSource(source, "__func__")), wrap(capture, obj.__self__, AttrSource(source, "__self__")), source)
+
+
+def _wrap_tuple(capture: "Capture", obj: tuple[Any, ...], source: Source) -> Value:
+    cls = type(obj)
+    capture.add_guard(source, native.C_LEN, len(obj))
+    items: list[Value] = [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
+    if cls in (tuple, torch.Size) or is_namedtuple_class(cls) and "__dict__" not in dir(obj) or is_return_type(cls):
+        return TupleValue(items, cls, source)
+    return ObjectValue(cls, obj, source, TupleValue(items, tuple, source))
+
+
+def _wrap_list(capture: "Capture", obj: Any, source: Source) -> Value:
+    capture.add_guard(source, native.C_LEN, len(obj))
+    return ListValue([LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)], source, type(obj), getattr(obj, "maxlen", None))
+
+
+def _wrap_dict(capture: "Capture", obj: Any, source: Source) -> Value:
+    kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if isinstance(obj, k))
+    factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
+    return DictValue(_dict_items(capture, obj, source), source, kind, factory)
+
+
+def _dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value]:
+    from framejit.guards.sources import GetItemSource, TypedKey
+
+    exact = type(obj) is dict
+    item = key_source if exact else (lambda s, k: GetItemSource(s, TypedKey(k)))
+    if all(is_constant_object(k) or isinstance(k, (type, types.FunctionType)) for k in obj):
+        if exact:
+            capture.add_guard(source, native.C_KEYS, tuple(obj))
+        else:
+            capture.add_guard(_keys_source(source), native.C_EQUALS if all(map(is_constant_object, obj)) else native.C_LEN, tuple(obj) if all(map(is_constant_object, obj)) else len(obj))
+        return {k: LazyValue(v, item(source, k)) for k, v in obj.items()}
+    capture.add_guard(source, native.C_LEN, len(obj))
+    items: dict[Any, Value] = {}
+    for i, (k, v) in enumerate(obj.items()):
+        if is_constant_object(k):
+            wrapped = wrap(capture, k, DictKeySource(source, i))
+            items[k] = LazyValue(v, item(source, k))
+            continue
+        wrapped = wrap(capture, k, DictKeySource(source, i))
+        if not isinstance(wrapped, (ModuleValue, ObjectValue)) and type(k).__hash__ not in (object.__hash__, torch.Tensor.__hash__):
+            raise Unsupported(f"a dictionary with {wrapped.describe()} among its keys", "FJ122")
+        items[wrapped] = LazyValue(v, IndexSource(_values_source(source), i))
+    return items
+
+
+def _keys_source(source: Source) -> Source:
+    from framejit.guards.sources import CallSource
+
+    return CallSource(source, tuple)
+
+
+def _values_source(source: Source) -> Source:
+    from framejit.guards.sources import CallSource
+
+    return CallSource(source, values_of)
+
+
+def values_of(mapping: Any) -> tuple[Any, ...]:
+    return tuple(mapping.values())
+
+
+def _wrap_set(capture: "Capture", obj: Any, source: Source) -> Value:
+    if not all(is_constant_object(k) or isinstance(k, type) for k in obj):
+        raise Unsupported("a set of objects", "FJ123")
+    frozen = _frozen_source(source)
+    capture.add_guard(frozen, native.C_PY if any(isinstance(k, type) for k in obj) else native.C_EQUALS, functools.partial(operator.eq, frozenset(obj)) if any(isinstance(k, type) for k in obj) else frozenset(obj))
+    return SetValue(dict.fromkeys(obj), source, type(obj))
+
+
+def _frozen_source(source: Source) -> Source:
+    from framejit.guards.sources import CallSource
+
+    return CallSource(source, frozenset)
+
+
+def _wrap_partial(capture: "Capture", obj: Any, source: Source) -> Value:
+    function = wrap(capture, obj.func, AttrSource(source, "func"))
+    args = AttrSource(source, "args")
+    capture.add_guard(args, native.C_LEN, len(obj.args))
+    keywords = AttrSource(source, "keywords")
+    capture.add_guard(keywords, native.C_KEYS, tuple(obj.keywords))
+    return PartialValue(function, [LazyValue(a, IndexSource(args, i)) for i, a in enumerate(obj.args)], {k: LazyValue(v, key_source(keywords, k)) for k, v in obj.keywords.items()}, source)
+
+
+def _wrap_getter(capture: "Capture", obj: Any, source: Source) -> Value:
+    capture.add_guard(source, native.C_ID, obj)
+    function, args, *rest = obj.__reduce__()
+    return GetterValue(type(obj), [from_python(a) for a in args], {}, source)
+
+
+def _wrap_iterator(capture: "Capture", obj: Any, source: Source) -> Value:
+    return OpaqueIterator(obj, source)
+
+
+def _wrap_cell(capture: "Capture", obj: Any, source: Source) -> Value:
+    return capture.cell(obj, source, source.name())
+
+
+_WRAPPERS: list[tuple[tuple[Any, ...], Callable[["Capture", Any, Source], Value]]] = [
+    ((types.FunctionType,), _wrap_function),
+    ((types.MethodType,), _wrap_method),
+    ((tuple, torch.Size), _wrap_tuple),
+    ((list, deque), _wrap_list),
+    ((dict, OrderedDict, defaultdict, Counter, types.MappingProxyType), _wrap_dict),
+    ((set, frozenset), _wrap_set),
+    ((functools.partial,), _wrap_partial),
+    ((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),
+    ((types.CellType,), _wrap_cell),
+    (_ITERATOR_TYPES, _wrap_iterator),
+]
+
+
+def _container_part(capture: "Capture", obj: Any, source: Source) -> Value | None:
+    """The built-in part of an instance of a list, dict or set subclass; a view, so writes to it are not captured."""
+    cls = type(obj)
+    if isinstance(obj, dict):
+        kind = next(k for k in (OrderedDict, defaultdict, dict) if isinstance(obj, k))
+        factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
+        if cls.__iter__ not in (dict.__iter__, OrderedDict.__iter__) or cls.items not in (dict.items, OrderedDict.items):
+            raise Unsupported(f"an existing {cls.__qualname__}, whose iteration is its own")
+        return DictValue(_base_dict_items(capture, obj, source), source, kind, factory)
+    if isinstance(obj, list):
+        if cls.__getitem__ is not list.__getitem__ or cls.__len__ is not list.__len__:
+            raise Unsupported(f"an existing {cls.__qualname__}, whose indexing is its own")
+        return _wrap_list(capture, obj, source)
+    if isinstance(obj, set):
+        return _wrap_set(capture, obj, source)
+    return None
+
+
+
+
+def _base_dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value]:
+    if not all(map(is_constant_object, obj)):
+        raise Unsupported(f"an existing {type(obj).__qualname__} with objects as keys", "FJ122")
+    capture.add_guard(_keys_source(source), native.C_EQUALS, tuple(obj))
+    values = _values_source(source)
+    return {k: LazyValue(dict.__getitem__(obj, k), IndexSource(values, i)) for i, k in enumerate(obj)}
+
+
+def wrap_attribute(capture: "Capture", obj: Any, source: Source | None, name: str) -> Value:
+    """Attribute `name` (with value `obj`) of what stands at `source`."""
+    return LazyValue(obj, AttrSource(source, name)) if source is not None else from_python(obj)
+
+
+def from_python(obj: Any) -> Value:
+    """A value that needs no guard: a constant made here, or an object reached from one that is guarded."""
+    if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
+        return ConstantValue(obj)
+    cls = type(obj)
+    if isinstance(obj, type):
+        return ClassValue(obj)
+    if cls is tuple or cls is torch.Size or is_namedtuple_class(cls):
+        return TupleValue([from_python(x) for x in obj], cls)
+    if cls is list:
+        return ListValue([from_python(x) for x in obj])
+    if cls is dict:
+        return DictValue({k if is_constant_object(k) else from_python(k): from_python(v) for k, v in obj.items()})
+    if cls in (set, frozenset):
+        return SetValue(dict.fromkeys(obj), None, cls)
+    if isinstance(obj, types.FunctionType):
+        return FunctionValue(obj, const_source(obj))
+    if is_graph_callable(obj):
+        return TorchFunctionValue(obj)
+    if isinstance(obj, _BUILTIN_TYPES):
+        return BuiltinValue(obj)
+    if isinstance(obj, types.ModuleType):
+        return PythonModuleValue(obj, const_source(obj))
+    if isinstance(obj, types.CodeType):
+        return CodeValue(obj)
+    return ObjectValue(cls, obj, const_source(obj))
+
+
+class CodeValue(Value):
+    """A code object among a function's constants."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+
+    def python_type(self) -> type:
+        return types.CodeType
+
+    def constant(self) -> Any:
+        return self.code
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.em.load_object(self.code)

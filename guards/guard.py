@@ -1,0 +1,142 @@
+"""A guard: one assumption about one source, and the user's line that made it."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from framejit import _native as native
+from framejit.guards.sources import ByIdentity, Source
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`check` is a native `C_*` constant; `payload` what it compares with (see framejit._native.GuardTree).
+
+    `also` are further sources for checks that relate several (C_SAME, C_DISTINCT), whose payload is None.
+    `user_line` is the (file, line) of the code that made the assumption; it does not take part in equality.
+    """
+
+    source: Source
+    check: int
+    payload: Any = None
+    also: tuple[Source, ...] = ()
+    user_line: tuple[str, int] | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        return describe(self)
+
+    def key(self) -> tuple[Any, ...]:
+        """Hashable identity of the assumption, for deduplication."""
+        return (self.source, self.check, ByIdentity(self.payload) if self.check in _BY_IDENTITY else _frozen(self.payload), self.also)
+
+
+_BY_IDENTITY = {native.C_ID, native.C_TENSOR, native.C_PY, native.C_STATE, native.C_TYPE}
+
+
+def _frozen(payload: Any) -> Any:
+    """A hashable stand-in that keeps 1, 1.0 and True apart, and nan equal to itself."""
+    if isinstance(payload, tuple):
+        return tuple(map(_frozen, payload))
+    try:
+        hash(payload)
+    except TypeError:
+        return ByIdentity(payload)
+    return (type(payload), repr(payload) if isinstance(payload, (float, complex)) else payload)
+
+
+def describe(guard: Guard) -> str:
+    """The guard in words, as `FRAMEJIT_LOGS=guards` prints it."""
+    where, value = guard.source.name(), guard.payload
+    match guard.check:
+        case native.C_TYPE:
+            return f"type of {where} is {value.__module__}.{value.__qualname__}"
+        case native.C_ID:
+            return f"{where} is {short(value)}"
+        case native.C_EQUALS:
+            return f"{where} == {short(value)}"
+        case native.C_LEN:
+            return f"len({where}) == {value}"
+        case native.C_KEYS:
+            return f"keys of {where} are {short(value)}"
+        case native.C_HAS_KEY:
+            return f"{short(value)} in {where}"
+        case native.C_NO_KEY:
+            return f"{short(value)} not in {where}"
+        case native.C_HAS_ATTR:
+            return f"{where} has attribute {value!r}"
+        case native.C_NO_ATTR:
+            return f"{where} has no attribute {value!r}"
+        case native.C_TENSOR:
+            return f"tensor {where}: {describe_tensor(value)}"
+        case native.C_STATE:
+            return "torch state (grad mode, autocast, default dtype, modes) is unchanged"
+        case native.C_SAME:
+            return f"{where} is {guard.also[0].name()}"
+        case native.C_DISTINCT:
+            return f"{', '.join(s.name() for s in (guard.source, *guard.also))} are different objects"
+        case native.C_TRUTH:
+            return f"bool({where}) is {value}"
+        case _:
+            return f"{getattr(value, '__name__', value)}({where})"
+
+
+def short(value: Any, limit: int = 80) -> str:
+    try:
+        text = f"<{value.__module__}.{value.__qualname__}>" if callable(value) and hasattr(value, "__qualname__") else repr(value)
+    except Exception as e:  # a user's __repr__ may do anything; the log must not fail for it
+        text = f"<{type(value).__name__} whose repr raised {type(e).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def describe_tensor(t: Any) -> str:
+    if not hasattr(t, "stride"):
+        return short(t)
+    kind = "" if type(t).__name__ == "Tensor" else f"{type(t).__name__} "
+    try:
+        layout = f", strides {tuple(t.stride())}"
+    except RuntimeError:  # sparse tensors have none
+        layout = f", layout {t.layout}"
+    return f"{kind}{str(t.dtype).removeprefix('torch.')}{list(t.shape)} on {t.device}{layout}{', requires grad' if t.requires_grad else ''}"
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a tensor guard expects; kept in place of the tensor, which must stay free to die."""
+
+    cls: str
+    dtype: str
+    device: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    requires_grad: bool
+
+    @staticmethod
+    def of(t: Any) -> "TensorFacts":
+        try:
+            strides = tuple(t.stride())
+        except RuntimeError:  # sparse layouts
+            strides = None
+        return TensorFacts(type(t).__name__, str(t.dtype).removeprefix("torch."), str(t.device), tuple(t.shape), strides, t.requires_grad)
+
+
+@dataclass(frozen=True)
+class GuardRecord:
+    """What an entry keeps of a guard once it is lowered: words and immutable facts, never the user's objects."""
+
+    check: int
+    source_name: str
+    text: str
+    expected: Any  # TensorFacts for C_TENSOR, the constant for C_EQUALS/C_LEN/C_KEYS/..., else its short text
+    user_line: tuple[str, int] | None
+
+
+_IMMUTABLE_PAYLOADS = {native.C_EQUALS, native.C_LEN, native.C_KEYS, native.C_HAS_KEY, native.C_NO_KEY, native.C_HAS_ATTR, native.C_NO_ATTR, native.C_TRUTH}
+
+
+def record(guard: Guard) -> GuardRecord:
+    if guard.check == native.C_TENSOR:
+        expected: Any = TensorFacts.of(guard.payload)
+    else:
+        expected = guard.payload if guard.check in _IMMUTABLE_PAYLOADS or guard.check == native.C_STATE else short(guard.payload)
+    return GuardRecord(guard.check, guard.source.name(), guard.text, expected, guard.user_line)

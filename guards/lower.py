@@ -1,0 +1,159 @@
+"""Lowering: from a list of guards to the native tree that checks them.
+
+Guards that share a path share its steps. Among the steps that leave one value, the cheap ones go first, so that a call that does not
+match is told apart early and the long walks through modules come last. A value is always checked before anything is read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from framejit import _native as native
+from framejit.guards.guard import Guard
+from framejit.guards.sources import ByIdentity, Source
+
+_CHECK_ORDER = (
+    native.C_TYPE,
+    native.C_ID,
+    native.C_EQUALS,
+    native.C_LEN,
+    native.C_NO_KEY,
+    native.C_HAS_KEY,
+    native.C_KEYS,
+    native.C_STATE,
+    native.C_TENSOR,
+    native.C_TRUTH,
+    native.C_NO_ATTR,
+    native.C_HAS_ATTR,
+    native.C_PY,
+    native.C_RECORD,
+    native.C_SAME,
+    native.C_DISTINCT,
+)
+_CHECK_RANK = {check: rank for rank, check in enumerate(_CHECK_ORDER)}
+
+# Rough nanoseconds; only their order matters.
+_CHECK_COST = {
+    native.C_TENSOR: 5,
+    native.C_STATE: 8,
+    native.C_TRUTH: 30,
+    native.C_NO_ATTR: 60,
+    native.C_HAS_ATTR: 40,
+    native.C_PY: 200,
+}
+_ACCESS_COST = {
+    native.A_ATTR: 30,
+    native.A_GETITEM: 60,
+    native.A_BINOP: 60,
+    native.A_RBINOP: 60,
+    native.A_UNOP: 60,
+    native.A_CALL: 200,
+}
+
+# Checks that decide the exact type as well.
+_IMPLY_TYPE = (native.C_TENSOR, native.C_EQUALS)
+# Checks whose outcome changes only when another object takes the value's place: the native tree skips runs of such leaves of one dict.
+_SETTLED = (native.C_TYPE, native.C_ID, native.C_EQUALS)
+
+
+@dataclass(eq=False)
+class _Node:
+    accessor: int
+    key: Any
+    guard_id: int
+    """The first guard that needs the value: the one to blame when it cannot be read."""
+    checks: dict[int, list[tuple[Any, int]]] = field(default_factory=dict)
+    children: dict[Any, _Node] = field(default_factory=dict)
+    record: int | None = None
+    cost: int = 0
+
+    def finish(self) -> tuple[int, Any, list[tuple[int, Any, int]], list[Any], int]:
+        """The nested description that `GuardTree` takes."""
+        return self.accessor, self.key, self._checks_in_order(), _in_order(self.children), self.guard_id
+
+    def _checks_in_order(self) -> list[tuple[int, Any, int]]:
+        checks = dict(self.checks)
+        if any(check in checks for check in _IMPLY_TYPE):
+            checks.pop(native.C_TYPE, None)
+        if self.record is not None:
+            checks[native.C_RECORD] = [(self.record, self.guard_id)]
+        return [(check, payload, guard_id) for check in sorted(checks, key=_CHECK_RANK.__getitem__) for payload, guard_id in checks[check]]
+
+    def estimate(self) -> tuple[bool, int]:
+        """Sort key among siblings: settled leaves of a dict together, then by the cost of the whole subtree."""
+        own = sum(_CHECK_COST.get(check, 2) * len(found) for check, found in self.checks.items())
+        self.cost = _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
+        settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(c in _SETTLED for c in self.checks)
+        return not settled, self.cost
+
+
+def _in_order(nodes: dict[Any, _Node]) -> list[Any]:
+    return [node.finish() for node in sorted(nodes.values(), key=_Node.estimate)]
+
+
+class _Lowering:
+    def __init__(self) -> None:
+        self.roots: dict[Any, _Node] = {}
+        self.relations: list[tuple[int, Any, int]] = []
+        self.n_records = 0
+        self._known: dict[int, tuple[Source, _Node]] = {}
+
+    def node(self, source: Source, guard_id: int) -> _Node:
+        """The node of a source, made with its whole path on first use."""
+        known = self._known.get(id(source))
+        if known is not None:
+            return known[1]
+        base = source.base
+        siblings = self.roots if base is None else self.node(base, guard_id).children
+        accessor, key = source.access()
+        place = accessor, type(key), _hashable(accessor, key)
+        node = siblings.get(place)
+        if node is None:
+            node = siblings[place] = _Node(accessor, key, guard_id)
+        self._known[id(source)] = source, node  # the source too, so that its id is not given to another
+        return node
+
+    def record(self, source: Source, guard_id: int) -> int:
+        node = self.node(source, guard_id)
+        if node.record is None:
+            node.record = self.n_records
+            self.n_records += 1
+        return node.record
+
+    def add(self, guard: Guard, guard_id: int) -> None:
+        if guard.check in (native.C_SAME, native.C_DISTINCT):
+            slots = tuple(self.record(source, guard_id) for source in (guard.source, *guard.also))
+            self.relations.append((guard.check, slots, guard_id))
+        else:
+            self.node(guard.source, guard_id).checks.setdefault(guard.check, []).append((guard.payload, guard_id))
+
+    def finish(self) -> native.GuardTree:
+        roots = _in_order(self.roots)
+        if self.relations:
+            # What is compared must have been read: a last root of its own, whose value nobody looks at.
+            roots.append((native.A_STATE, None, self.relations, [], self.relations[0][2]))
+        return native.GuardTree(roots, self.n_records)
+
+
+def _hashable(accessor: int, key: Any) -> Any:
+    if accessor in (native.A_CONST, native.A_CALL):
+        return ByIdentity(key)
+    try:
+        hash(key)
+    except TypeError:
+        return ByIdentity(key)
+    return key
+
+
+def lower(guards: Sequence[Guard]) -> native.GuardTree:
+    """The native tree for `guards`; the guard ids it reports are positions in that sequence."""
+    lowering = _Lowering()
+    seen: set[Any] = set()
+    for guard_id, guard in enumerate(guards):
+        key = guard.key()
+        if key not in seen:
+            seen.add(key)
+            lowering.add(guard, guard_id)
+    return lowering.finish()

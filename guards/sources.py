@@ -1,0 +1,397 @@
+"""Sources: where a running frame can read a value again.
+
+A source does two jobs and nothing else does either: `emit` writes the bytecode that pushes the value,
+and `access` names the step of the native guard tree that reaches it.  `name` is the same path in words.
+Sources are immutable, compared structurally, and form chains through `base`.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from framejit import _native as native
+
+if TYPE_CHECKING:
+    from framejit.bytecode.emitter import Emitter
+
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A path to a value.  `base` is the source it is read from, or None for a root."""
+
+    @property
+    def base(self) -> "Source | None":
+        return None
+
+    def access(self) -> tuple[int, Any]:
+        """The native accessor (an `A_*` constant) and its key."""
+        raise NotImplementedError
+
+    def emit(self, em: "Emitter") -> None:
+        """Push the value; `em.load_source(self.base)` pushes the base first."""
+        raise NotImplementedError
+
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.name()
+
+
+class ByIdentity:
+    """Compares the object it holds by identity, so that any object may sit in a structural source."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+# ---- roots -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArgSource(Source):
+    """Argument slot `index` of the frame, named `arg`."""
+
+    index: int
+    arg: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_ARG, self.index
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_fast(self.arg)
+
+    def name(self) -> str:
+        return self.arg
+
+
+@dataclass(frozen=True)
+class CellArgSource(Source):
+    """An argument slot of a resume function that holds a cell; the value is the cell itself."""
+
+    index: int
+    arg: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_ARG, self.index
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_fast(self.arg)
+
+    def name(self) -> str:
+        return f"cell of {self.arg}"
+
+
+@dataclass(frozen=True)
+class ClosureCellSource(Source):
+    """The cell of free variable `var` of the frame's function."""
+
+    index: int
+    var: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_CLOSURE_CELL, self.index
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_closure(self.var)
+
+    def name(self) -> str:
+        return f"cell of {self.var}"
+
+
+@dataclass(frozen=True)
+class GlobalSource(Source):
+    """A global of the frame's own function."""
+
+    var: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_GLOBAL, self.var
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_global(self.var)
+
+    def name(self) -> str:
+        return self.var
+
+
+@dataclass(frozen=True)
+class ConstSource(Source):
+    """A given object, held by the entry (weakly by its guards)."""
+
+    ref: ByIdentity
+    label: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_CONST, self.ref.value
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_object(self.ref.value)
+
+    def name(self) -> str:
+        return self.label
+
+
+def const_source(value: Any, label: str | None = None) -> ConstSource:
+    return ConstSource(ByIdentity(value), label or getattr(value, "__qualname__", None) or type(value).__name__)
+
+
+@dataclass(frozen=True)
+class StateSource(Source):
+    """The thread's torch state (grad mode, autocast, ...); only guarded, never loaded."""
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_STATE, None
+
+    def name(self) -> str:
+        return "torch state"
+
+
+@dataclass(frozen=True)
+class FunctionSource(Source):
+    """The function of the frame itself; only guarded (defaults, attributes), never loaded."""
+
+    label: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_FUNC, None
+
+    def name(self) -> str:
+        return self.label
+
+
+# ---- steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step(Source):
+    origin: Source
+
+    @property
+    def base(self) -> Source:
+        return self.origin
+
+
+@dataclass(frozen=True)
+class AttrSource(Step):
+    attr: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_ATTR, self.attr
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_attr(self.attr)
+
+    def name(self) -> str:
+        return f"{self.origin.name()}.{self.attr}"
+
+
+@dataclass(frozen=True)
+class DictSource(Step):
+    """`__dict__` of an instance."""
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_DICT, None
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_attr("__dict__")
+
+    def name(self) -> str:
+        return f"{self.origin.name()}.__dict__"
+
+
+def _keyed_name(origin: Source, key: Any) -> str:
+    if isinstance(key, str):
+        if isinstance(origin, DictSource):
+            return f"{origin.origin.name()}.{key}"
+        if isinstance(origin, KeySource) and isinstance(origin.origin, DictSource) and origin.key.value in MODULE_TABLES:
+            owner = origin.origin.origin.name()
+            return f"{owner}[{key}]" if key.isdigit() else f"{owner}.{key}"
+    return f"{origin.name()}[{key!r}]"
+
+
+@dataclass(frozen=True)
+class TypedKey:
+    """A dict key compared with its type, so that 1, 1.0 and True stay apart."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedKey) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@dataclass(frozen=True)
+class KeySource(Step):
+    """Item `key` of an exact dict."""
+
+    key: TypedKey
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_KEY, self.key.value
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_object(self.key.value)
+        em.subscript()
+
+    def name(self) -> str:
+        return _keyed_name(self.origin, self.key.value)
+
+
+def key_source(origin: Source, key: Any) -> KeySource:
+    return KeySource(origin, TypedKey(key))
+
+
+@dataclass(frozen=True)
+class GetItemSource(Step):
+    """Item `key` of any object, through its type's `__getitem__`."""
+
+    key: TypedKey
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_GETITEM, self.key.value
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_object(self.key.value)
+        em.subscript()
+
+    def name(self) -> str:
+        return _keyed_name(self.origin, self.key.value)
+
+
+@dataclass(frozen=True)
+class IndexSource(Step):
+    """Item `index` of a tuple or list."""
+
+    index: int
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_INDEX, self.index
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_object(self.index)
+        em.subscript()
+
+    def name(self) -> str:
+        return f"{self.origin.name()}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class DictKeySource(Step):
+    """The `index`-th key of a dict, for keys that are no constants."""
+
+    index: int
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_DICT_KEY_AT, self.index
+
+    def emit(self, em: "Emitter") -> None:
+        em.call_object(list, lambda: em.load_source(self.origin))
+        em.load_object(self.index)
+        em.subscript()
+
+    def name(self) -> str:
+        return f"list({self.origin.name()})[{self.index}]"
+
+
+@dataclass(frozen=True)
+class TypeSource(Step):
+    def access(self) -> tuple[int, Any]:
+        return native.A_TYPE, None
+
+    def emit(self, em: "Emitter") -> None:
+        em.call_object(type, lambda: em.load_source(self.origin))
+
+    def name(self) -> str:
+        return f"type({self.origin.name()})"
+
+
+@dataclass(frozen=True)
+class TypeLookupSource(Step):
+    """What the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
+
+    attr: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_TYPE_LOOKUP, self.attr
+
+    def emit(self, em: "Emitter") -> None:
+        em.call_object(static_lookup, lambda: (em.load_source(self.origin), em.load_object(self.attr)), 2)
+
+    def name(self) -> str:
+        return f"{self.origin.name()}.{self.attr}"
+
+
+_MISSING = object()
+
+
+def static_lookup(cls: type, attr: str, default: Any = _MISSING) -> Any:
+    """What the MRO of `cls` holds under `attr`, no descriptor applied; AttributeError or `default` without one."""
+    for klass in cls.__mro__:
+        if attr in klass.__dict__:
+            return klass.__dict__[attr]
+    if default is _MISSING:
+        raise AttributeError(attr)
+    return default
+
+
+@dataclass(frozen=True)
+class CellContentsSource(Step):
+    def access(self) -> tuple[int, Any]:
+        return native.A_CELL, None
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_source(self.origin)
+        em.load_attr("cell_contents")
+
+    def name(self) -> str:
+        return self.origin.name().removeprefix("cell of ")
+
+
+@dataclass(frozen=True)
+class CallSource(Step):
+    """`function(value)` for a pure reader of the value, e.g. `tuple` of a set."""
+
+    function: Any
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_CALL, self.function
+
+    def emit(self, em: "Emitter") -> None:
+        em.call_object(self.function, lambda: em.load_source(self.origin))
+
+    def name(self) -> str:
+        return f"{getattr(self.function, '__name__', self.function)}({self.origin.name()})"
+
+
+@dataclass(frozen=True)
+class BuiltinSource(Source):
+    """A builtin, read by name through the frame's globals."""
+
+    var: str
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_BUILTIN, self.var
+
+    def emit(self, em: "Emitter") -> None:
+        em.load_global(self.var)
+
+    def name(self) -> str:
+        return self.var

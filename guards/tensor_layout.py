@@ -1,0 +1,151 @@
+"""Prepares the native core to read tensors and torch's thread-local modes.
+
+Tensors are read directly from memory where that is proven right, through the C functions libtorch exports where it is not, and through Python
+attributes where even those are missing. The proof happens here, once, at import: `framejit._native.setup` measures where known tensors keep
+their metadata, and the three ways are compared on other tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from framejit import _native
+
+
+def _probes() -> tuple[torch.Tensor, ...]:
+    """Tensors whose metadata, taken together, tell every field of a tensor from every other.
+
+    None of them has met autograd unless it requires grad: a tensor keeps its autograd metadata once it has some.
+    """
+    meta = torch.empty(5, 3, device="meta", dtype=torch.int32)
+    seven = torch.empty(2, 1, 3, 1, 2, 1, 2)
+    return (
+        torch.empty(3, 5, 7, 11, dtype=torch.float64).permute(3, 1, 0, 2)[2:],
+        torch.empty(4, 6, dtype=torch.int64),
+        torch.empty(9, dtype=torch.bool),
+        torch.empty(2, 2, 2, dtype=torch.bfloat16),
+        torch.empty((), dtype=torch.float16),
+        torch.empty(13, 2, requires_grad=True),
+        torch.nn.Parameter(torch.empty(6)),
+        torch.empty(1, 2, 3, 4, 5, dtype=torch.uint8),
+        seven,
+        seven.transpose(0, 2),
+        meta,
+        torch.empty(3, dtype=torch.complex64).conj(),
+    )
+
+
+def _examples() -> list[torch.Tensor]:
+    """Other tensors, in pairs that differ in one respect each, for the comparison of the three ways."""
+    base = torch.zeros(4, 6)
+    grad = torch.zeros(4, 6, requires_grad=True)
+    with torch.inference_mode():
+        inference = torch.zeros(4, 6)
+    return [
+        base,
+        torch.zeros(4, 6),
+        base.t(),
+        base[:, :3],
+        base[0],
+        base.double(),
+        base.to("meta"),
+        grad,
+        grad.detach(),
+        grad.view(4, 6),
+        inference,
+        torch.zeros(4, 6, dtype=torch.complex64),
+        torch.zeros(4, 6, dtype=torch.complex64).conj(),
+        torch.zeros(2, 1, 2, 1, 2, 1),
+        torch.zeros(2, 1, 2, 1, 2, 1).transpose(0, 1),
+        torch.zeros(0, 6),
+        torch.zeros(()),
+        torch.nn.Parameter(torch.zeros(4, 6)),
+        base.to_sparse(),
+        torch.zeros(2, 1, 4, 6).to(memory_format=torch.channels_last),
+    ]
+
+
+def _verdicts(access: str, tensors: list[torch.Tensor]) -> Iterator[bool]:
+    _native.force_tensor_access(access)
+    for example in tensors:
+        for value in tensors:
+            yield _native.tensor_matches(example, value)[0]
+
+
+def _choose_access(layout: dict[str, Any]) -> str:
+    tensors = _examples()
+    truth = list(_verdicts("attributes", tensors))
+    for access in ("direct", "shim"):
+        if layout[access] and list(_verdicts(access, tensors)) == truth:
+            return access
+    return "attributes"
+
+
+def _changed_bits(before: bytes, after: bytes) -> list[int]:
+    return [x ^ y for x, y in zip(before, after, strict=True)]
+
+
+def _autograd_bits() -> tuple[int, int]:
+    """Offset and mask of the bits in which torch keeps grad mode, inference mode and forward-mode grad; (0, 0) if they cannot be found."""
+    flags = _native.autograd_flags
+    if flags() is None:
+        return 0, 0
+    with torch.enable_grad():
+        grad_on = flags()
+        with torch.no_grad():
+            grad_off = flags()
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+            forward_off = flags()
+        with torch.inference_mode():
+            inference = flags()
+    changes = [_changed_bits(grad_on, other) for other in (grad_off, forward_off, inference)]
+    places = [i for i in range(len(grad_on)) if any(change[i] for change in changes)]
+    if len(places) != 1 or not all(change[places[0]] for change in changes):
+        return 0, 0
+    place = places[0]
+    return place, changes[0][place] | changes[1][place] | changes[2][place]
+
+
+def _describe_state() -> dict[str, Any]:
+    """The modes of this thread by the names people know them by. Called for each snapshot, and compared in messages."""
+    c = torch._C
+    state: dict[str, Any] = {
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "forward-mode grad": c._is_fwd_grad_enabled(),
+        "autograd multithreading": c._is_multithreading_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "torch functions": "enabled" if c._is_torch_function_enabled() else "disabled",
+        "torch function modes": tuple(_mode_name(c._get_function_stack_at(i)) for i in range(c._len_torch_function_stack())),
+        "dispatch modes": c._len_torch_dispatch_stack(),
+        "functorch level": c._functorch.maybe_current_level(),
+        "included dispatch keys": str(c._dispatch_tls_local_include_set()),
+        "excluded dispatch keys": str(c._dispatch_tls_local_exclude_set()),
+    }
+    for device in ("cpu", "cuda"):
+        on = torch.is_autocast_enabled(device)
+        state[f"autocast on {device}"] = torch.get_autocast_dtype(device) if on else "off"
+    return state
+
+
+def _mode_name(mode: Any) -> str:
+    if isinstance(mode, DeviceContext):
+        return f"default device {mode.device}"
+    return f"{type(mode).__module__}.{type(mode).__qualname__} at {id(mode):#x}"
+
+
+def _set_up() -> dict[str, Any]:
+    _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits())
+    # The probes must be plain tensors whatever modes the program that imports us has switched on.
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+        layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
+        _native.force_tensor_access(_choose_access(layout))
+    return layout
+
+
+LAYOUT: dict[str, Any] = _set_up()
+"""Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found."""

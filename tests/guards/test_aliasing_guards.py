@@ -1,0 +1,97 @@
+"""Entries captured for distinct inputs are not used for aliased ones, and the reverse."""
+import torch
+from support import Pair
+
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+def writes(a, b):
+    a.add_(1)
+    return b * 2
+
+
+def test_distinct_then_same():
+    p = Pair(lambda: writes)
+    p.call(X, X * 2)
+    p.call(*[X] * 2)
+    p.call(X, X * 2, captures=False)
+
+
+def test_same_then_distinct():
+    p = Pair(lambda: writes)
+    p.call(*[X] * 2)
+    p.call(X, X * 2, captures=True)
+    p.call(*[X] * 2, captures=False)
+
+
+def test_overlapping_views():
+    p = Pair(lambda: writes)
+    p.call(X[:2].clone(), X[1:].clone())
+    base = X.clone()
+    p.call(base[:2], base[1:])
+
+
+def test_identity_test_in_the_program():
+    p = Pair(lambda: lambda a, b: a + 1 if a is b else a - b)
+    p.call(X, X * 2)
+    p.call(*[X] * 2, captures=True)
+    p.call(X, X * 2, captures=False)
+
+
+def test_aliased_containers():
+    def fn(x, a, b):
+        a.append(1)
+        return x + len(b)
+
+    p = Pair(lambda: fn)
+    p.call(X, [], [])
+    shared = []
+    p.call(X, shared, shared)
+    p.call(X, [], [])
+
+
+def test_same_object_under_two_attributes():
+    class O:
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    def fn(x, o):
+        o.a["n"] = 5
+        return x + o.b["n"]
+
+    p = Pair(lambda: fn)
+    p.call(X, O({"n": 1}, {"n": 1}))
+    d = {"n": 1}
+    p.call(X, O(d, d))
+
+
+def test_argument_aliases_a_parameter():
+    def make():
+        w = torch.nn.Parameter(X.clone(), requires_grad=False)
+
+        def fn(x):
+            x.add_(1)
+            return w * x
+
+        return fn, w
+
+    p = Pair(make)
+    p.call(X)
+    assert torch.equal(p.compiled(p.state), p.eager(p.eager_state))
+    assert torch.equal(p.state, p.eager_state)
+
+
+def test_argument_aliases_a_global_list():
+    def make():
+        log = []
+
+        def fn(x, items):
+            items.append(1)
+            return x + len(log)
+
+        return fn, log
+
+    p = Pair(make)
+    p.call(X, [])
+    assert torch.equal(p.compiled(X, p.state), p.eager(X, p.eager_state))
+    assert p.state == p.eager_state == [1]

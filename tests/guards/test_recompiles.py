@@ -1,0 +1,67 @@
+"""Recompiles: entries are kept side by side, the message says which guard failed, the limit stops runaway captures."""
+import framejit
+import torch
+from support import Pair, of_kind, recorded
+
+X = torch.tensor([1.0, 2.0])
+
+
+def test_entries_live_side_by_side():
+    p = Pair(lambda: lambda x, n: x + n)
+    for n in (1, 2, 3):
+        p.call(X, n, captures=True)
+    for n in (3, 1, 2):
+        p.call(X, n, captures=False)
+
+
+def test_failures_name_the_tensor_with_both_values():
+    p = Pair(lambda: lambda weights: weights * 2)
+    p.call(torch.randn(4, 3))
+    p.call(torch.randn(8, 3), captures=True)
+    (event,) = of_kind(p.log, "recompile")
+    guard, expected, actual, source, _ = event.fields["failures"][0]
+    assert "weights" in guard and "weights" in source
+    assert "4" in str(expected) and "8" in str(actual)
+
+
+def test_failures_name_a_python_value():
+    p = Pair(lambda: lambda x, steps: x * steps)
+    p.call(X, 3)
+    p.call(X, 5)
+    (event,) = of_kind(p.log, "recompile")
+    guard, expected, actual, source, user_line = event.fields["failures"][0]
+    assert source == "steps" and "3" in str(expected) and "5" in str(actual)
+    assert user_line[0] == __file__
+
+
+def test_first_capture_is_no_recompile():
+    p = Pair(lambda: lambda x: x + 1)
+    p.call(X)
+    assert not of_kind(p.log, "recompile") and len(of_kind(p.log, "capture_started")) == 1
+
+
+def test_hit_emits_nothing():
+    fn = framejit.optimize(lambda x: x + 1, backend="eager")
+    fn(X)
+    with recorded() as log:
+        fn(X)
+    assert not log
+
+
+def test_limit_falls_back_to_eager_and_says_so():
+    with framejit.config.patch(recompile_limit=4):
+        p = Pair(lambda: lambda x, n: x + n)
+        for n in range(10):
+            p.call(X, n, warns=True)
+        assert 4 <= p.graphs <= 5
+        p.call(X, 0)
+        p.call(X, 99, warns=True, captures=False)
+    assert of_kind(p.log, "warning") or [e for e in of_kind(p.log, "frame_done") if "limit" in str(e.fields["reason"])]
+
+
+def test_reset_forgets_everything():
+    p = Pair(lambda: lambda x: x + 1)
+    p.call(X)
+    framejit.reset()
+    p.call(X, captures=True)
+    p.call(X, captures=False)

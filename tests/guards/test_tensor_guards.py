@@ -1,0 +1,174 @@
+"""What a tensor guard looks at: each property that changes makes a new entry, each that does not matter makes none."""
+import pytest
+import torch
+from support import Pair
+from torch import nn
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+def body(x):
+    return x * 2 + x.sum()
+
+
+def pair() -> Pair:
+    p = Pair(lambda: body)
+    p.call(X, captures=True)
+    p.call(X, captures=False)
+    return p
+
+
+CHANGES = {
+    "dtype": X.double(),
+    "integer dtype": X.int(),
+    "size": torch.randn(5, 4),
+    "rank": torch.randn(12),
+    "strides": torch.arange(12.0).reshape(4, 3).t(),
+    "requires_grad": X.clone().requires_grad_(),
+    "parameter class": nn.Parameter(X.clone(), requires_grad=False),
+    "device": torch.empty(3, 4, device="meta"),
+}
+
+
+@pytest.mark.parametrize("what", [c for c in CHANGES if c != "device"])
+def test_change_is_noticed(what):
+    p = pair()
+    p.call(CHANGES[what], captures=True)
+    p.call(CHANGES[what], captures=False)
+    p.call(X, captures=False)
+    assert p.graphs == 2
+
+
+def test_device_change_is_noticed():
+    p = pair()
+    out = p.compiled(CHANGES["device"])
+    assert out.device.type == "meta" and out.shape == (3, 4) and p.graphs == 2
+
+
+def test_conjugate_bit_is_noticed():
+    p = Pair(lambda: lambda x: torch.view_as_real(x.resolve_conj()))
+    z = torch.randn(3, dtype=torch.cfloat)
+    p.call(z)
+    conj = z.conj()
+    torch.testing.assert_close(p.compiled(conj), torch.view_as_real(conj.resolve_conj()))
+
+
+def test_negative_bit_is_noticed():
+    p = Pair(lambda: lambda x: x + 1)
+    z = torch.randn(3, dtype=torch.cfloat)
+    p.call(z.real.clone())
+    neg = z.conj().imag
+    assert neg.is_neg()
+    torch.testing.assert_close(p.compiled(neg), neg.resolve_neg() + 1)
+
+
+def test_inference_tensor_is_noticed():
+    p = pair()
+    with torch.inference_mode():
+        t = X.clone()
+    torch.testing.assert_close(p.compiled(t), body(X))
+
+
+def test_sparse_tensor_is_noticed():
+    p = Pair(lambda: lambda x: (x * 2))
+    p.call(X)
+    out = p.compiled(X.to_sparse())
+    assert out.layout is torch.sparse_coo
+    torch.testing.assert_close(out.to_dense(), X * 2)
+
+
+def test_tensor_subclass_is_noticed():
+    class Logged(torch.Tensor):
+        calls = 0
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            Logged.calls += 1
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    p = pair()
+    out = p.compiled(X.as_subclass(Logged))
+    assert type(out) is Logged and Logged.calls > 0
+
+
+def test_none_in_place_of_a_tensor_is_noticed():
+    p = Pair(lambda: lambda x, mask: x if mask is None else x * mask)
+    p.call(X, X)
+    p.call(X, None)
+    p.call(X, X, captures=False)
+    p.call(X, None, captures=False)
+
+
+def test_number_in_place_of_a_tensor_is_noticed():
+    p = Pair(lambda: lambda x, k: x * k + 1)
+    p.call(X, torch.tensor(2.0))
+    p.call(X, 2.0, captures=True)
+    p.call(X, 2, captures=True)
+    p.call(X, True, captures=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (0, 4), (3, 1)])
+def test_sizes_zero_and_one_are_special(shape):
+    p = pair()
+    p.call(torch.ones(shape), captures=True)
+
+
+def test_values_and_storage_offset_are_free():
+    p = pair()
+    p.call(X + 100, captures=False)
+    p.call(torch.full((3, 4), float("nan")), captures=False)
+    p.call(torch.arange(16.0).reshape(4, 4)[1:], captures=False)
+
+
+def test_grad_and_grad_fn_of_a_non_leaf_are_free():
+    p = Pair(lambda: body)
+    leaf = X.clone().requires_grad_()
+    p.compiled(leaf)
+    graphs = p.graphs
+    p.compiled(leaf * 2 + 1)
+    leaf.grad = torch.ones_like(leaf)
+    p.compiled(leaf)
+    assert p.graphs == graphs
+
+
+def test_size_one_stride_is_compared():
+    p = Pair(lambda: lambda x: (x * 2, x.stride()))
+    p.call(torch.ones(1, 4))
+    p.call(torch.ones(4, 1).as_strided((1, 4), (7, 1)))
+
+
+def test_two_tensors_each_guarded():
+    p = Pair(lambda: lambda a, b: a @ b)
+    p.call(X, X.t())
+    p.call(X, torch.randn(4, 5), captures=True)
+    p.call(torch.randn(3, 4), torch.randn(4, 5), captures=False)
+
+
+def test_tensors_deep_in_containers_are_guarded():
+    p = Pair(lambda: lambda d: d["a"][0][1] + 1)
+    p.call({"a": [(0, X)]})
+    p.call({"a": [(0, X.double())]}, captures=True)
+    p.call({"a": [(0, torch.randn(3, 4))]}, captures=False)
+
+
+def test_unused_tensor_argument_is_not_guarded_on_its_shape():
+    p = Pair(lambda: lambda x, unused: x + 1)
+    p.call(X, X)
+    p.call(X, torch.randn(9), captures=False)
+
+
+def test_captured_tensor_of_the_closure_is_guarded():
+    def make():
+        box = [torch.ones(4)]
+        w = box[0]
+
+        def fn(x):
+            return x + box[0] * w
+
+        return fn, box
+
+    p = Pair(make)
+    p.call(X)
+    for side in (p.eager_state, p.state):
+        side[0] = torch.ones(3, 1) * 2
+    p.call(X, captures=True)

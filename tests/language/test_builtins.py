@@ -1,0 +1,104 @@
+"""Builtin functions on Python values and tensors."""
+import torch
+from support import check
+
+X = torch.tensor([3.0, 1.0, 2.0])
+
+
+def test_sorted_min_max_sum():
+    check(lambda x, s: (x + min(s), sorted(s), max(s, key=lambda v: -v), sum(s, 10), min(3, 1), max([], default=0)), X, [3, 1, 2])
+
+
+def test_zip_enumerate_map_filter():
+    def fn(x, s):
+        return x + 1, list(zip(s, "abc")), list(enumerate(s, 1)), list(map(lambda a, b: a + b, s, s)), list(filter(None, [0, *s])), dict(enumerate(s))
+
+    check(fn, X, [3, 1, 2])
+
+
+def test_zip_strict_and_of_tensors():
+    check(lambda x, y: [a * b for a, b in zip(x, y, strict=True)], X, X + 1)
+
+
+def test_zip_strict_error():
+    check(lambda x: (x + 1, list(zip([1], [1, 2], strict=True))), X, raises=ValueError, calls=1)
+
+
+def test_any_all():
+    check(lambda x, s: (x + 1, any(v > 2 for v in s), all(s), any([]), all([])), X, [3, 0])
+
+
+def test_abs_round_divmod_pow():
+    check(lambda x, n: (abs(x), round(n), round(2.567, 1), divmod(7, 2), pow(2, 10, 7), abs(-n)), X, 2.5)
+
+
+def test_isinstance_and_type():
+    def fn(x, v):
+        if isinstance(v, (list, tuple)):
+            return x + len(v)
+        if isinstance(v, torch.Tensor):
+            return x + v
+        return x + (1 if type(v) is int else 2), issubclass(bool, int), callable(v)
+
+    check(fn, X, [1], changed=[(X, X), (X, 5), (X, True), (X, 1.5)])
+
+
+def test_isinstance_with_union_and_abc():
+    import collections.abc
+    import numbers
+
+    check(lambda x, v: (x + 1, isinstance(v, int | str), isinstance(v, collections.abc.Sequence), isinstance(v, numbers.Number)), X, "s")
+
+
+def test_hasattr_getattr_setattr():
+    class O:
+        a = 1
+
+    def fn(x, o):
+        setattr(o, "b", x + 1)
+        return hasattr(o, "a"), hasattr(o, "c"), getattr(o, "c", 9), getattr(o, "b"), hasattr(x, "shape"), getattr(x, "sum")()
+
+    check(fn, X, O())
+
+
+def test_range_objects():
+    check(lambda x, n: (x + len(range(n)), 3 in range(n), list(range(n, 0, -2)), range(n)[1:3], range(5) == range(0, 5), range(n).stop), X, 5)
+
+
+def test_iter_next_reversed_slice():
+    check(lambda x: (x + next(iter([5])), list(reversed("abc")), [1, 2, 3][slice(1, None)], slice(1, 2).indices(5)), X)
+
+
+def test_id_is_stable_inside():
+    check(lambda x: (x + 1, id(x) == id(x)), X, graphs=range(1, 3), breaks=range(0, 3))
+
+
+def test_len_of_everything():
+    check(lambda x, d: len(x) + len(d) + len("abc") + len(()) + x, X, {"a": 1})
+
+
+def test_vars_dir_and_dict_access():
+    class O:
+        def __init__(self):
+            self.a, self.b = 1, 2
+
+    check(lambda x, o: (x + o.__dict__["a"], list(vars(o)), sorted(vars(o).items())), X, O())
+
+
+def test_builtin_passed_as_a_value():
+    def apply(f, *args):
+        return f(*args)
+
+    check(lambda x: (x + apply(len, [1]), apply(max, 1, 2), apply(isinstance, 1, int), apply(sum, [1, 2])), X)
+
+
+def test_bool_int_float_of_python_values():
+    check(lambda x, v: (x + int(v), bool(v), float(v), str(v), int("7", 8), complex(1)), X, 2.9)
+
+
+def test_hash_and_comparison_of_types():
+    check(lambda x: (x + 1, int == int, hash(1) == hash(1.0), type(x) == torch.Tensor, x.dtype == torch.float32), X)  # noqa: E721
+
+
+def test_super_and_type_name():
+    check(lambda x, o: (x + 1, type(o).__name__, o.__class__.__qualname__, type(o).__mro__[-1] is object), X, [])

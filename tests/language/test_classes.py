@@ -1,0 +1,228 @@
+"""User classes: construction, properties, descriptors, inheritance, special attribute access."""
+import abc
+
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0])
+
+
+class Base:
+    kind = "base"
+
+    def __init__(self, t):
+        self.t = t
+
+    def scale(self, k):
+        return self.t * k
+
+    @classmethod
+    def make(cls, t):
+        return cls(t)
+
+    @staticmethod
+    def twice(t):
+        return t * 2
+
+    @property
+    def size(self):
+        return self.t.shape[0]
+
+    @size.setter
+    def size(self, n):
+        self.t = self.t[:n]
+
+
+class Derived(Base):
+    kind = "derived"
+
+    def __init__(self, t):
+        super().__init__(t + 1)
+        self.extra = 5
+
+    def scale(self, k):
+        return super().scale(k) + self.extra
+
+
+def test_construct_inside_and_return():
+    check(lambda x: Derived(x), X)
+
+
+def test_methods_and_super():
+    check(lambda o: o.scale(3), Derived(X))
+
+
+def test_classmethod_and_staticmethod():
+    check(lambda x: Derived.make(x).t + Base.twice(x) + Derived(x).twice(x), X)
+
+
+def test_property_get_and_set():
+    def fn(o):
+        n = o.size
+        o.size = n - 1
+        return o.t * n
+
+    check(fn, Base(X))
+
+
+def test_attributes_written_on_an_argument():
+    def fn(o):
+        o.t = o.t + 1
+        o.fresh = "new"
+        del o.extra
+        return o.t
+
+    check(fn, Derived(X))
+
+
+def test_class_attribute_and_type_of_instance():
+    check(lambda o: (o.t + 1, o.kind, type(o).kind, type(o) is Derived, isinstance(o, Base)), Derived(X))
+
+
+def test_getattr_fallback():
+    class Lazy:
+        def __getattr__(self, name):
+            if name.startswith("k"):
+                return int(name[1:])
+            raise AttributeError(name)
+
+    check(lambda o, x: (x * o.k7, hasattr(o, "z"), getattr(o, "y", None)), Lazy(), X)
+
+
+def test_getattribute_override():
+    class Loud:
+        def __init__(self):
+            self.v = 3
+
+        def __getattribute__(self, name):
+            value = object.__getattribute__(self, name)
+            return value * 2 if name == "v" else value
+
+    check(lambda o, x: x + o.v, Loud(), X)
+
+
+def test_setattr_and_delattr_hooks():
+    class Tracked:
+        def __init__(self):
+            object.__setattr__(self, "log", [])
+
+        def __setattr__(self, name, value):
+            self.log.append(("set", name))
+            object.__setattr__(self, name, value)
+
+        def __delattr__(self, name):
+            self.log.append(("del", name))
+            object.__delattr__(self, name)
+
+    def fn(o, x):
+        o.a = x + 1
+        del o.a
+        o.b = 2
+        return x * o.b
+
+    check(fn, Tracked(), X)
+
+
+def test_data_descriptor():
+    class Positive:
+        def __set_name__(self, owner, name):
+            self.name = "_" + name
+
+        def __get__(self, obj, owner=None):
+            return self if obj is None else getattr(obj, self.name)
+
+        def __set__(self, obj, value):
+            setattr(obj, self.name, abs(value))
+
+    class Holder:
+        n = Positive()
+
+    def fn(o, x):
+        o.n = -4
+        return x + o.n
+
+    check(fn, Holder(), X)
+
+
+def test_slots():
+    class Point:
+        __slots__ = ("a", "b")
+
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    def fn(p):
+        p.a = p.a + p.b
+        return Point(p.a, 1), p.a * 2
+
+    check(fn, Point(X, 3))
+
+
+def test_new_and_singleton():
+    class One:
+        _it = None
+
+        def __new__(cls):
+            if cls._it is None:
+                cls._it = object.__new__(cls)
+            return cls._it
+
+    One()
+    check(lambda x: (x + 1, One() is One()), X)
+
+
+def test_multiple_inheritance_order():
+    class A:
+        def f(self, x):
+            return x + 1
+
+    class B(A):
+        def f(self, x):
+            return super().f(x) * 2
+
+    class C(A):
+        def f(self, x):
+            return super().f(x) * 3
+
+    class D(B, C):
+        def f(self, x):
+            return super().f(x) - 1
+
+    check(lambda o, x: o.f(x), D(), X)
+
+
+def test_abstract_base_class():
+    class Op(abc.ABC):
+        @abc.abstractmethod
+        def run(self, x): ...
+
+        def __call__(self, x):
+            return self.run(x) + 1
+
+    class Sin(Op):
+        def run(self, x):
+            return x.sin()
+
+    check(lambda op, x: op(x), Sin(), X)
+
+
+def test_class_defined_inside_the_function():
+    def fn(x):
+        class Local:
+            k = 3
+
+            def go(self):
+                return x * self.k
+
+        return Local().go()
+
+    check(fn, X, graphs=range(1, 3), breaks=range(0, 2))
+
+
+def test_attribute_error_has_the_same_message():
+    check(lambda o: (o.t + 1, o.missing), Base(X), raises=AttributeError, calls=1)
+
+
+def test_optimized_bound_method():
+    o = Derived(X)
+    check(o.scale, 3)

@@ -1,0 +1,133 @@
+"""dataclasses, enums and namedtuples as model configurations and outputs."""
+import dataclasses
+import enum
+import typing
+
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0])
+
+
+@dataclasses.dataclass
+class Config:
+    scale: float = 2.0
+    names: list = dataclasses.field(default_factory=list)
+    act: str = "relu"
+
+    def __post_init__(self):
+        self.twice = self.scale * 2
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Frozen:
+    a: int
+    b: int = 5
+
+
+@dataclasses.dataclass(slots=True)
+class Output:
+    logits: torch.Tensor
+    loss: typing.Optional[torch.Tensor] = None
+
+
+class Mode(enum.Enum):
+    SUM = "sum"
+    MEAN = "mean"
+
+    @property
+    def short(self):
+        return self.value[0]
+
+
+class Bits(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 10
+
+
+class Pair(typing.NamedTuple):
+    left: torch.Tensor
+    right: int = 3
+
+    def total(self):
+        return self.left + self.right
+
+
+def test_dataclass_argument():
+    def fn(x, c):
+        c.names.append("seen")
+        return getattr(x * c.scale + c.twice, c.act)()
+
+    check(fn, X, Config(), changed=[(X, Config(scale=3.0)), (X, Config(act="sin"))])
+
+
+def test_dataclass_made_inside():
+    check(lambda x: (Config(scale=x.shape[0]), Output(x + 1), Output(logits=x, loss=x.sum())), X)
+
+
+def test_frozen_dataclass():
+    def fn(x, f):
+        try:
+            f.a = 2
+        except dataclasses.FrozenInstanceError:
+            x = x + f.b
+        return x, f == Frozen(1), hash(f) == hash(Frozen(1)), f < Frozen(2), {f: 1}[Frozen(1)]
+
+    check(fn, X, Frozen(1), graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_dataclass_helpers():
+    def fn(x, c):
+        d = dataclasses.replace(c, scale=7.0)
+        return x * d.scale, [f.name for f in dataclasses.fields(c)], dataclasses.is_dataclass(c), repr(Frozen(1))
+
+    check(fn, X, Config(), graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_enum_members_choose_a_branch():
+    def fn(x, mode):
+        if mode is Mode.SUM:
+            return x.sum()
+        return x.mean() if mode == Mode.MEAN else x
+
+    check(fn, X, Mode.SUM, changed=[(X, Mode.MEAN)])
+
+
+def test_enum_lookup_iteration_and_properties():
+    check(lambda x: (x + 1, Mode("sum"), Mode["MEAN"], [m.name for m in Mode], Mode.SUM.short, len(Mode)), X, graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_int_enum_and_flags():
+    check(lambda x, lv, b: (x + lv, lv > 5, b & Bits.READ, bool(b & Bits.WRITE), Level.LOW + 1), X, Level.HIGH, Bits.READ)
+
+
+def test_enum_as_a_dict_key():
+    check(lambda x, m: x * {Mode.SUM: 2, Mode.MEAN: 3}[m], X, Mode.MEAN)
+
+
+def test_named_tuple_class():
+    def fn(p):
+        left, right = p
+        return p.total(), Pair(left * right), p._replace(right=9)
+
+    check(fn, Pair(X))
+
+
+def test_model_output_is_dict_and_attributes():
+    from transformers.utils import ModelOutput
+
+    @dataclasses.dataclass
+    class Out(ModelOutput):
+        a: typing.Optional[torch.Tensor] = None
+        b: typing.Optional[torch.Tensor] = None
+
+    def fn(x):
+        out = Out(a=x + 1)
+        return out, out["a"], out[0], list(out.keys()), out.to_tuple()
+
+    check(fn, X)

@@ -1,0 +1,195 @@
+"""Generators: for loops, send, throw, return values, yield from, delegation, laziness."""
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0])
+
+
+def rows(x, n):
+    for i in range(n):
+        yield x * i
+
+
+def test_for_over_a_generator():
+    def fn(x):
+        total = x
+        for y in rows(x, 3):
+            total = total + y
+        return total
+
+    check(fn, X)
+
+
+def test_list_tuple_sum_next():
+    def fn(x):
+        g = rows(x, 4)
+        first = next(g)
+        return first, list(g), tuple(rows(x, 2)), next(g, "done")
+
+    check(fn, X)
+
+
+def test_laziness_and_order_of_effects():
+    def fn(x):
+        log = []
+
+        def gen():
+            log.append("start")
+            yield x + 1
+            log.append("middle")
+            yield x + 2
+            log.append("end")
+
+        g = gen()
+        log.append("made")
+        a = next(g)
+        log.append("one")
+        b = next(g)
+        return a + b, log
+
+    check(fn, X)
+
+
+def test_send_and_return_value():
+    def fn(x):
+        def acc():
+            total = 0
+            while (v := (yield total)) is not None:
+                total = total + v
+            return total
+
+        def outer():
+            result = yield from acc()
+            yield ("result", result)
+
+        g = outer()
+        next(g)
+        g.send(x)
+        g.send(x * 2)
+        return g.send(None)
+
+    check(fn, X)
+
+
+def test_stopiteration_carries_the_value():
+    def fn(x):
+        def gen():
+            yield 1
+            return x + 1
+
+        g = gen()
+        next(g)
+        try:
+            next(g)
+        except StopIteration as e:
+            return e.value * 2
+
+    check(fn, X)
+
+
+def test_throw_and_close_run_handlers():
+    def fn(x):
+        log = []
+
+        def gen():
+            try:
+                yield 1
+            except ValueError as e:
+                log.append(str(e))
+                yield 2
+            finally:
+                log.append("closed")
+
+        g = gen()
+        next(g)
+        second = g.throw(ValueError("boo"))
+        g.close()
+        return x + second, log
+
+    check(fn, X)
+
+
+def test_yield_from_iterables():
+    def fn(x):
+        def gen():
+            yield from [x, x + 1]
+            yield from range(2)
+            yield from (x * i for i in range(2))
+
+        return list(gen())
+
+    check(fn, X)
+
+
+def test_abandoned_generator_in_a_break():
+    def fn(x):
+        for y in rows(x, 100):
+            if y is not x and y.shape[0] == 2:
+                break
+        return y + 1
+
+    check(fn, X)
+
+
+def test_infinite_generator_with_zip():
+    def count():
+        n = 0
+        while True:
+            yield n
+            n += 1
+
+    check(lambda x: [x + a for a, _ in zip(count(), range(3))], X)
+
+
+def test_generator_method_of_a_class():
+    class Tree:
+        def __init__(self, value, *kids):
+            self.value, self.kids = value, kids
+
+        def __iter__(self):
+            yield self.value
+            for kid in self.kids:
+                yield from kid
+
+    check(lambda x, t: [x * v for v in t], X, Tree(1, Tree(2, Tree(3)), Tree(4)))
+
+
+def test_generator_argument_is_consumed():
+    def fn(x, g):
+        return x + next(g), sum(g)
+
+    pair_args = lambda: (X, iter([1, 2, 3]))  # noqa: E731
+    check(fn, *pair_args(), graphs=range(0, 3), breaks=range(0, 3), ops=None, calls=1)
+
+
+def test_returned_generator_runs_later():
+    def fn(x):
+        y = x + 1
+        return (y * i for i in range(3))
+
+    check(lambda x: list(fn(x)), X)
+    import framejit
+    from support import CountingBackend
+
+    backend = CountingBackend()
+    out = list(framejit.optimize(fn, backend=backend)(X))
+    assert len(out) == 3 and torch.equal(out[2], (X + 1) * 2)
+
+
+def test_optimizing_a_generator_function_keeps_it_a_generator():
+    import framejit
+
+    g = framejit.optimize(rows)(X, 3)
+    assert torch.equal(torch.stack(list(g)), torch.stack(list(rows(X, 3))))
+
+
+def test_coroutine_function_still_works():
+    import asyncio
+
+    import framejit
+
+    async def fn(x):
+        await asyncio.sleep(0)
+        return x + 1
+
+    assert torch.equal(asyncio.run(framejit.optimize(fn)(X)), X + 1)

@@ -1,0 +1,80 @@
+"""match statements: literals, sequences, mappings, classes, guards, or-patterns, captures."""
+import dataclasses
+
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0])
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+def by_pattern(t, value):
+    match value:
+        case 0 | 1:
+            return t + 1
+        case str() as name:
+            return t * len(name)
+        case [a, b]:
+            return t + a * b
+        case [first, *rest]:
+            return t + first + len(rest)
+        case {"scale": k, **others}:
+            return t * k + len(others)
+        case Point(x=0, y=y):
+            return t - y
+        case Point(x, y) if x == y:
+            return t * 100
+        case Point():
+            return t / 2
+        case None:
+            return t
+        case float(f):
+            return t + f
+        case _:
+            return t.sum()
+
+
+def test_literal_and_or_pattern():
+    check(by_pattern, X, 1, changed=[(X, 0)])
+
+
+def test_class_patterns_with_guard():
+    check(by_pattern, X, Point(0, 3), changed=[(X, Point(2, 2)), (X, Point(1, 2)), (X, 2.5), (X, "abc")])
+
+
+def test_sequence_patterns():
+    check(by_pattern, X, [2, 3], changed=[(X, (4, 5)), (X, [1, 2, 3]), (X, [])])
+
+
+def test_mapping_pattern_captures_the_rest():
+    check(by_pattern, X, {"scale": 2, "more": 1}, changed=[(X, {"other": 1})])
+
+
+def test_default_case():
+    check(by_pattern, X, 3j)
+
+
+def test_match_on_shape_and_dtype():
+    def fn(x):
+        match x.shape:
+            case (n,):
+                return x + n
+            case (n, m):
+                return x.sum(0) * n * m
+
+    check(fn, X, changed=[(torch.randn(2, 3),)])
+
+
+def test_no_case_matches():
+    def fn(x, v):
+        match v:
+            case 1:
+                x = x + 1
+        return x * 2
+
+    check(fn, X, 1, changed=[(X, 2)])

@@ -1,0 +1,139 @@
+"""Arithmetic, comparison, logical and in-place operators on tensors, Python values and both."""
+import operator
+
+import pytest
+import torch
+from support import check
+
+X, Y = torch.tensor([1.0, -2.0, 3.5]), torch.tensor([2.0, 5.0, -1.5])
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+COMPARE = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+
+
+@pytest.mark.parametrize("op", BINARY + COMPARE, ids=lambda op: op.__name__)
+def test_tensor_with_tensor(op):
+    check(lambda x, y: op(x, y), X, Y, ops=1)
+
+
+@pytest.mark.parametrize("op", BINARY + COMPARE, ids=lambda op: op.__name__)
+def test_number_with_tensor_both_ways(op):
+    check(lambda x: (op(x, 2.5), op(3, x)), X)
+
+
+@pytest.mark.parametrize("op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift], ids=lambda op: op.__name__)
+def test_bitwise(op):
+    check(lambda x, y: op(x, y), torch.tensor([12, 5, 7]), torch.tensor([1, 2, 3]), ops=1)
+
+
+def test_unary():
+    check(lambda x: (-x, +x, abs(x), ~(x > 0)), X)
+
+
+def test_matmul_operator_and_in_place_form():
+    def fn(a, b):
+        c = a @ b
+        c @= b
+        return c
+
+    check(fn, torch.randn(3, 3), torch.randn(3, 3))
+
+
+def test_in_place_operators_keep_identity():
+    def fn(x):
+        y = x.clone()
+        z = y
+        y += 1
+        y -= 0.5
+        y *= 2
+        y /= 3
+        y **= 2
+        y %= 1
+        return y, z, y is z
+
+    check(fn, X)
+
+
+def test_in_place_on_an_argument_is_visible_to_the_caller():
+    def fn(x, y):
+        x += y
+        x *= 2
+        return x
+
+    check(fn, X, Y)
+
+
+def test_reflected_operator_of_a_user_class():
+    class Scale:
+        def __rmul__(self, other):
+            return other * 3
+
+        def __radd__(self, other):
+            return ("radd", other)
+
+    def fn(x, s):
+        return x * 1 + 2, 2 * s, [1] + [2], 5 + s
+
+    check(fn, X, Scale())
+
+
+def test_user_class_defers_with_notimplemented():
+    class Left:
+        def __add__(self, other):
+            return NotImplemented
+
+    class Right:
+        def __init__(self, t):
+            self.t = t
+
+        def __radd__(self, other):
+            return self.t + 1
+
+    check(lambda a, b: a + b, Left(), Right(X))
+
+
+def test_chained_comparison_evaluates_the_middle_once():
+    def fn(x, n):
+        seen = []
+
+        def middle():
+            seen.append(n)
+            return n
+
+        return x + 1 if 0 < middle() < 10 else x - 1, seen
+
+    check(fn, X, 5, changed=[(X, 50)])
+
+
+def test_boolean_operators_return_an_operand():
+    check(lambda x, a, b: (x + 1, a or b, a and b, not a), X, [], (1, 2))
+
+
+def test_is_and_is_not():
+    check(lambda x, y: (x * 2, x is y, x is not y, x is x, None is None), X, Y)
+
+
+def test_integer_arithmetic_folds_exactly():
+    check(lambda x, n: (x + 0, n // 3, -n // 3, n % 3, -n % 3, n**40, n << 70, 1 / n, divmod(-n, 3)), X, 7)
+
+
+def test_float_special_values():
+    check(lambda x: (x + float("nan"), float("inf") - 1, -0.0, 0.0 * -1), X)
+
+
+def test_division_by_zero_in_python_raises_the_same_error():
+    check(lambda x, n: x + 1 / n, X, 0, raises=ZeroDivisionError)
+
+
+def test_type_promotion_of_mixed_dtypes():
+    check(lambda i, h, f: (i + h, i * f, h / i, i / 2, i // 2), torch.arange(3), torch.ones(3, dtype=torch.half), X)
+
+
+def test_contains_on_containers():
+    check(lambda x, k: (x + 1, k in (1, 2), k not in [3], "b" in "abc", k in {1: 2}, k in {5}), X, 1)
+
+
+def test_ternary_chain():
+    def fn(x, kind):
+        return x.sin() if kind == "sin" else x.cos() if kind == "cos" else x
+
+    check(fn, X, "sin", changed=[(X, "cos"), (X, "none")])

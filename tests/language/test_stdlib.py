@@ -1,0 +1,205 @@
+"""functools, itertools, collections, operator, math, copy, enum, dataclasses, typing and re as models use them."""
+import collections
+import copy
+import functools
+import itertools
+import math
+import operator
+import random
+import re
+import types
+import typing
+
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_partial():
+    add = functools.partial(torch.add, alpha=2)
+    check(lambda x: add(x, 3) + functools.partial(lambda a, b, c=1: a * b * c, 2, c=5)(x), X)
+
+
+def test_reduce():
+    check(lambda x: functools.reduce(lambda a, b: a + b, [x, x * 2, 3], 1), X)
+
+
+def test_wraps_decorator():
+    def loud(f):
+        @functools.wraps(f)
+        def inner(*args, **kwargs):
+            return f(*args, **kwargs) * 2
+
+        return inner
+
+    @loud
+    def body(x, k=1):
+        return x + k
+
+    check(lambda x: (body(x, k=3), body.__name__), X)
+
+
+def test_lru_cache_of_python_values():
+    calls = []
+
+    @functools.lru_cache
+    def factor(n):
+        calls.append(n)
+        return n * 2
+
+    factor(4)
+    check(lambda x: x + factor(4), X, graphs=range(1, 3), breaks=range(0, 2))
+    assert calls == [4]
+
+
+def test_cached_property():
+    class C:
+        def __init__(self, t):
+            self.t = t
+
+        @functools.cached_property
+        def total(self):
+            return self.t.sum()
+
+    check(lambda c: c.total + c.total, C(X))
+
+
+def test_singledispatch():
+    @functools.singledispatch
+    def f(v):
+        return 0
+
+    @f.register
+    def _(v: int):
+        return v + 1
+
+    check(lambda x: x + f(1) + f("a"), X, graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_itertools():
+    def fn(x):
+        return (
+            x + sum(itertools.chain([1], (2,), range(3))),
+            list(itertools.product([1, 2], "a")),
+            list(itertools.islice(itertools.count(5, 2), 3)),
+            list(itertools.accumulate([1, 2, 3])),
+            list(itertools.combinations(range(3), 2)),
+            list(itertools.permutations("ab")),
+            list(itertools.repeat(0, 2)),
+            list(itertools.zip_longest([1], [1, 2])),
+            list(itertools.chain.from_iterable([[1], [2]])),
+            list(itertools.starmap(pow, [(2, 3)])),
+            list(itertools.takewhile(lambda v: v < 2, [1, 2, 1])),
+            list(itertools.dropwhile(lambda v: v < 2, [1, 2, 1])),
+            [(k, list(g)) for k, g in itertools.groupby("aab")],
+            list(itertools.pairwise([1, 2, 3])),
+            list(itertools.islice(itertools.cycle("ab"), 3)),
+            list(itertools.filterfalse(None, [0, 1])),
+            list(itertools.compress("abc", [1, 0, 1])),
+        )
+
+    check(fn, X)
+
+
+def test_itertools_over_tensors():
+    check(lambda xs: [a * b for a, b in itertools.product(xs, repeat=2)] + list(itertools.accumulate(xs)), [X, X + 1])
+
+
+def test_ordereddict():
+    def fn(x, d):
+        d["b"] = x + 1
+        d.move_to_end("a")
+        return d, list(d), d.popitem(last=False)
+
+    check(fn, X, collections.OrderedDict(a=1))
+
+
+def test_defaultdict():
+    def fn(x, d):
+        d["k"].append(x + 1)
+        e = collections.defaultdict(int)
+        e["n"] += 2
+        return e, "zz" in d, d.get("zz")
+
+    check(fn, X, collections.defaultdict(list))
+
+
+def test_deque():
+    def fn(x, q):
+        q.append(x + 1)
+        q.appendleft(0)
+        a = q.pop()
+        q.extend([1, 2, 3])
+        q.rotate(1)
+        return a, len(q), q[0], list(q), q.popleft()
+
+    check(fn, X, collections.deque([9], maxlen=4))
+
+
+def test_counter():
+    check(lambda x, s: (x + collections.Counter(s)["a"], collections.Counter(s).most_common(1), collections.Counter(s)["zz"]), X, "abab")
+
+
+def test_namedtuple_made_and_read():
+    Point = collections.namedtuple("Point", "a b", defaults=[5])
+    check(lambda p, x: (Point(x + 1), p._replace(b=x * 2), p.a + p[1], p._asdict(), p._fields), Point(X, X), X)
+
+
+def test_chainmap_and_simple_namespace():
+    check(lambda x: (x + collections.ChainMap({"a": 1}, {"b": 2})["b"], types.SimpleNamespace(k=x * 2).k), X)
+
+
+def test_operator_module():
+    def fn(x, d):
+        get = operator.itemgetter("a", "b")
+        return operator.add(x, 1), get(d), operator.attrgetter("shape")(x), operator.methodcaller("sum")(x), operator.mul(*get(d)), operator.not_(0)
+
+    check(fn, X, {"a": 2, "b": 3})
+
+
+def test_math_module():
+    check(lambda x, n: (x * math.sqrt(n), math.pi, math.floor(2.7), math.ceil(x.shape[0] / 2), math.log2(8), math.prod([2, 3]), math.isinf(math.inf), math.gcd(12, 8)), X, 4)
+
+
+def test_math_on_a_tensor_reads_its_value():
+    check(lambda x: (x + 1) * math.sqrt((x * 2).sum()), X, graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_copy_of_containers():
+    def fn(x, d):
+        shallow, deep = copy.copy(d), copy.deepcopy(d)
+        deep["l"].append(2)
+        return x + len(shallow["l"]), shallow, deep, shallow["l"] is d["l"]
+
+    check(fn, X, {"l": [1]}, graphs=range(1, 4), breaks=range(0, 3))
+
+
+def test_typing_at_run_time():
+    def fn(x: torch.Tensor, n: typing.Optional[int] = None) -> torch.Tensor:
+        y: torch.Tensor = typing.cast(torch.Tensor, x)
+        values: list[int] = []
+        return y + (n or 1) + len(values)
+
+    check(fn, X)
+
+
+def test_regular_expression_on_constants():
+    check(lambda x, s: (x + 1, re.sub(r"\d+", "#", s)), X, "a12b3", graphs=range(1, 3), breaks=range(0, 2))
+
+
+def test_random_module_is_not_baked_in():
+    check(lambda x: (x + 1, [random.random() for _ in range(2)], x * 2), X, graphs=range(1, 5), breaks=range(0, 5))
+
+
+def test_warnings_warn_reaches_the_user():
+    import warnings
+
+    def fn(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        return x + 1
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        check(fn, X, graphs=range(1, 3), breaks=range(0, 2))
+    assert len([w for w in seen if str(w.message) == "careful"]) == 4  # eager and compiled, twice each

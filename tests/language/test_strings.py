@@ -1,0 +1,82 @@
+"""String methods, f-strings and formatting."""
+import pytest
+import torch
+from support import check
+
+X = torch.tensor([1.0, 2.0])
+
+
+def test_methods():
+    def fn(x, s):
+        words = s.split()
+        return (
+            x + len(words),
+            s.upper(),
+            s.title(),
+            "-".join(words),
+            s.replace("l", "L"),
+            s.strip("h"),
+            s.startswith(("he", "x")),
+            s.endswith("d"),
+            s.find("w"),
+            s.partition(" "),
+            s.zfill(15),
+            s.center(15, "*"),
+            s.encode(),
+            s[1:4],
+            s[::-1],
+            s.isalpha(),
+            s.removeprefix("he"),
+            s.rsplit("o", 1),
+        )
+
+    check(fn, X, "hello world")
+
+
+def test_f_strings():
+    def fn(x, n, s):
+        return x + 1, f"{n:>5}|{n:03d}|{s!r:>6}|{s!s}|{n=}|{n / 3:.2f}|{'nested ' + f'{s}'}|{{}}|{n:{n}}"
+
+    check(fn, X, 7, "ab")
+
+
+def test_f_string_of_shape_dtype_and_device():
+    check(lambda x: (x + 1, f"{x.shape} {x.dtype} {x.device} {x.ndim} {tuple(x.shape)}"), X)
+
+
+def test_percent_and_format():
+    check(lambda x, n: (x + 1, "%d %s %5.1f%%" % (n, "s", 2.25), "{0} {k} {0!r}".format(n, k="v"), format(n, "x"), "%(a)s" % {"a": 1}), X, 255)
+
+
+def test_string_chooses_a_branch():
+    def fn(x, activation):
+        if activation.lower() == "relu":
+            return x.relu()
+        return getattr(torch, activation)(x)
+
+    check(fn, X, "ReLU", changed=[(X, "sigmoid")])
+
+
+def test_conversions():
+    check(lambda x: (x + int("12"), float("1.5"), str(1), chr(97), ord("a"), repr("a"), hex(255), bool(""), ascii("é"), bin(5)), X)
+
+
+def test_comparison_iteration_and_multiplication():
+    check(lambda x, s: (x + 1, s < "b", s * 3, [c for c in s], "b" in s, sorted(s), max(s), s + "c"), X, "ab")
+
+
+def test_bytes():
+    check(lambda x, b: (x + b[0], b.hex(), b + b"z", b.decode(), list(b)), X, b"ab")
+
+
+def test_int_and_float_methods():
+    check(lambda x, n, f: (x + n, n.bit_length(), f.is_integer(), (2.5).hex(), n.to_bytes(2, "big"), f.as_integer_ratio(), complex(n, 1).imag), X, 5, 2.0)
+
+
+@pytest.mark.parametrize("text", ["abc", "", "zeta"])
+def test_dispatch_by_name(text):
+    check(lambda x, t: {"abc": x + 1, "": x + 2}.get(t, x + 3), X, text)
+
+
+def test_formatting_a_tensor_is_not_captured_but_right():
+    check(lambda x: (f"{(x + 1).sum():.1f}", x * 2), X, graphs=range(1, 3), breaks=range(1, 3))

@@ -1,0 +1,101 @@
+"""Helpers to build replacement code and guard trees by hand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from framejit import _native as native
+
+_VAR_FLAGS = 0x04 | 0x08
+
+
+def n_slots(code: CodeType) -> int:
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+
+
+def flat(fn: FunctionType | CodeType, **constants: Any) -> CodeType:
+    """The code of a template function as a replacement takes it: every argument slot positional.
+
+    A string constant that names one of `constants` is replaced by that object.
+    """
+    code = fn if isinstance(fn, CodeType) else fn.__code__
+    consts = tuple(constants[c] if isinstance(c, str) and c in constants else c for c in code.co_consts)
+    return code.replace(
+        co_argcount=n_slots(code), co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~_VAR_FLAGS, co_consts=consts
+    )
+
+
+def compile_function(source: str, name: str = "f", **namespace: Any) -> FunctionType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a string in the place of a slot is called
+        exec(source, namespace)
+    return namespace[name]
+
+
+def arg(index: int, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int | None = None) -> tuple[Any, ...]:
+    """A node for an argument; its checks carry the node's guard id, by default the index."""
+    guard_id = index if guard_id is None else guard_id
+    return node(native.A_ARG, index, *checks, children=children, guard_id=guard_id)
+
+
+def node(accessor: int, key: Any, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int = 0) -> tuple[Any, ...]:
+    return (accessor, key, [(check, payload, guard_id) for check, payload in checks], children or [], guard_id)
+
+
+def tree(*roots: tuple[Any, ...], n_records: int = 0) -> native.GuardTree:
+    return native.GuardTree(list(roots), n_records)
+
+
+def entry_for(
+    fn: FunctionType,
+    replacement: FunctionType | CodeType,
+    *roots: tuple[Any, ...],
+    slots: tuple[native.Slot, ...] = (),
+    flags: int = 0,
+    tag: Any = None,
+    **constants: Any,
+) -> native.Entry:
+    return native.Entry(flat(replacement, **constants), fn, tree(*roots), slots, flags, tag)
+
+
+def never(*args: Any) -> Any:
+    raise AssertionError("on_miss was called")
+
+
+def replaced(fn: FunctionType, replacement: FunctionType | CodeType, **kwargs: Any) -> native.Dispatcher:
+    """A dispatcher that always runs the replacement."""
+    dispatcher = native.Dispatcher(fn, never)
+    dispatcher.add_entry(entry_for(fn, replacement, **kwargs))
+    return dispatcher
+
+
+class Hooked:
+    """Context in which calls of `fn` by code that runs inside it go through the frame hook to hand-made replacements."""
+
+    def __init__(self) -> None:
+        self.replacements: dict[CodeType, Callable[[FunctionType], native.Entry]] = {}
+        self.misses: list[tuple[Any, FunctionType, tuple[Any, ...]]] = []
+
+    def replace(self, fn: Any, replacement: Any, *roots: Any, **kwargs: Any) -> None:
+        code = fn.__code__
+        native.reset_code(code)
+        self.replacements[code] = lambda actual: entry_for(actual, replacement, *roots, **kwargs)
+
+    def on_miss(self, cache: native.EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
+        self.misses.append((cache, fn, flat_args))
+        made = self.replacements[fn.__code__](fn)
+        cache.add_entry(made)
+        return made
+
+    def __enter__(self) -> Hooked:
+        native.install_hook_policy(lambda code, namespace: code in self.replacements, self.on_miss)
+        native.intercept_all(True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        native.intercept_all(False)
+        native.install_hook_policy(None, None)
+        native.reset_all_codes()
