@@ -16,7 +16,6 @@ import io
 import os
 import runpy
 import sys
-from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -24,7 +23,7 @@ import framejit
 from framejit import _native
 from framejit.backends.registry import resolve
 from framejit.config import config
-from framejit.dispatchers import on_miss
+from framejit.dispatchers import compiler, on_miss
 from framejit.errors import FramejitError
 from framejit.events import subscribe
 from framejit.explanation import Explanation
@@ -93,7 +92,9 @@ def run(target: str, arguments: list[str], *, as_module: bool = False, every_fra
         sys.argv = [str(module.__file__) if as_module else target, *arguments]
         sys.modules["__main__"] = module
         if not config.disable:
-            _native.install_hook_policy(policy(every_frame), on_miss)
+            compiler()
+            if every_frame:
+                _native.install_hook_policy(lambda code, namespace: not str(namespace.get("__name__")).startswith("framejit."), on_miss)
             atexit.register(_native.intercept_all, False)  # not earlier: the script's threads and exit handlers are part of it
             _native.intercept_all(True)
         exec(code, module.__dict__)
@@ -106,15 +107,6 @@ def run(target: str, arguments: list[str], *, as_module: bool = False, every_fra
 
 class CannotRun(Exception):
     """There is no such script or module."""
-
-
-def policy(every_frame: bool) -> Callable[[CodeType, dict[str, Any]], bool]:
-    """Which frames are considered."""
-    if every_frame:
-        return lambda code, namespace: not code.co_filename.startswith(_PACKAGE)
-    from framejit.interpreter.policy import may_capture
-
-    return may_capture
 
 
 def load_script(path: str) -> tuple[ModuleType, CodeType]:

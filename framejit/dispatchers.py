@@ -1,16 +1,17 @@
 """Makes dispatchers, and knows those that are alive."""
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from framejit import _native
 from framejit._native import Dispatcher
-from framejit.options import Options
+from framejit.options import Options, make_options
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _changing = threading.Lock()
@@ -38,10 +39,20 @@ def drop_entries() -> None:
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
-    """The compiler is imported by the first call that needs it, not by `import framejit`."""
-    from framejit.capture import compile_frame
+    """What the native core calls where no entry fits."""
+    if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`
+        owner.options = make_options(name=fn.__qualname__)
+    return compiler().on_miss(owner, fn, flat_args)
 
-    return compile_frame.on_miss(owner, fn, flat_args)
+
+@functools.cache
+def compiler() -> ModuleType:
+    """The compiler: imported by the first call that needs it, not by `import framejit`, and given the say over the frames the hook sees."""
+    from framejit.capture import compile_frame
+    from framejit.interpreter.policy import may_capture
+
+    _native.install_hook_policy(may_capture, on_miss)
+    return compile_frame
 
 
 def _restore(fn: FunctionType, options: Options) -> Dispatcher:

@@ -44,6 +44,7 @@ class GraphBreakError(FramejitError, RuntimeError):
     """Under `fullgraph=True`: the function cannot be captured as one graph.
 
     The attributes are those of the `graph_break` event; the message names the line, the reason and what to do.
+    Without a place the message is the reason alone.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class GraphBreakError(FramejitError, RuntimeError):
     ) -> None:
         self.reason, self.function, self.file, self.line = reason, function, file, line
         self.code, self.hint, self.user_stack = code, hint, tuple(user_stack)
-        place = f"{file}:{line}" if file else "an unknown place"
-        lines = [f"fullgraph=True, but the graph breaks at {place}" + (f", in {function}" if function else "")]
+        if not file:
+            super().__init__(reason)
+            return
+        lines = [f"fullgraph=True, but the graph breaks at {file}:{line}" + (f", in {function}" if function else "")]
         lines.append(f"  reason: {reason}" + (f" [{code}]" if code else ""))
         if hint:
             lines.append(f"  what to do: {hint}")

@@ -12,6 +12,7 @@ import torch
 from framejit.api import optimize
 from framejit.dispatchers import drop_entries
 from framejit.events import Event, subscribe
+from framejit.events.text import callers
 
 P = ParamSpec("P")
 
@@ -27,7 +28,8 @@ class Finding:
     function: str
     reason: str
     hint: str
-    user_stack: list[tuple[str, int, str]]
+    callers: list[tuple[str, int, str]]
+    """The calls that led to it, as (file, line, function), innermost first."""
     count: int = 1
 
     def __str__(self) -> str:
@@ -35,7 +37,7 @@ class Finding:
         lines = [f"{self.file}:{self.line}, in {self.function}{times}", f"  {self.reason} [{self.code}]"]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
-        return "\n".join([*lines, *(f"  called from {file}:{line}, in {name}" for file, line, name in self.user_stack)])
+        return "\n".join([*lines, *(f"  called from {file}:{line}, in {name}" for file, line, name in self.callers)])
 
 
 @dataclass
@@ -91,8 +93,8 @@ class Explanation:
             if (known.file, known.line, known.reason) == (event.file, event.line, event.reason):
                 known.count += 1
                 return
-        names = ("code", "file", "line", "column", "function", "reason", "hint", "user_stack")
-        self.findings.append(Finding(**{name: event.fields[name] for name in names}))
+        names = ("code", "file", "line", "column", "function", "reason", "hint")
+        self.findings.append(Finding(**{name: event.fields[name] for name in names}, callers=callers(event)))
 
     @property
     def left_out(self) -> list[Frame]:

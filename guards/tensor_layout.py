@@ -129,6 +129,8 @@ def _describe_state() -> dict[str, Any]:
     for device in ("cpu", "cuda"):
         on = torch.is_autocast_enabled(device)
         state[f"autocast on {device}"] = torch.get_autocast_dtype(device) if on else "off"
+        if on:
+            state["autocast cache"] = torch.is_autocast_cache_enabled()
     return state
 
 
@@ -139,13 +141,15 @@ def _mode_name(mode: Any) -> str:
 
 
 def _set_up() -> dict[str, Any]:
-    _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits())
+    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits())
     # The probes must be plain tensors whatever modes the program that imports us has switched on.
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
+    layout["state"] = native_state
     return layout
 
 
 LAYOUT: dict[str, Any] = _set_up()
-"""Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found."""
+"""Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found.
+The flags `direct`, `shim` and `state` say what can be read natively."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
+from bytecode import Bytecode, ConcreteBytecode, CellVar, FreeVar, Instr, Label
 from bytecode.instr import TryBegin, TryEnd
 
 from framejit.bytecode.liveness import live_before
@@ -46,12 +46,13 @@ class Decoded:
 
     bytecode: Bytecode
     instructions: list[Instruction]
+    first_argument: str | None
     _live: list[frozenset[str]] | None = None
 
     def live_at(self, index: int) -> frozenset[str]:
         """Names of the variables (locals and cells) that code from `index` on may read."""
         if self._live is None:
-            self._live = live_before(self.instructions)
+            self._live = live_before(self.instructions, self.first_argument)
         return self._live[index]
 
 
@@ -71,6 +72,7 @@ def decode(code: CodeType) -> Decoded:
 
 def _decode(code: CodeType) -> Decoded:
     listing = Bytecode.from_code(code)
+    _restore_depths(code, listing)
     labels: dict[Label, int] = {}
     instructions: list[Instruction] = []
     open_region: TryBegin | None = None
@@ -97,7 +99,18 @@ def _decode(code: CodeType) -> Decoded:
             ins.target = labels[ins.arg]
         if region is not None:
             ins.handler = Handler(labels[region.target], _depth(region), region.push_lasti)
-    return Decoded(listing, instructions)
+    return Decoded(listing, instructions, code.co_varnames[0] if code.co_argcount else None)
+
+
+def _restore_depths(code: CodeType, listing: Bytecode) -> None:
+    """Give each exception region the stack depth of the code's own table, which `bytecode` drops when decoding."""
+    entries = ConcreteBytecode.from_code(code).exception_table
+    regions = [item for item in listing if isinstance(item, TryBegin)]
+    by_order = sorted(entries, key=lambda e: e.start_offset)
+    if len(regions) != len(by_order):
+        raise ValueError(f"{len(by_order)} exception regions in {code.co_qualname}, {len(regions)} decoded")
+    for region, entry in zip(regions, by_order):
+        region.stack_depth = entry.stack_depth
 
 
 def _depth(region: TryBegin) -> int:

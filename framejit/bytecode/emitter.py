@@ -193,4 +193,4 @@ def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tu
     listing.argcount, listing.argnames = len(args), list(args)
     listing.cellvars, listing.freevars = list(cells), list(free)
     listing.flags = CompilerFlags(like.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS))
-    return listing.to_code()
+    return listing.to_code(compute_exception_stack_depths=False)

@@ -24,13 +24,18 @@ def reads_and_writes(name: str, arg: Any) -> tuple[tuple[str, ...], tuple[str, .
     return ((arg,) if name in _READS else ()), ((arg,) if name in _WRITES else ())
 
 
-def live_before(instructions: "list[Instruction]") -> list[frozenset[str]]:
-    """For each instruction, the names that may be read from it on, exception handlers included."""
+def live_before(instructions: "list[Instruction]", first_argument: str | None) -> list[frozenset[str]]:
+    """For each instruction, the names that may be read from it on, exception handlers included.
+
+    `super()` without arguments reads the function's first argument and its `__class__` cell.
+    """
     n = len(instructions)
     effects = []
     successors: list[list[int]] = []
     for i, ins in enumerate(instructions):
         reads, writes = reads_and_writes(ins.name, ins.arg)
+        if ins.name == "LOAD_GLOBAL" and ins.arg[1] == "super" and first_argument is not None:
+            reads = (*reads, "__class__", first_argument)
         effects.append((frozenset(reads), frozenset(writes)))
         after = [] if ins.name in NO_FALL_THROUGH else [i + 1]
         if ins.target is not None:

@@ -42,6 +42,7 @@ class Capture:
         self.graph = GraphBuilder()
         self.graph.user_frame = self.user_stack_text
         self.effects = SideEffects()
+        self.graph.on_write = self.effects.tensor_written
         self.frame: "Frame | None" = None
         self.seq = 0
         self.inner_reason: Unsupported | None = None

@@ -24,7 +24,7 @@ from framejit.guards.guard import record
 from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
-from framejit.interpreter.policy import frame_reader
+from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
 from framejit.values.signals import Restart, SkipFrame, Unsupported
 
@@ -90,6 +90,8 @@ class FrameCompiler:
         reader = frame_reader(self.fn.__code__)
         if reader is not None:
             raise SkipFrame(reader, "FJ201")
+        if not isinstance(self.owner, native.Dispatcher) and not may_hold_tensors(self.flat_args):
+            raise SkipFrame("no tensor or module among the arguments", "FJ207")
         forced: dict[int, Unsupported] = {}
         for _ in range(MAX_RESTARTS):
             capture = Capture(self.fn, self.flat_args, forced, self.layout)
@@ -162,11 +164,10 @@ class FrameCompiler:
         if self.layout is None or frame.caller is not None:
             return frame.code, frame.instruction
         original = self.owner.original_code
-        instructions = decode(original).instructions
-        index = frame.pc - (len(frame.instructions) - len(instructions))
+        index = self.owner.original_indices[frame.pc]
         if index < 0:
             raise SkipFrame("a graph break before the resume point", "FJ206")
-        return original, instructions[index]
+        return original, decode(original).instructions[index]
 
     def _check_handled_exceptions(self, capture: Capture, chain: list[Any], reason: Unsupported) -> None:
         """An exception in flight that only exists in the capture must be raised for real: break where it was raised."""

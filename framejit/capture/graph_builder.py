@@ -1,12 +1,13 @@
 """The FX graph under construction: inputs by source, nodes with metadata, outputs."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 from torch import fx
 
-from framejit.capture.metadata import Metadata
+from framejit.capture.metadata import Metadata, label
 from framejit.values.base import Value
 from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
@@ -14,7 +15,8 @@ from framejit.values.tensor import TensorValue
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
 
-_SCALARS = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice, type(Ellipsis))
+# Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
+_MAY_RETURN_SELF = frozenset(("contiguous", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "expand_as", "requires_grad_", "type_as"))
 
 
 class GraphBuilder:
@@ -25,7 +27,8 @@ class GraphBuilder:
         self.examples: list[torch.Tensor] = []
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
-        self.user_frame: Any = None  # (file, line) of the node being made, set by the interpreter
+        self.user_frame: Any = None  # gives the user's stack as text; set by the capture
+        self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
 
     # ---- inputs ---------------------------------------------------------------------------
 
@@ -54,16 +57,20 @@ class GraphBuilder:
         node_kwargs = {k: v.proxy() for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
+        versions = {key: _version(t.fake) for key, t in tensors.items()}
         result = self.metadata.run(target, is_method, *fakes)
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
-        if isinstance(result, _SCALARS) or (type(result) in (tuple, list) and result and not _has_tensor(result)):
-            from framejit.values.wrap import from_python
-
-            if result is not None or not _writes(target, kwargs):
-                return from_python(result)
-        if isinstance(result, torch.Tensor) and id(result) in tensors and not _writes(target, kwargs):
-            return tensors[id(result)]  # e.g. contiguous() of a contiguous tensor gives the very same object
+        written = [t for key, t in tensors.items() if _version(t.fake) != versions[key]]
+        if not written:
+            if not _has_tensor(result) and not (result is None and tensors):
+                if tensors or _answers_without_tensors(target):
+                    return _plain(result)
+                raise Unsupported(f"{label(target)} is none framejit knows to be safe to ask while capturing", "FJ109")
+            if isinstance(result, torch.Tensor) and id(result) in tensors and target in _MAY_RETURN_SELF:
+                return tensors[id(result)]
+        for tensor in written:
+            self.on_write(tensor)
         node = self.graph.create_node("call_method" if is_method else "call_function", target, node_args, node_kwargs)
         node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
         self.n_ops += 1
@@ -91,7 +98,7 @@ class GraphBuilder:
                 if isinstance(part, torch.Tensor) and id(part) in tensors:
                     items.append(tensors[id(part)])
                 elif isinstance(part, (torch.Tensor, tuple, list)):
-                    item = self.graph.call_function(__import__("operator").getitem, (node, i))
+                    item = self.graph.call_function(operator.getitem, (node, i))
                     item.meta["stack_trace"] = node.meta.get("stack_trace")
                     items.append(self._wrap(part, item, tensors))
                 else:
@@ -119,7 +126,7 @@ class GraphBuilder:
 def _drop_dead_views(graph: fx.Graph) -> None:
     """Remove unused item reads of multi-output nodes; operations stay, for they may draw random numbers or write."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and node.target is __import__("operator").getitem and not isinstance(node.args[1], fx.Node) and isinstance(node.args[0], fx.Node) and isinstance(node.args[0].meta.get("val"), (tuple, list)):
+        if node.op == "call_function" and not node.users and node.target is operator.getitem and not isinstance(node.args[1], fx.Node) and isinstance(node.args[0], fx.Node) and isinstance(node.args[0].meta.get("val"), (tuple, list)):
             graph.erase_node(node)
 
 
@@ -129,11 +136,14 @@ def _plain(obj: Any) -> Value:
     return from_python(obj)
 
 
-def _writes(target: Any, kwargs: dict[str, Value]) -> bool:
-    """Whether the call may write to an argument, by torch's naming rule."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name.startswith("__i") or name in ("setitem", "__setitem__", "iadd", "isub", "imul", "itruediv", "imatmul", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift") or "out" in kwargs or "inplace" in kwargs
+def _version(fake: torch.Tensor) -> int:
+    """Grows with each in-place write; inference tensors keep no count."""
+    return -1 if fake.is_inference() else fake._version
+
+
+def _answers_without_tensors(target: Any) -> bool:
+    """Operators compute from their arguments alone; other C functions of torch may read or change hidden state."""
+    return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or getattr(target, "__module__", None) in ("_operator", "builtins", "torch.functional", "torch.nn.functional")
 
 
 def _has_tensor(tree: Any) -> bool:

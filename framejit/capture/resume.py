@@ -53,17 +53,23 @@ class ResumePoints:
         key = (id(code), id(globals), index, layout)
         found = self.dispatchers.get(key)
         if found is None:
-            fn = FunctionType(_resume_code(code, index, layout), globals, code.co_name)
+            made, indices = _resume_code(code, index, layout)
+            fn = FunctionType(made, globals, code.co_name)
             fn.__qualname__ = code.co_qualname
             found = native.Dispatcher(fn, self.on_miss, self.options)
-            found.resume_points, found.layout, found.original_code, found.resumes_at = self, layout, code, index  # type: ignore[attr-defined]
+            found.resume_points, found.layout, found.original_code, found.original_indices = self, layout, code, indices  # type: ignore[attr-defined]
             self.dispatchers[key] = found
         return found
 
 
-def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label]:
-    """The body of a code object, cells turned into arguments, and a label at instruction `entry`."""
+def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]:
+    """The body of a code object, cells turned into arguments; a label at instruction `entry`; original indices.
+
+    `super()` finds its class and object by their place in the frame, which is another here, so it gets them as arguments.
+    """
     label = Label()
+    indices: list[int] = []
+    bare_super = False
     at = {id(ins.original): ins.index for ins in decoded.instructions}
     body: list[Any] = []
     for item in decoded.bytecode:
@@ -71,15 +77,32 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label]:
             if isinstance(item, (Label, TryBegin, TryEnd)):
                 body.append(item)
             continue
-        if at[id(item)] == entry:
+        index = at[id(item)]
+        if index == entry:
             body.append(label)
+        indices.append(index)
+        if item.name == "LOAD_GLOBAL" and item.arg[1] == "super":
+            following = [i.name for i in decoded.instructions[index + 1 : index + 3]]
+            calls = decoded.instructions[index + 1 : index + 3]
+            bare_super = following[:1] in (["CALL"], ["PRECALL"]) and calls[0].arg == 0 and decoded.first_argument is not None
+        elif bare_super and item.name in ("PRECALL", "CALL"):
+            if decoded.instructions[index - 1].name != "PRECALL":
+                assert decoded.first_argument is not None
+                first = decoded.first_argument
+                is_cell = any(i.name in ("LOAD_DEREF", "MAKE_CELL", "LOAD_CLOSURE") and i.arg == first for i in decoded.instructions)
+                body.append(Instr("LOAD_DEREF", CellVar("__class__"), location=item.location))
+                body.append(Instr("LOAD_DEREF", CellVar(first), location=item.location) if is_cell else Instr("LOAD_FAST", first, location=item.location))
+                indices[-1:] = [index, index, index]
+            body.append(Instr(item.name, 2, location=item.location))
+            bare_super = item.name == "PRECALL"
+            continue
         if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
             body.append(Instr("NOP", location=item.location))
         elif isinstance(item.arg, (CellVar, FreeVar)):
             body.append(Instr(item.name, CellVar(item.arg.name), location=item.location))
         else:
             body.append(item)
-    return body, label
+    return body, label, indices
 
 
 def _enter(em: Emitter, layout: Layout) -> None:
@@ -95,14 +118,16 @@ def _enter(em: Emitter, layout: Layout) -> None:
                 em.op("PUSH_EXC_INFO")
 
 
-def _resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
+def _resume_code(code: CodeType, index: int, layout: Layout) -> tuple[CodeType, list[int]]:
+    """The code of a resume function, and for each of its instructions the index in `code` (-1 in the prologue)."""
     decoded = decode(code)
-    body, label = _listing(decoded, index)
+    body, label, indices = _listing(decoded, index)
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
     _enter(em, layout)
     em.op("JUMP_FORWARD", label)
-    return assemble(em.instructions + body, code, layout.parameters(), cells=_all_cells(code, layout))
+    prologue = [-1] * sum(isinstance(i, Instr) for i in em.instructions)
+    return assemble(em.instructions + body, code, layout.parameters(), cells=_all_cells(code, layout)), prologue + indices
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
@@ -182,7 +207,7 @@ def _protected(frame: BrokenFrame, emit: Callable[[], None], em: Emitter) -> lis
     if handler is None:
         emit()
         return []
-    body, label = _listing(decode(frame.code), handler.target)
+    body, label, _ = _listing(decode(frame.code), handler.target)
     region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
     em.instructions.append(region)
     emit()
@@ -199,7 +224,7 @@ def _leave(points: ResumePoints, frame: BrokenFrame, em: Emitter, out: Exit) -> 
         if kind == PREVIOUS_SLOT:
             em.op("POP_EXCEPT")
         elif kind == NULL_SLOT:
-            em.pop()
+            em.store_fast("__framejit_null")  # POP_TOP can't take a NULL
         else:
             names[i] = em.new_temporary("s")
             em.store_fast(names[i])

@@ -106,11 +106,20 @@ class Ledger:
         self._open.pop(fields["frame_id"], None)
         record = self._record(fields)
         record.frames += 1
-        record.state, record.reason = fields["state"], fields["reason"]
+        record.state = _together(record.state, fields["state"])
+        record.reason = fields["reason"] or record.reason
         record.graphs += fields["n_graphs"]
         record.ops += fields["n_ops"]
         record.guards += fields["n_guards"]
         record.seconds += fields["seconds"]
+
+
+def _together(before: str, now: str) -> str:
+    """The state of a function of which several frames were seen: its calls with other arguments, and what resumes after a graph break."""
+    if before in (now, "being captured"):
+        return now
+    parts = {"compiled", "compiled in parts"}
+    return "compiled in parts" if before in parts or now in parts else now
 
 
 ledger = Ledger()

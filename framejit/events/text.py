@@ -29,16 +29,19 @@ def graph_break(event: Event, where: str) -> str:
     lines = [f"graph break at {event.file}:{event.line}, in {event.function}", f"  reason: {event.reason} [{event.code}]"]
     if event.hint:
         lines.append(f"  hint: {event.hint}")
-    lines += [f"  called from {file}:{line}, in {function}" for file, line, function in event.user_stack]
+    lines += [f"  called from {file}:{line}, in {function}" for file, line, function in callers(event)]
     return "\n".join(lines)
+
+
+def callers(event: Event) -> list[tuple[str, int, str]]:
+    """The calls that led to a graph break, innermost first. `user_stack` has them outermost first and ends with the place itself."""
+    return list(reversed(event.user_stack[:-1]))
 
 
 def recompile(event: Event, where: str) -> str:
-    lines = [f"recompiling {event.function} ({event.file}:{event.line}), because no earlier entry fits:"]
-    for guard_text, expected, actual, _source, user_line in event.failures:
-        made_at = f" (assumed at {user_line[0]}:{user_line[1]})" if user_line else ""
-        lines.append(f"  {guard_text}: expected {expected}, got {actual}{made_at}")
-    return "\n".join(lines)
+    why = [text + (f" (assumed at {user_line[0]}:{user_line[1]})" if user_line else "") for text, _expected, _actual, _source, user_line in event.failures]
+    title = f"recompiling {event.function} ({event.file}:{event.line}), because no earlier entry fits:"
+    return "\n".join([title, *(f"  {line}" for line in dict.fromkeys(why))])
 
 
 WRITERS: dict[str, tuple[str, Callable[[Event, str], str]]] = {

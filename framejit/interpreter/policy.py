@@ -6,6 +6,8 @@ import sysconfig
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.config import config
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ _STDLIB = sysconfig.get_paths()["stdlib"]
 
 # Python code that works on the interpreter or on torch's own machinery; it runs for real.
 _NEVER_INLINE = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.autograd", "torch.utils.checkpoint", "torch.multiprocessing", "torch.distributed", "torch.jit", "torch.fx", "torch._subclasses",
-                 "threading", "logging", "warnings", "importlib", "inspect", "traceback", "linecache", "asyncio", "concurrent", "multiprocessing", "subprocess", "unittest", "pytest", "_pytest", "numpy", "weakref", "random", "pickle")
+                 "threading", "logging", "warnings", "importlib", "traceback", "linecache", "asyncio", "concurrent", "multiprocessing", "subprocess", "unittest", "pytest", "_pytest", "numpy", "weakref", "random", "pickle")
+_YET_INLINED = ("torch.autograd.grad_mode", "torch.autograd.profiler")
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 
 
@@ -33,7 +36,7 @@ def refuse_inlining(fn: "CallableValue", depth: int) -> str | None:
         return f"{fn.describe()} is marked @framejit.disable"
     if depth >= config.max_inline_depth:
         return f"more than {config.max_inline_depth} calls deep"
-    if _module_in(module, _NEVER_INLINE):
+    if _module_in(module, _NEVER_INLINE) and not _module_in(module, _YET_INLINED):
         return f"{fn.describe()} belongs to {module.split('.')[0]}'s own machinery and is called as it is"
     if fn.code.co_filename.startswith(_PACKAGE + os.sep):
         return f"{fn.describe()} is part of framejit"
@@ -44,6 +47,18 @@ def frame_reader(code: CodeType) -> str | None:
     """Why code can't be moved into another frame, or None."""
     used = _FRAME_READERS.intersection(code.co_names)
     return f"{code.co_qualname} uses {min(used)}(), which looks at its own frame" if used else None
+
+
+def may_hold_tensors(flat_args: tuple[Any, ...]) -> bool:
+    """Whether a tensor or module is among the arguments, or one step inside them."""
+    kinds = (torch.Tensor, torch.nn.Module)
+    for arg in flat_args:
+        if isinstance(arg, kinds):
+            return True
+        inside = arg.values() if type(arg) is dict else arg if type(arg) in (list, tuple) else getattr(arg, "__dict__", {}).values()
+        if any(isinstance(x, kinds) for x in list(inside)):
+            return True
+    return False
 
 
 def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:

@@ -231,8 +231,11 @@ static int check_has_key(Check *check, PyObject *value)
 static int check_has_attr(Check *check, PyObject *value)
 {
     PyObject *found = PyObject_GetAttr(value, check->payload);
-    if (found == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
-        return FAIL;
+    if (found == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+            return FAIL;
+        PyErr_Clear();
+    }
     Py_XDECREF(found);
     return (found != NULL) == (check->kind == C_HAS_ATTR);
 }

@@ -264,15 +264,6 @@ static PyObject *state_matches_now(PyObject *module, PyObject *state)
     return PyBool_FromLong(state_matches(state));
 }
 
-static PyObject *autograd_flags(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    if (torch.autograd_state == NULL)
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((char *)torch.autograd_state(), AUTOGRAD_STATE_BYTES);
-}
-
 static int find_symbols(void)
 {
     void *cpu = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
@@ -287,6 +278,16 @@ static int find_symbols(void)
     *(void **)&torch.autocast_cache = dlsym(cpu, "_ZN2at8autocast25is_autocast_cache_enabledEv");
     return torch.autograd_state && torch.default_dtype && torch.stack_len && torch.disabled_state && torch.autocast_dtype
         && torch.autocast_cache && dlsym(torch.c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
+}
+
+static PyObject *autograd_flags(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    find_symbols();                       /* not at import of this module: torch may come later */
+    if (torch.autograd_state == NULL)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((char *)torch.autograd_state(), AUTOGRAD_STATE_BYTES);
 }
 
 static PyObject *setup_state(PyObject *module, PyObject *args)
@@ -324,6 +325,5 @@ int thread_state_init(PyObject *module)
     name_device = PyUnicode_InternFromString("device");
     if (name_device == NULL || PyModule_AddType(module, &State_Type) < 0)
         return -1;
-    find_symbols();
     return PyModule_AddFunctions(module, methods);
 }

@@ -169,7 +169,8 @@ def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
         return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
     if issubclass(cls, set):
         return ObjectValue(cls, base=SetValue({}))
-    if static_lookup(cls, "__new__") is object.__new__:
+    makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
+    if all(m is object.__new__ or isinstance(m, (staticmethod, types.FunctionType)) for m in makers):
         return ObjectValue(cls)
     raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
 

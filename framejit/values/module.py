@@ -9,13 +9,18 @@ from torch.nn.modules import module as torch_module
 from framejit import _native as native
 from framejit.guards.sources import MODULE_TABLES, DictSource, Source, const_source, key_source, static_lookup
 from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
 from framejit.values.mapping import DictValue
+from framejit.values.sequence import ListValue
+from framejit.values.signals import Unsupported
 from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
 Module = torch.nn.Module
+_SLICED = (torch.nn.ModuleList.__getitem__, torch.nn.Sequential.__getitem__)
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
 
@@ -50,6 +55,13 @@ class ModuleValue(ObjectValue):
             return self.getattr(tx, "forward").call(tx, args, kwargs)
         return super().call(tx, args, kwargs)
 
+    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        key = args[0] if name == "__getitem__" and len(args) == 1 else None
+        if isinstance(key, ConstantValue) and isinstance(key.value, slice) and static_lookup(self.cls, name) in _SLICED:
+            whole = super().call_method(tx, "__iter__", [], {})
+            return ModuleSliceValue(self, key.value, list(tx.iterate(whole))[key.value])
+        return super().call_method(tx, name, args, kwargs)
+
     def forwards_directly(self, tx: "Frame") -> bool:
         """Whether calling the module is calling its forward, there being no hooks; guarded if so."""
         stock = static_lookup(self.cls, "__call__") is Module.__call__ and "_call_impl" not in self.obj.__dict__
@@ -72,3 +84,33 @@ class ModuleValue(ObjectValue):
         for hook in _GLOBAL_HOOKS:
             tx.capture.add_guard(const_source(getattr(torch_module, hook), hook), native.C_LEN, 0)
         return False
+
+
+class ModuleSliceValue(ListValue):
+    """A slice of a ModuleList or Sequential: read like a list here, made by slicing again outside."""
+
+    def __init__(self, whole: ModuleValue, key: slice, items: list[Value]) -> None:
+        super().__init__(items)
+        self.whole, self.key = whole, key
+
+    def python_type(self) -> type:
+        return self.whole.cls
+
+    def change(self, tx: "Frame", items: list[Value]) -> None:
+        raise Unsupported(f"changing a slice of {self.whole.describe()}")
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if not issubclass(self.whole.cls, torch.nn.Sequential) or kwargs or len(args) != 1:
+            return super().call(tx, args, kwargs)
+        value = args[0]
+        for module in self.items:
+            value = tx.call(module, [value], {})
+        return value
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        raise Unsupported(f"attribute {name!r} of a slice of {self.whole.describe()}")
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load(self.whole)
+        cg.load(ConstantValue(self.key))
+        cg.em.subscript()

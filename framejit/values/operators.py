@@ -43,9 +43,7 @@ def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False)
     function, in_place_function, name = BINARY[symbol]
     if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__"):
         if isinstance(a, TensorValue) and in_place:
-            result = tx.capture.graph.call(in_place_function, [a, b])
-            tx.capture.effects.tensor_written(a)
-            return result
+            return tx.capture.graph.call(in_place_function, [a, b])
         return tx.capture.graph.call(function, [a, b])
     if a.is_constant() and b.is_constant():
         from framejit.values.folding import fold

@@ -112,16 +112,12 @@ class TensorValue(Value):
             from framejit.values.constant import NONE
 
             tx.capture.graph.call(operator.setitem, [self, *args])
-            tx.capture.effects.tensor_written(self)
             return NONE
         if name == "__getitem__":
             import operator
 
             return tx.capture.graph.call(operator.getitem, [self, *args])
-        result = tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
-        if name.endswith("_") and not name.endswith("__") or "out" in kwargs:
-            tx.capture.effects.tensor_written(self)
-        return result
+        return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
 
     def truth(self, tx: "Frame") -> bool:
         return bool(self.call_method(tx, "__bool__", [], {}).constant())

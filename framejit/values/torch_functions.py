@@ -1,6 +1,7 @@
 """Calls into torch: what becomes a graph node, what is answered now, what changes torch's state."""
 from __future__ import annotations
 
+import inspect
 import types
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -54,6 +55,7 @@ def _optional(*paths: str) -> list[Any]:
 _QUESTIONS = _optional(
     *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_gpu_dtype get_autocast_cpu_dtype".split(),
     *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled".split(),
+    *"_C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor".split(),
     *"_C._are_functorch_transforms_active _C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled".split(),
     *"_C._functorch.maybe_current_level _C._is_torch_function_enabled _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name _C._autograd._profiler_enabled".split(),
     *"get_num_threads is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available _utils._get_available_device_type backends.cuda.is_built".split(),
@@ -86,6 +88,20 @@ def _no_torch_function(tx: "Frame", args: list[Value], kwargs: dict[str, Value])
 
 for _f in (torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic, _C._has_torch_function, _C._has_torch_function_unary, _C._has_torch_function_variadic):
     KNOWN[_f] = _no_torch_function  # tensors with overrides are not captured in the first place
+
+
+@_known(inspect.signature)
+def _signature(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from framejit.values.functions import FunctionValue, MethodValue
+    from framejit.values.wrap import from_python
+
+    target, bound = args[0], 0
+    while isinstance(target, MethodValue):
+        target, bound = realize(tx, target.function), bound + 1
+    if not isinstance(target, FunctionValue) or kwargs:
+        raise Unsupported(f"inspect.signature() of {args[0].describe()}")
+    signature = inspect.signature(target.fn)
+    return from_python(signature.replace(parameters=list(signature.parameters.values())[bound:]))
 
 
 # ---- state of the thread --------------------------------------------------------------------------
@@ -183,21 +199,10 @@ class TorchFunctionValue(Value):
         handler = KNOWN.get(self.function)
         if handler is not None:
             return handler(tx, args, kwargs)
-        result = tx.capture.graph.call(self.function, args, kwargs)
-        _note_writes(tx, self.function, args, kwargs)
-        return result
+        return tx.capture.graph.call(self.function, args, kwargs)
 
     def reconstruct(self, cg: "Codegen") -> None:
         cg.em.load_object(self.function)
-
-
-def _note_writes(tx: "Frame", function: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
-    name = getattr(function, "__name__", "")
-    if name.endswith("_") and args and isinstance(args[0], TensorValue):
-        tx.capture.effects.tensor_written(args[0])
-    out = kwargs.get("out")
-    if isinstance(out, TensorValue):
-        tx.capture.effects.tensor_written(out)
 
 
 def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
@@ -218,7 +223,9 @@ def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
 
 def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
-    handler = KNOWN.get(fn)
+    from framejit.values.builtin_functions import HANDLERS
+
+    handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:
         return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
     if getattr(fn, "_framejit_allow_in_graph", False) or _is_graph_python_function(fn):
@@ -230,11 +237,7 @@ def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], 
                 v.proxy()
         except Unsupported:
             return None  # a function or object among the arguments: inline it
-        result = tx.capture.graph.call(fn, args, kwargs)
-        if kwargs.get("inplace") is not None and isinstance(args[0], TensorValue):
-            tx.capture.effects.tensor_written(args[0])
-        _note_writes(tx, fn, args, kwargs)
-        return result
+        return tx.capture.graph.call(fn, args, kwargs)
     return None
 
 

@@ -45,7 +45,10 @@ def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
     known = capture.known(obj)
     if known is not None:
         if known.source is not None and known.source != source:
-            capture.guard_same(source, known.source)
+            if known.is_constant():
+                capture.add_guard(source, native.C_ID, obj)
+            else:
+                capture.guard_same(source, known.source)
         return known
     value = _wrap_new(capture, obj, source)
     capture.remember(obj, value)

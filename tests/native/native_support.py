@@ -28,7 +28,9 @@ def flat(fn: FunctionType | CodeType, **constants: Any) -> CodeType:
     )
 
 
-def compile_function(source: str, name: str = "f", **namespace: Any) -> FunctionType:
+def compile_function(source: str, **namespace: Any) -> FunctionType:
+    """The function that `source` defines."""
+    name = source.removeprefix("def ").partition("(")[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # a string in the place of a slot is called
         exec(source, namespace)

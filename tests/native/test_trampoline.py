@@ -17,7 +17,7 @@ LOOP = "def loop(n, acc):\n if n == 0: return acc\n return 'NEXT'(n - 1, acc)"
 def _dispatch_to(fn, source, **targets):
     """A dispatcher whose only entry is `source` with slots, given as name=(target, kind), in place of the named constants."""
     dispatcher = native.Dispatcher(fn, never)
-    template = compile_function(source, fn.__name__)
+    template = compile_function(source)
     slots = {name: native.Slot(dispatcher if target is None else target, kind) for name, (target, kind) in targets.items()}
     dispatcher.add_entry(entry_for(fn, template, slots=tuple(slots.values()), **slots))
     return dispatcher
@@ -86,7 +86,7 @@ def test_exceptions_after_a_tail_call_show_no_extra_frames():
     def resume(n, acc):
         return None
 
-    resumer = replaced(resume, compile_function("def resume(n, acc):\n raise KeyError(n)", "resume"))
+    resumer = replaced(resume, compile_function("def resume(n, acc):\n raise KeyError(n)"))
     starting = _dispatch_to(start, "def start(n, acc):\n return 'NEXT'(n, acc)", NEXT=(resumer, native.SLOT_TAIL))
     with pytest.raises(KeyError) as caught:
         starting(1, 2)

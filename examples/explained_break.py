@@ -1,0 +1,21 @@
+"""Where a graph breaks, why, and what to do: as a report, and as an error under `fullgraph=True`."""
+import torch
+
+import framejit
+
+
+def normalise(x):
+    largest = x.abs().max().item()
+    return x / largest
+
+
+def f(x):
+    return normalise(torch.tanh(x)) + 1
+
+
+print(framejit.explain(f)(torch.randn(8)))
+print()
+try:
+    framejit.optimize(f, fullgraph=True)(torch.randn(8))
+except framejit.errors.GraphBreakError as error:
+    print("with fullgraph=True:", error)
