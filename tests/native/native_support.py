@@ -75,25 +75,37 @@ def replaced(fn: FunctionType, replacement: FunctionType | CodeType, **kwargs: A
 
 
 class Hooked:
-    """Context in which calls of `fn` by code that runs inside it go through the frame hook to hand-made replacements."""
+    """Context in which every frame goes through the frame hook, to hand-made replacements."""
 
     def __init__(self) -> None:
-        self.replacements: dict[CodeType, Callable[[FunctionType], native.Entry]] = {}
+        # by identity: code objects of the same source compare equal
+        self._makers: dict[int, tuple[CodeType, Callable[[FunctionType], native.Entry | None]]] = {}
         self.misses: list[tuple[Any, FunctionType, tuple[Any, ...]]] = []
 
     def replace(self, fn: Any, replacement: Any, *roots: Any, **kwargs: Any) -> None:
-        code = fn.__code__
-        native.reset_code(code)
-        self.replacements[code] = lambda actual: entry_for(actual, replacement, *roots, **kwargs)
+        self.make(fn, lambda actual: entry_for(actual, replacement, *roots, **kwargs))
+
+    def make(self, fn: Any, maker: Callable[[FunctionType], native.Entry | None]) -> None:
+        """Frames of `fn` run what `maker` gives."""
+        native.reset_code(fn.__code__)
+        self._makers[id(fn.__code__)] = fn.__code__, maker
+
+    def forget(self) -> None:
+        self._makers.clear()
+        self.misses.clear()
+
+    def wants(self, code: CodeType, namespace: dict[str, Any]) -> bool:
+        return id(code) in self._makers
 
     def on_miss(self, cache: native.EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
         self.misses.append((cache, fn, flat_args))
-        made = self.replacements[fn.__code__](fn)
-        cache.add_entry(made)
+        made = self._makers[id(fn.__code__)][1](fn)
+        if made is not None:
+            cache.add_entry(made)
         return made
 
     def __enter__(self) -> Hooked:
-        native.install_hook_policy(lambda code, namespace: code in self.replacements, self.on_miss)
+        native.install_hook_policy(self.wants, self.on_miss)
         native.intercept_all(True)
         return self
 

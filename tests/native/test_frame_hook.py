@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import functools
 import gc
+import os
+import subprocess
 import sys
 import traceback
 import weakref
 
 import pytest
 from framejit import _native as native
-from native_support import Hooked, compile_function, entry_for, replaced
+from native_support import Hooked, arg, compile_function, entry_for, replaced
 
 HERE = __file__
 
@@ -50,6 +52,7 @@ def test_the_replacement_runs_and_references_balance(hook):
     del result
     assert [sys.getrefcount(o) for o in watched] == before
     gone = weakref.ref(a)
+    hook.forget()
     del a, watched
     assert gone() is None
 
@@ -273,18 +276,19 @@ def test_frame_objects(hook):
 
     def g(a, b):
         x = a + b
-        frame = sys._getframe()
-        kept.append(frame)
-        return frame.f_code.co_name, x
+        a = [sys._getframe()]
+        return a.pop(), x
 
     def names(a, b):
         return sys._getframe(1).f_code.co_name, [s.name for s in traceback.extract_stack()][-2:]
 
-    hook.replace(f, entry_for_code := g)
+    hook.replace(f, g)
     for i in range(300):
-        assert f(i, 1) == ("g", i + 1)
+        frame, x = f(i, 1)
+        kept.append(frame)
+        assert x == i + 1
     for i, frame in enumerate(kept):
-        assert frame.f_locals["x"] == i + 1 and frame.f_locals["a"] == i and frame.f_code.co_name == entry_for_code.__name__
+        assert frame.f_locals == {"a": [], "b": 1, "x": i + 1} and frame.f_code.co_name == "g"
     del frame
     kept.clear()
     gc.collect()
@@ -355,13 +359,8 @@ def test_monitoring_sees_the_replacement(hook):
 
 
 def test_deep_recursion_has_the_depth_of_plain_python(hook):
-    def f(n):
-        return None
-
-    template = compile_function("def g(n):\n a = b = c = d = [n]\n return 0 if n == 0 else 1 + f(n - 1)", f=f)
-    hook.replacements[f.__code__] = lambda actual: native.Entry(template.__code__, holder, entry_for(f, f).guards, ())
-    holder = template  # the replacement finds f among these globals
-    f = native_rebind(f, template.__globals__)
+    f = compile_function("def f(n):\n return None")
+    hook.replace(f, compile_function("def g(n):\n a = b = c = d = [n]\n return 0 if n == 0 else 1 + f(n - 1)"), flags=native.RUNS_USER_CODE)
     assert f(500) == 500
     limit = sys.getrecursionlimit()
     try:
@@ -375,22 +374,12 @@ def test_deep_recursion_has_the_depth_of_plain_python(hook):
     assert f(100) == 100
 
 
-def native_rebind(fn, namespace):
-    """The same code over other globals."""
-    again = type(fn)(fn.__code__, namespace, fn.__name__, fn.__defaults__, fn.__closure__)
-    namespace["f"] = again
-    return again
-
-
 def test_without_a_recursion_limit_the_stack_is_not_overrun(hook):
     code = (
         "import sys\nfrom framejit import _native as n\nn.intercept_all(True)\nsys.setrecursionlimit(10**6)\n"
         "def f(k): return 0 if k == 0 else 1 + f(k - 1)\n"
         "try:\n f(900_000)\nexcept RecursionError as e: print('stopped', f(500))\n"
     )
-    import os
-    import subprocess
-
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), timeout=100)
     assert run.stdout == "stopped 500\n", run.stderr[-2000:]
 
@@ -398,20 +387,18 @@ def test_without_a_recursion_limit_the_stack_is_not_overrun(hook):
 def test_frames_at_the_end_of_a_stack_chunk(hook):
     """Frames of many sizes, so that the end of a chunk of the data stack falls everywhere."""
     body = " ".join(f"v{i} = n;" for i in range(150))
-    namespace = {}
-    f = compile_function("def f(n, k):\n return None", shared=namespace)
+    f = compile_function("def f(n, k):\n return None")  # its globals name it
     good = compile_function(f"def g(n, k):\n {body}\n return (n + v149) if k == 0 else f(n, k - 1)")
     bad = compile_function(f"def h(n, k):\n {body}\n if k == 0: raise KeyError(n)\n return f(n, k - 1)")
-    f.__globals__["f"] = f
 
     def pad(k, depth, n):
         return pad(k - 1, depth, n) if k else f(n, depth)
 
-    hook.replace(f, good)
+    hook.replace(f, good, flags=native.RUNS_USER_CODE)
     for k in range(100):
         for depth in (0, 1, 2, 3, 5, 11, 40):
             assert pad(k, depth, 21) == 42
-    hook.replace(f, bad)
+    hook.replace(f, bad, flags=native.RUNS_USER_CODE)
     value = Value()
     with contextlib.suppress(KeyError):
         pad(1, 1, value)
@@ -446,7 +433,7 @@ def test_generators_and_coroutines_pass_untouched(hook):
         return 0
 
     for fn in (generator, coroutine, async_generator):
-        hook.replacements[fn.__code__] = lambda actual: 1 / 0  # would be an error if asked for
+        hook.make(fn, lambda actual: 1 / 0)  # would be an error if asked for
     hook.replace(f, lambda n: n + 7)
     for _ in range(100):
         assert list(generator(1)) == [1, 2]
@@ -498,7 +485,7 @@ def test_a_miss_gets_the_arguments_and_sees_a_quiet_world(hook):
         gc.collect()
         return entry_for(fn, make_template(None))
 
-    hook.replacements[f.__code__] = on_miss
+    hook.make(f, on_miss)
     assert f(1, 5, 6, k=7, y=8) == ("new", 1, 5, (6,), 7, {"y": 8}, 1, "Z")
     assert f(1) == ("new", 1, 2, (), 9, {}, 1, "Z")
     assert seen == [(f, True, "test_a_miss_gets_the_arguments_and_sees_a_quiet_world")]
@@ -511,9 +498,7 @@ def test_declined_and_failed_misses(hook):
     def f(a):
         return ("original", a)
 
-    hook.replacements[f.__code__] = lambda fn: None
-    hook.on_miss = lambda cache, fn, args: None
-    native.install_hook_policy(lambda code, ns: code is f.__code__, hook.on_miss)
+    hook.make(f, lambda fn: None)
     assert [f(i) for i in range(3)] == [("original", i) for i in range(3)]
 
     def bad(cache, fn, args):
@@ -538,8 +523,6 @@ def test_declined_and_failed_misses(hook):
 def test_guards_choose_the_entry(hook):
     def f(a):
         return "original"
-
-    from native_support import arg
 
     def on_miss(cache, fn, args):
         kind = type(args[0])
@@ -711,8 +694,7 @@ def test_code_objects_and_their_entries_may_die_at_any_time(hook):
         assert f(1) == (1,)
         if i % 2:
             native.reset_code(f.__code__)
-        hook.replacements.clear()
-        hook.misses.clear()
+        hook.forget()
     # the function and the entry go while the replacement runs
     f = compile_function("def f(a):\n return a")
     holder = [f]
