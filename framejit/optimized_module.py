@@ -25,10 +25,20 @@ M = TypeVar("M", bound=torch.nn.Module)
 _subclasses: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 
 
+class _Signature:
+    """What `inspect.signature` finds on an instance. On a class there is nothing to find: its signature is that of its `__init__`."""
+
+    def __get__(self, optimized: OptimizedModule | None, owner: type) -> inspect.Signature:
+        if optimized is None:
+            raise AttributeError("__signature__")
+        return inspect.signature(original_of(optimized))
+
+
 class OptimizedModule:
     """Base of the subclasses made here, first in their resolution order."""
 
     __slots__ = ()
+    __signature__ = _Signature()
 
     def __init_subclass__(cls) -> None:
         """The module's class is not told of the subclass: it may keep a register of those that users write."""

@@ -61,7 +61,7 @@ def load_super_attr(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_ATTR")
 def store_attr(tx: "Frame", ins: "Instruction") -> None:
-    owner, value = tx.pop(), tx.pop()
+    owner, value = tx.pop(), tx.pop_unseen()
     owner.setattr(tx, ins.arg, value)
 
 
@@ -85,7 +85,7 @@ def import_name(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("IMPORT_FROM")
 def import_from(tx: "Frame", ins: "Instruction") -> None:
-    module = tx.stack[-1]
+    module = tx.peek(1)
     try:
         with tx.catching():
             tx.push(module.getattr(tx, ins.arg))

@@ -47,7 +47,7 @@ def call_kw(tx: "Frame", ins: "Instruction") -> None:
 
 
 def _call(tx: "Frame", args: list[Value], names: tuple[str, ...]) -> None:
-    second, first = tx.pop(), tx.pop()
+    second, first = tx.pop_unseen(), tx.pop_unseen()
     if NULL_FIRST:  # [NULL, callable] or [method, self]
         fn, owner = (second, None) if first is NULL else (first, second)
     else:  # [callable, NULL or self]

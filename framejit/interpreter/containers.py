@@ -45,44 +45,44 @@ def build_const_key_map(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("LIST_APPEND")
 def list_append(tx: "Frame", ins: "Instruction") -> None:
-    value = tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "append", [value], {})
+    value = tx.pop_unseen()
+    tx.peek(ins.arg).call_method(tx, "append", [value], {})
 
 
 @opcode("SET_ADD")
 def set_add(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "add", [value], {})
+    tx.peek(ins.arg).call_method(tx, "add", [value], {})
 
 
 @opcode("MAP_ADD")
 def map_add(tx: "Frame", ins: "Instruction") -> None:
-    value, key = tx.pop(), tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "__setitem__", [key, value], {})
+    value, key = tx.pop_unseen(), tx.pop()
+    tx.peek(ins.arg).call_method(tx, "__setitem__", [key, value], {})
 
 
 @opcode("LIST_EXTEND")
 def list_extend(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "extend", [value], {})
+    tx.peek(ins.arg).call_method(tx, "extend", [value], {})
 
 
 @opcode("SET_UPDATE")
 def set_update(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "update", [value], {})
+    tx.peek(ins.arg).call_method(tx, "update", [value], {})
 
 
 @opcode("DICT_UPDATE")
 def dict_update(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop()
-    tx.stack[-ins.arg].call_method(tx, "update", [value], {})
+    tx.peek(ins.arg).call_method(tx, "update", [value], {})
 
 
 @opcode("DICT_MERGE")
 def dict_merge(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop()
-    target = tx.stack[-ins.arg]
+    target = tx.peek(ins.arg)
     assert isinstance(target, DictValue)
     new = pairs(tx, value)
     if any(k in target.items for k in new):
@@ -166,7 +166,7 @@ def build_string(tx: "Frame", ins: "Instruction") -> None:
 def get_len(tx: "Frame", ins: "Instruction") -> None:
     from framejit.values.builtin_functions import HANDLERS
 
-    tx.push(HANDLERS[len](tx, [tx.stack[-1]], {}))
+    tx.push(HANDLERS[len](tx, [tx.peek(1)], {}))
 
 
 def _matches(value: Value, flag: str) -> Value:
@@ -178,17 +178,17 @@ def _matches(value: Value, flag: str) -> Value:
 
 @opcode("MATCH_SEQUENCE")
 def match_sequence(tx: "Frame", ins: "Instruction") -> None:
-    tx.push(_matches(tx.stack[-1], "Sequence"))
+    tx.push(_matches(tx.peek(1), "Sequence"))
 
 
 @opcode("MATCH_MAPPING")
 def match_mapping(tx: "Frame", ins: "Instruction") -> None:
-    tx.push(_matches(tx.stack[-1], "Mapping"))
+    tx.push(_matches(tx.peek(1), "Mapping"))
 
 
 @opcode("MATCH_KEYS")
 def match_keys(tx: "Frame", ins: "Instruction") -> None:
-    keys, mapping = tx.stack[-1], tx.stack[-2]
+    keys, mapping = tx.peek(1), tx.peek(2)
     found: list[Value] = []
     for key in tx.iterate(keys):
         if not tx.contains(mapping, key):

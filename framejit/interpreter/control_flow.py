@@ -42,7 +42,7 @@ def pop_jump_none(tx: "Frame", ins: "Instruction") -> int | None:
 
 @opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 11))
 def jump_or_pop(tx: "Frame", ins: "Instruction") -> int | None:
-    if tx.truth(tx.stack[-1]) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
+    if tx.truth(tx.peek(1)) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
         return _target(ins)
     tx.pop()
     return None
@@ -59,7 +59,7 @@ def get_iter(tx: "Frame", ins: "Instruction") -> None:
 @opcode("FOR_ITER")
 def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
     try:
-        item = tx.next(tx.stack[-1])
+        item = tx.next(tx.peek(1))
     except Exhausted:
         target = _target(ins)
         if sys.version_info < (3, 13):  # 3.13 leaves the iterator to a POP_TOP after END_FOR
@@ -76,7 +76,7 @@ def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
 def return_value(tx: "Frame", ins: "Instruction") -> None:
     from framejit.interpreter.frame import Returned
 
-    raise Returned(tx.pop())
+    raise Returned(tx.pop_unseen())
 
 
 # ---- generators -------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def return_generator(tx: "Frame", ins: "Instruction") -> None:
 def yield_value(tx: "Frame", ins: "Instruction") -> None:
     from framejit.interpreter.frame import Yielded
 
-    value = tx.pop()
+    value = tx.pop_unseen()
     tx.pc += 1
     raise Yielded(value)
 
@@ -106,7 +106,7 @@ def get_yield_from_iter(tx: "Frame", ins: "Instruction") -> None:
 def send(tx: "Frame", ins: "Instruction") -> int | None:
     from framejit.values.generators import GeneratorValue
 
-    sent, receiver = tx.pop(), tx.stack[-1]
+    sent, receiver = tx.pop(), tx.peek(1)
     try:
         if isinstance(receiver, GeneratorValue):
             item = receiver.resume(tx, sent, None)

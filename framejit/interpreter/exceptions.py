@@ -62,7 +62,7 @@ def _matches(tx: "Frame", exc: Value, target: Value) -> bool:
 @opcode("CHECK_EXC_MATCH")
 def check_exc_match(tx: "Frame", ins: "Instruction") -> None:
     target = tx.pop()
-    tx.push(ConstantValue(_matches(tx, tx.stack[-1], target)))
+    tx.push(ConstantValue(_matches(tx, tx.peek(1), target)))
 
 
 def stop_iteration_error(tx: "Frame") -> None:
@@ -92,7 +92,7 @@ def before_with(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(tx: "Frame", ins: "Instruction") -> None:
-    exc, exit_method = tx.stack[-1], tx.stack[-4]
+    exc, exit_method = tx.peek(1), tx.peek(4)
     assert isinstance(exc, ExceptionValue)
     tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__") if exc.source is None else NONE], {}))
 

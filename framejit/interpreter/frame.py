@@ -61,15 +61,25 @@ class Frame(Operations):
     # ---- stack and variables ------------------------------------------------------------------
 
     def push(self, value: Value) -> None:
-        self.stack.append(realize(self, value))
+        self.stack.append(value)
 
     def push_null(self) -> None:
         self.stack.append(NULL)
 
     def pop(self) -> Value:
+        """Take the top value, looking at it (which guards what it is)."""
+        return realize(self, self.stack.pop())
+
+    def pop_unseen(self) -> Value:
+        """Take the top value without looking at it: for moves, which assume nothing."""
         return self.stack.pop()
 
+    def peek(self, depth: int) -> Value:
+        """The value `depth` places down (1 is the top), looked at."""
+        return realize(self, self.stack[-depth])
+
     def pop_n(self, n: int) -> list[Value]:
+        """Take the top `n` values without looking at them."""
         if not n:
             return []
         popped = self.stack[-n:]

@@ -71,7 +71,7 @@ def binary_subscr(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_SUBSCR")
 def store_subscr(tx: "Frame", ins: "Instruction") -> None:
-    key, container, value = tx.pop(), tx.pop(), tx.pop()
+    key, container, value = tx.pop(), tx.pop(), tx.pop_unseen()
     _store(tx, container, key, value)
 
 
@@ -106,5 +106,5 @@ def binary_slice(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_SLICE", since=(3, 12))
 def store_slice(tx: "Frame", ins: "Instruction") -> None:
-    stop, start, container, value = tx.pop(), tx.pop(), tx.pop(), tx.pop()
+    stop, start, container, value = tx.pop(), tx.pop(), tx.pop(), tx.pop_unseen()
     _store(tx, container, _slice(tx, [start, stop, ConstantValue(None)]), value)

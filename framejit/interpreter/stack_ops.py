@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @opcode("POP_TOP")
 def pop_top(tx: "Frame", ins: "Instruction") -> None:
-    tx.pop()
+    tx.pop_unseen()
 
 
 @opcode("COPY")

@@ -44,14 +44,14 @@ def load_two(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_FAST_LOAD_FAST", since=(3, 13))
 def store_then_load(tx: "Frame", ins: "Instruction") -> None:
-    tx.locals[ins.arg[0]] = tx.pop()
+    tx.locals[ins.arg[0]] = tx.pop_unseen()
     load_fast(tx, ins.arg[1])
 
 
 @opcode("STORE_FAST_STORE_FAST", since=(3, 13))
 def store_two(tx: "Frame", ins: "Instruction") -> None:
     for name in ins.arg:
-        tx.locals[name] = tx.pop()
+        tx.locals[name] = tx.pop_unseen()
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
@@ -65,7 +65,7 @@ def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_FAST")
 def store_fast(tx: "Frame", ins: "Instruction") -> None:
-    value = tx.pop()
+    value = tx.pop_unseen()
     if isinstance(value, CellValue) and ins.arg in tx.code.co_cellvars:
         tx.cells[ins.arg] = value  # the end of an inlined comprehension puts the cell back
     elif value is NULL:
@@ -119,7 +119,7 @@ def load_deref(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_DEREF")
 def store_deref(tx: "Frame", ins: "Instruction") -> None:
-    _cell(tx, ins.arg).set(tx, tx.pop())
+    _cell(tx, ins.arg).set(tx, tx.pop_unseen())
 
 
 @opcode("DELETE_DEREF")
@@ -143,7 +143,7 @@ def load_global(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_GLOBAL")
 def store_global(tx: "Frame", ins: "Instruction") -> None:
-    tx.capture.effects.set_global(tx, ins.arg, tx.pop())
+    tx.capture.effects.set_global(tx, ins.arg, tx.pop_unseen())
 
 
 @opcode("DELETE_GLOBAL")

@@ -154,7 +154,9 @@ class TensorMethodValue(Value):
         return iter((self.tensor,))
 
     def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.tensor.call_method(tx, self.name, args, kwargs)
+        from framejit.values.torch_functions import deep_realize
+
+        return self.tensor.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
 
     def reconstruct(self, cg: "Codegen") -> None:
         cg.load(self.tensor)

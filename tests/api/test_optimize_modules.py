@@ -229,6 +229,7 @@ def test_a_module_inside_a_module(net, fast, backend):
 def test_the_signature_is_that_of_the_module(net, fast):
     assert inspect.signature(fast) == inspect.signature(net)
     assert inspect.signature(fast.forward) == inspect.signature(net.forward)
+    assert inspect.signature(type(fast)) == inspect.signature(Net)
 
 
 def test_disable_gives_the_module_back(net):

@@ -1,0 +1,163 @@
+"""`framejit run`, `status` and `explain` on unchanged scripts: arguments, exit code, output and exceptions are the script's own."""
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Writes files, and runs Python in their folder."""
+
+    class Shell:
+        def write(self, name: str, text: str) -> None:
+            (tmp_path / name).write_text(textwrap.dedent(text))
+
+        def python(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+            return subprocess.run([sys.executable, *arguments], cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+
+        def framejit(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+            return self.python("-m", "framejit", *arguments, **environment)
+
+        def same(self, *arguments: str, framejit: tuple[str, ...] = ("run",)) -> subprocess.CompletedProcess:
+            """The script runs as it does without framejit."""
+            plain, ours = self.python(*arguments), self.framejit(*framejit, *arguments)
+            assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+            return ours
+
+    return Shell()
+
+
+@pytest.fixture
+def script(shell):
+    shell.write(
+        "script.py",
+        """
+        import os, sys
+        import torch
+
+        def inner(x):
+            if len(sys.argv) > 1 and sys.argv[1] == "raise":
+                raise ValueError("as asked")
+            return x.relu() + 1
+
+        def outer(x):
+            y = inner(x * 2)
+            return y / y.max().item()
+
+        print(sys.argv, __name__, os.path.basename(__file__), sys.path[0] == os.path.dirname(__file__))
+        print(outer(torch.arange(3.0)))
+        if sys.argv[1:2] == ["exit"]:
+            sys.exit(7)
+        """,
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("exit",), ("raise",), ("--backend", "mine", "-m"), ("--help",)])
+def test_a_script_runs_as_without(shell, script, arguments):
+    shell.same("script.py", *arguments)
+
+
+def test_a_module(shell, script):
+    assert shell.same("-m", "script", "exit").returncode == 7
+
+
+def test_a_module_in_a_package(shell, tmp_path):
+    (tmp_path / "pkg").mkdir()
+    shell.write("pkg/__init__.py", "")
+    shell.write("pkg/other.py", "value = 3")
+    shell.write("pkg/__main__.py", "from .other import value; print(value, __package__, __spec__.name)")
+    shell.same("-m", "pkg")
+
+
+def test_an_interrupted_script(shell):
+    shell.write("interrupted.py", "raise KeyboardInterrupt")
+    assert shell.same("interrupted.py").returncode != 0
+
+
+def test_a_syntax_error(shell):
+    shell.write("broken.py", "a b c")
+    shell.same("broken.py")
+
+
+def test_an_excepthook_of_the_script_s_own(shell):
+    shell.write(
+        "hooked.py",
+        """
+        import sys, traceback
+        sys.excepthook = lambda kind, error, trace: print("caught", kind.__name__, traceback.extract_tb(trace)[0].name)
+        raise ValueError
+        """,
+    )
+    assert shell.same("hooked.py").stdout == "caught ValueError <module>\n"
+
+
+def test_classes_of_the_script_can_be_pickled(shell):
+    shell.write(
+        "pickles.py",
+        """
+        import pickle
+        class Point:
+            def __init__(self, x): self.x = x
+        print(pickle.loads(pickle.dumps(Point(3))).x)
+        """,
+    )
+    shell.same("pickles.py")
+
+
+def test_a_module_attribute_of_main(shell):
+    shell.write("main.py", "import __main__, sys; here = 1; print(__main__.here, sys.modules['__main__'].__dict__ is globals())")
+    shell.same("main.py")
+
+
+@pytest.mark.parametrize("target", [("nowhere.py",), ("-m", "nowhere"), (".",)])
+def test_what_is_not_there(shell, target):
+    done = shell.framejit("run", *target)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"framejit: cannot run {target[-1]!r}: ") and done.stderr.count("\n") == 1
+
+
+def test_an_unknown_backend(shell, script):
+    done = shell.framejit("run", "--backend", "egaer", "script.py")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "framejit: there is no backend 'egaer'; did you mean 'eager'?\n"
+
+
+def test_status_reports_at_the_end(shell, script):
+    done = shell.framejit("status", "script.py", "exit")
+    assert done.returncode == 7
+    assert "outer" in done.stderr and "compiled in parts" in done.stderr
+    assert done.stdout == shell.python("script.py", "exit").stdout
+
+
+def test_explain_reports_at_the_end(shell, script, tmp_path):
+    done = shell.framejit("explain", "--json", "report.json", "script.py")
+    assert done.stdout == shell.python("script.py").stdout
+    assert "script.py:13, in outer" in done.stderr and ".item()" in done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [finding["line"] for finding in report["findings"]] == [13]
+
+
+def test_explain_reports_even_if_the_script_raises(shell, script):
+    done = shell.framejit("explain", "script.py", "raise")
+    assert done.returncode == 1
+    assert "ValueError: as asked" in done.stderr and "frames seen" in done.stderr
+
+
+def test_disabled_by_the_environment(shell, script):
+    done = shell.framejit("status", "script.py", FRAMEJIT_DISABLE="1")
+    assert done.stdout == shell.python("script.py").stdout
+    assert "no function" in done.stderr
+
+
+def test_every_frame(shell):
+    shell.write("json_user.py", "import json; print(json.loads(json.dumps({'a': [1, 2.5, None]})))")
+    shell.same("json_user.py", framejit=("run", "--every-frame"))
+
+
+def test_version(shell):
+    assert shell.framejit("--version").stdout.strip() == "0.1.0"

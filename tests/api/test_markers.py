@@ -1,0 +1,106 @@
+"""`disable`, `graph_break`, `is_compiling`, `assume_constant` and `allow_in_graph`."""
+import pytest
+import torch
+from support import CountingBackend, of_kind, recorded
+
+import framejit
+from framejit.errors import GraphBreakError, InvalidTarget
+
+X = torch.arange(4.0)
+
+
+@pytest.fixture
+def backend():
+    return CountingBackend()
+
+
+def test_disable_keeps_a_function_out_of_graphs(backend):
+    seen = []
+
+    @framejit.disable
+    def noted(x):
+        seen.append(type(x))
+        return x * 2
+
+    fast = framejit.optimize(lambda x: noted(x + 1) - 1, backend=backend)
+    for _ in range(2):
+        assert torch.equal(fast(X), (X + 1) * 2 - 1)
+    assert seen == [torch.Tensor] * 2
+    assert backend.ops == 2
+
+
+def test_disable_names_the_reason_of_the_break():
+    @framejit.disable()
+    def kept(x):
+        return x * 2
+
+    with recorded() as log:
+        framejit.optimize(lambda x: kept(x + 1))(X)
+    [broken] = of_kind(log, "graph_break")
+    assert "disable" in broken.reason and "kept" in broken.reason
+
+
+def test_disable_undoes_optimize(backend):
+    @framejit.disable
+    @framejit.optimize(backend=backend)
+    def plain(x):
+        return x + 1
+
+    assert torch.equal(plain(X), X + 1)
+    assert backend.graphs == []
+
+
+@pytest.mark.parametrize("decorator", [framejit.disable, framejit.assume_constant, framejit.allow_in_graph])
+def test_only_python_functions_can_be_marked(decorator):
+    with pytest.raises(InvalidTarget, match="Python function"):
+        decorator(torch.nn.Linear(2, 2))
+
+
+def test_graph_break_splits_the_graph(backend):
+    def f(x):
+        x = x + 1
+        framejit.graph_break()
+        return x * 2
+
+    assert torch.equal(framejit.optimize(f, backend=backend)(X), f(X))
+    assert len(backend.graphs) == 2
+    with pytest.raises(GraphBreakError):
+        framejit.optimize(f, fullgraph=True)(X)
+
+
+def test_graph_break_does_nothing_when_run():
+    assert framejit.graph_break() is None
+
+
+def test_is_compiling():
+    assert framejit.is_compiling() is False
+
+    def f(x):
+        return x + 1 if framejit.is_compiling() else x - 1
+
+    assert torch.equal(framejit.optimize(f)(X), X + 1)
+    assert torch.equal(f(X), X - 1)
+
+
+def test_assume_constant(backend):
+    @framejit.assume_constant
+    def threshold():
+        return float(torch.tensor([3.0]).item())
+
+    def f(x):
+        return x * threshold()
+
+    fast = framejit.optimize(f, backend=backend, fullgraph=True)
+    assert torch.equal(fast(X), X * 3)
+    assert len(backend.graphs) == 1
+
+
+def test_allow_in_graph(backend):
+    @framejit.allow_in_graph
+    def opaque(x):
+        return x * 2 + 1
+
+    fast = framejit.optimize(lambda x: opaque(x) - 1, backend=backend, fullgraph=True)
+    assert torch.equal(fast(X), X * 2)
+    [graph] = backend.graphs
+    assert opaque in [node.target for node in graph.graph.nodes]
