@@ -11,6 +11,7 @@ include = sysconfig.get_paths()["include"]
 
 setup(
     packages=find_packages(".", include=["framejit", "framejit.*"]) + [f"framejit.{name}" for name in MAPPED],
+    include_package_data=False,  # else the C sources, which the sdist holds, would be installed too
     package_dir={f"framejit.{name}": name.replace(".", "/") for name in MAPPED},
     ext_modules=[
         Extension(

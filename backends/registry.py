@@ -41,18 +41,19 @@ def register_backend(backend: str | B, function: B | None = None, /, *, name: st
     Use it as `@register_backend`, `@register_backend("name")` or `register_backend("name", function)`.
     """
     if isinstance(backend, str):
-        chosen = backend
         if function is None:
-            return lambda made: register_backend(chosen, made)
-        made = function
-    else:
-        made, chosen = backend, name or getattr(backend, "__name__", "")
-    if not callable(made):
-        raise InvalidOption(f"a backend must be callable, but {chosen!r} is of type {type(made).__name__}")
-    if not chosen or chosen in _built_in:
-        raise InvalidOption(f"the name {chosen!r} cannot be given to a backend: {'framejit has its own of that name' if chosen else 'it is empty'}")
-    _registered[chosen] = made
-    return made
+            return lambda made: register_backend(backend, made)
+        return _register(backend, function)
+    return _register(name or str(getattr(backend, "__name__", "")), backend)
+
+
+def _register(name: str, backend: B) -> B:
+    if not callable(backend):
+        raise InvalidOption(f"a backend must be callable, but {name!r} is of type {type(backend).__name__}")
+    if not name or name in _built_in:
+        raise InvalidOption(f"the name {name!r} cannot be given to a backend: {'framejit has its own of that name' if name else 'it is empty'}")
+    _registered[name] = backend
+    return backend
 
 
 def list_backends() -> list[str]:

@@ -104,9 +104,8 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
         return MethodType(_optimize(target.__func__, chosen, disable), target.__self__)
     if isinstance(target, _WRITTEN_IN_C):
         return _optimize(_in_python(target), chosen, disable)
-    call = getattr(type(target), "__call__", None)
-    if isinstance(call, (FunctionType, Dispatcher)):
-        return MethodType(_optimize(call, chosen, disable), target)
+    if callable(target) and isinstance(type(target).__call__, (FunctionType, Dispatcher)):
+        return MethodType(_optimize(type(target).__call__, chosen, disable), target)
     raise InvalidTarget(f"optimize takes a function, a method, an object that can be called or a torch.nn.Module, not {type(target).__name__}")
 
 
@@ -116,7 +115,7 @@ def _place(fn: Any) -> dict[str, Any]:
     return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
 
 
-def _in_python(fn: Callable[..., Any]) -> FunctionType:
+def _in_python(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A Python function around one that is written in C."""
 
     @functools.wraps(fn)

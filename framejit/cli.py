@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument("-m", dest="module", action="store_true", help="the target is a module, as for `python -m`")
-        command.add_argument("--backend", help="what compiles the graphs (default: %s)" % config.default_backend)
+        command.add_argument("--backend", help=f"what compiles the graphs (default: {config.default_backend})")
         command.add_argument("--every-frame", action="store_true", help="consider the frames of libraries too, not only those worth compiling")
         if name == "explain":
             command.add_argument("--json", metavar="FILE", help="also write the report to FILE as JSON")

@@ -43,10 +43,6 @@ class OptimizedModule:
     def __init_subclass__(cls) -> None:
         """The module's class is not told of the subclass: it may keep a register of those that users write."""
 
-    @property
-    def _framejit_call(self) -> MethodType:
-        return self.__call__  # type: ignore[attr-defined, no-any-return]
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return optimize_module(copy.deepcopy(original_of(self), memo), options_of(self))
 
@@ -60,25 +56,26 @@ class OptimizedModule:
         return original_of(self)._replicate_for_data_parallel()
 
 
-def original_of(optimized: OptimizedModule) -> torch.nn.Module:
+def original_of(optimized: Any) -> Any:
     """The module that was given to `optimize`."""
-    return optimized._framejit_call.__self__  # type: ignore[no-any-return]
+    return optimized.__call__.__self__
 
 
-def dispatcher_of(optimized: OptimizedModule) -> Dispatcher:
+def dispatcher_of(optimized: Any) -> Dispatcher:
     """The dispatcher that calls run through."""
-    return optimized._framejit_call.__func__  # type: ignore[return-value]
+    dispatcher: Dispatcher = optimized.__call__.__func__
+    return dispatcher
 
 
-def options_of(optimized: OptimizedModule) -> Options:
+def options_of(optimized: Any) -> Options:
     """What `optimize` was asked for."""
-    return dispatcher_of(optimized).options
+    options: Options = dispatcher_of(optimized).options
+    return options
 
 
 def optimize_module(module: M, options: Options) -> M:
     """The optimized twin of `module`."""
-    cls = _subclass_of(type(module))
-    optimized = object.__new__(cls)
+    optimized: M = object.__new__(_subclass_of(type(module)))
     object.__setattr__(optimized, "__dict__", module.__dict__)
     object.__setattr__(optimized, "__call__", MethodType(make_dispatcher(_call_function(type(module)), options), module))
     return optimized
@@ -86,15 +83,17 @@ def optimize_module(module: M, options: Options) -> M:
 
 def _subclass_of(cls: type[M]) -> type[M]:
     known = _subclasses.get(cls)
-    made = known() if known is not None else None
+    made: Any = known() if known is not None else None
     if made is None:
         namespace = {"__slots__": ("__call__",), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-        made = type(cls)(cls.__name__, (OptimizedModule, cls), namespace)
+        metaclass: Any = type(cls)
+        made = metaclass(cls.__name__, (OptimizedModule, cls), namespace)
         _subclasses[cls] = weakref.ref(made)
-    return made
+    found: type[M] = made
+    return found
 
 
-def _call_function(cls: type[torch.nn.Module]) -> FunctionType:
+def _call_function(cls: type[torch.nn.Module]) -> Any:
     """The Python function that calling an instance of `cls` runs; normally the one that torch.nn.Module defines."""
     call = inspect.unwrap(cls.__call__, stop=lambda f: isinstance(f, FunctionType))
     if isinstance(call, FunctionType):

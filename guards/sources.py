@@ -395,3 +395,32 @@ class BuiltinSource(Source):
 
     def name(self) -> str:
         return self.var
+
+
+@dataclass(frozen=True)
+class BinarySource(Step):
+    """`value <symbol> const` of two numbers, or `const <symbol> value` when `reflected`."""
+
+    symbol: str
+    operation: str  # the name in the operator module
+    const: TypedKey
+    reflected: bool = False
+
+    def access(self) -> tuple[int, Any]:
+        return (native.A_RBINOP if self.reflected else native.A_BINOP), (self.operation, self.const.value)
+
+    def emit(self, em: "Emitter") -> None:
+        import operator
+
+        def load() -> None:
+            parts = [lambda: em.load_source(self.origin), lambda: em.load_object(self.const.value)]
+            for part in reversed(parts) if self.reflected else parts:
+                part()
+
+        em.call_object(getattr(operator, self.operation), load, 2)
+
+    def name(self) -> str:
+        left, right = self.origin.name(), repr(self.const.value)
+        if isinstance(self.origin, BinarySource):
+            left = f"({left})"
+        return f"{right} {self.symbol} {left}" if self.reflected else f"{left} {self.symbol} {right}"

@@ -8,6 +8,7 @@ their metadata, and the three ways are compared on other tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -110,6 +111,27 @@ def _autograd_bits() -> tuple[int, int]:
     return place, changes[0][place] | changes[1][place] | changes[2][place]
 
 
+def _function_state_known() -> bool:
+    """Whether the state of torch functions lies in memory as the native core takes it to: it must be right about several known states."""
+    c = torch._C
+    mode = torch.overrides.BaseTorchFunctionMode
+    states = (
+        ((), (0, 0)),
+        ((c.DisableTorchFunctionSubclass(),), (1, 0)),
+        ((c.DisableTorchFunction(),), (2, 0)),
+        ((mode(),), (0, 1)),
+        ((mode(), mode(), c.DisableTorchFunctionSubclass()), (1, 2)),
+    )
+    outside = c._len_torch_function_stack()
+    for contexts, (disabled, modes) in states:
+        with ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(context)
+            if _native.function_flags() != (disabled, modes + outside):
+                return False
+    return True
+
+
 def _describe_state() -> dict[str, Any]:
     """The modes of this thread by the names people know them by. Called for each snapshot, and compared in messages."""
     c = torch._C
@@ -141,7 +163,7 @@ def _mode_name(mode: Any) -> str:
 
 
 def _set_up() -> dict[str, Any]:
-    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits())
+    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits(), _function_state_known())
     # The probes must be plain tensors whatever modes the program that imports us has switched on.
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())

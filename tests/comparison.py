@@ -50,7 +50,7 @@ class Comparison:
         assert type(a) is type(b) or type(a).__qualname__ == type(b).__qualname__, f"{path}: type {type(a)} expected, got {type(b)}"
         if isinstance(a, Opaque):
             return
-        if isinstance(a, ATOMS):
+        if issubclass(type(a), ATOMS):  # type() does not lie
             return self.atom(a, b, path)
         if self.seen(id(a), id(b), path) or (a is b and not isinstance(a, torch.Tensor)):
             return
@@ -63,7 +63,7 @@ class Comparison:
             self.sequence(list(a), list(b), path)
         elif isinstance(a, (dict, types.MappingProxyType)):
             self.sequence(list(a), list(b), f"keys of {path}")
-            for (key, one), two in zip(a.items(), b.values()):
+            for (key, one), two in zip(a.items(), b.values(), strict=True):
                 self.same(one, two, f"{path}[{key!r}]")
             self.same(getattr(a, "default_factory", None), getattr(b, "default_factory", None), f"{path}.default_factory")
         elif isinstance(a, np.ndarray):
@@ -82,7 +82,7 @@ class Comparison:
 
     def sequence(self, a: list[Any], b: list[Any], path: str) -> None:
         assert len(a) == len(b), f"{path}: length {len(a)} expected, got {len(b)}"
-        for i, (one, two) in enumerate(zip(a, b)):
+        for i, (one, two) in enumerate(zip(a, b, strict=True)):
             self.same(one, two, f"{path}[{i}]")
 
     def tensor(self, a: torch.Tensor, b: torch.Tensor, path: str) -> None:

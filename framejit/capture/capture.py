@@ -19,7 +19,7 @@ from framejit.values.signals import Restart, Unsupported
 from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.resume import Layout
+    from framejit.capture.resume import ResumeCode
     from framejit.interpreter.frame import Frame
 
 
@@ -33,11 +33,12 @@ class Broken(Exception):
 class Capture:
     """The state shared by all frames of one attempt.
 
-    `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.
+    `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.  `changing` names
+    the sources of numbers that differed between calls; `static_scalars` says that the backend takes no numbers.
     """
 
-    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], layout: "Layout | None") -> None:
-        self.fn, self.flat_args, self.forced, self.layout = fn, flat_args, forced, layout
+    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset(), static_scalars: bool = False) -> None:
+        self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
         self.graph.user_frame = self.user_stack_text
@@ -45,7 +46,9 @@ class Capture:
         self.graph.on_write = self.effects.tensor_written
         self.frame: "Frame | None" = None
         self.seq = 0
-        self.inner_reason: Unsupported | None = None
+        self.changing = changing
+        self.static_scalars = static_scalars
+        self.scalar_inputs: dict[Source, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._cells: dict[int, CellValue] = {}
@@ -61,7 +64,8 @@ class Capture:
         n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
         variables: dict[str, Value] = {}
         cells: dict[str, CellValue] = {}
-        cell_arguments = self.layout.cells if self.layout is not None else ()
+        resume: "ResumeCode | None" = getattr(self.fn, "_framejit_resume", None)
+        cell_arguments = resume.layout.cells if resume is not None else ()
         for i, (name, obj) in enumerate(zip(code.co_varnames[:n], self.flat_args)):
             if name in cell_arguments:
                 cells[name] = self.cell(obj, CellArgSource(i, name), name)
@@ -72,7 +76,7 @@ class Capture:
                 cells[name] = CellValue(variables.pop(name, None))
         for i, (name, cell) in enumerate(zip(code.co_freevars, self.fn.__closure__ or ())):
             cells[name] = self.cell(cell, ClosureCellSource(i, name), name)
-        return Frame(self, code, self.fn.__globals__, None, variables, cells, None, True)
+        return Frame(self, code, self.fn.__globals__, None, variables, cells, None, True, resume)
 
     # ---- steps ------------------------------------------------------------------------------------
 

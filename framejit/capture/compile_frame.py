@@ -14,7 +14,7 @@ from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.codegen import Codegen
 from framejit.capture.entry_tag import EntryTag
-from framejit.capture.resume import EXCEPTION_SLOT, NULL_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, Layout, ResumePoints, build_step
+from framejit.capture.resume import EXCEPTION_SLOT, NULL_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, ResumePoints, build_step
 from framejit.config import config
 from framejit.errors import BackendError, GraphBreakError, GuardError
 from framejit.events import emit, listening, warn
@@ -31,6 +31,7 @@ from framejit.values.signals import Restart, SkipFrame, Unsupported
 _frame_ids = itertools.count(1)
 _graph_ids = itertools.count(1)
 MAX_RESTARTS = 200
+RAISES, STEPS_LOOP = "FJ161", "FJ150"
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
@@ -74,7 +75,7 @@ def _skip(owner: Any, fn: FunctionType, reason: str, state: str) -> None:
 class FrameCompiler:
     def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
         self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
-        self.layout: Layout | None = getattr(owner, "layout", None)
+        self.resumes = hasattr(fn, "_framejit_resume")
         self.points: ResumePoints = getattr(owner, "resume_points", None) or ResumePoints(on_miss, owner.options)
         self.frame_id = next(_frame_ids)
         self.started = time.perf_counter()
@@ -94,7 +95,7 @@ class FrameCompiler:
             raise SkipFrame("no tensor or module among the arguments", "FJ207")
         forced: dict[int, Unsupported] = {}
         for _ in range(MAX_RESTARTS):
-            capture = Capture(self.fn, self.flat_args, forced, self.layout)
+            capture = Capture(self.fn, self.flat_args, forced, self._changing_numbers(), getattr(self.options.backend, "static_scalars", False))
             try:
                 return self._attempt(capture)
             except Restart as again:
@@ -118,6 +119,16 @@ class FrameCompiler:
         if len(entries) >= config.recompile_limit:
             raise SkipFrame(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}", "FJ202")
 
+    def _changing_numbers(self) -> frozenset[str]:
+        """Sources of numbers whose guards have failed before: assuming their values again would fail again."""
+        found = set()
+        for entry in self.owner.entries:
+            miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
+            if miss is not None:
+                found.update(r.source_name for r in entry.tag.records if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float))
+            found |= entry.tag.changing
+        return frozenset(found)
+
     # ---- one attempt --------------------------------------------------------------------------------
 
     def _attempt(self, capture: Capture) -> native.Entry | None:
@@ -125,7 +136,7 @@ class FrameCompiler:
             result = capture.root.run()
         except Broken as broken:
             return self._finish_at_break(capture, broken)
-        if capture.graph.n_ops == 0 and self.layout is None:
+        if capture.graph.n_ops == 0 and not self.resumes:
             return self._plain_entry(capture, "no tensor operations")
         cg = Codegen(capture, self.fn.__code__.co_firstlineno)
         cg.finish_return(result)
@@ -161,13 +172,12 @@ class FrameCompiler:
         A resume function is a prologue and a copy of that code, so that breaks in it lead to the same resume
         functions as breaks in the original: a loop comes back to where it was.
         """
-        if self.layout is None or frame.caller is not None:
+        if frame.resume is None:
             return frame.code, frame.instruction
-        original = self.owner.original_code
-        index = self.owner.original_indices[frame.pc]
+        index = frame.resume.indices[frame.pc]
         if index < 0:
             raise SkipFrame("a graph break before the resume point", "FJ206")
-        return original, decode(original).instructions[index]
+        return frame.resume.original, decode(frame.resume.original).instructions[index]
 
     def _check_handled_exceptions(self, capture: Capture, chain: list[Any], reason: Unsupported) -> None:
         """An exception in flight that only exists in the capture must be raised for real: break where it was raised."""
@@ -182,6 +192,8 @@ class FrameCompiler:
         capture.frame = frame
         stack = capture.user_stack()
         capture.frame = None
+        if reason.code in (RAISES, STEPS_LOOP):  # the program ends here, or goes on in its own loop: no break a user could mend
+            return
         emit("graph_break", frame_id=self.frame_id, function=frame.name, file=frame.code.co_filename, line=ins.line, column=ins.column, end_column=ins.end_column, reason=reason.reason, code=reason.code, hint=reason.hint, user_stack=stack, in_graph_ops=capture.graph.n_ops)
         if self.options.fullgraph:
             advice = f" What to do: {reason.hint}." if reason.hint else ""
@@ -215,7 +227,7 @@ class FrameCompiler:
     def _make_entry(self, capture: Capture, code: CodeType, slots: list[native.Slot], flags: int, state: str, reason: str, n_graphs: int) -> native.Entry:
         guards = capture.guards()
         tree = lower(guards)
-        tag = EntryTag([record(g) for g in guards], self.points, state)
+        tag = EntryTag([record(g) for g in guards], self.points, state, capture.changing)
         entry = native.Entry(code, self.fn, tree, tuple(slots), flags, tag)
         capture.restore_state()
         if config.debug and not tree.check(self.flat_args, self.fn):

@@ -14,3 +14,4 @@ class EntryTag:
     records: "list[GuardRecord]"
     resume_points: "ResumePoints"
     state: str
+    changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -40,25 +40,48 @@ class Layout:
         return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind in (VALUE_SLOT, EXCEPTION_SLOT)] + list(self.variables) + list(self.cells)
 
 
+@dataclass(frozen=True)
+class ResumeCode:
+    """What a resume function was made from; kept as its attribute `_framejit_resume`.
+
+    `indices` gives for each of its instructions the index in `original`, -1 in the prologue.
+    """
+
+    layout: Layout
+    original: CodeType
+    indices: list[int]
+
+
 @dataclass
 class ResumePoints:
     """The resume functions that belong to one optimized function; they live and die with it."""
 
     on_miss: Callable[..., Any]
     options: Any
-    dispatchers: dict[Any, native.Dispatcher] = field(default_factory=dict)
+    functions: dict[Any, FunctionType] = field(default_factory=dict)
+    dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
 
-    def dispatcher(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout) -> native.Dispatcher:
-        """The Dispatcher that goes on at instruction `index` of `code`."""
-        key = (id(code), id(globals), index, layout)
-        found = self.dispatchers.get(key)
+    def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner_args: int | None = None) -> FunctionType:
+        """The function that goes on at instruction `index` of `code`.
+
+        With `inner_args` it first finishes the call at `index`: it takes an inner resume function and that many
+        arguments for it, and goes on behind the call with its result.
+        """
+        key = (id(code), id(globals), index, layout, inner_args)
+        found = self.functions.get(key)
         if found is None:
-            made, indices = _resume_code(code, index, layout)
-            fn = FunctionType(made, globals, code.co_name)
-            fn.__qualname__ = code.co_qualname
-            found = native.Dispatcher(fn, self.on_miss, self.options)
-            found.resume_points, found.layout, found.original_code, found.original_indices = self, layout, code, indices  # type: ignore[attr-defined]
-            self.dispatchers[key] = found
+            made, indices = _resume_code(code, index, layout, inner_args)
+            found = self.functions[key] = FunctionType(made, globals, code.co_name)
+            found.__qualname__ = code.co_qualname
+            found._framejit_resume = ResumeCode(layout, code, indices)  # type: ignore[attr-defined]
+        return found
+
+    def dispatcher(self, fn: FunctionType) -> native.Dispatcher:
+        """The Dispatcher through which a resume function is captured."""
+        found = self.dispatchers.get(id(fn))
+        if found is None:
+            found = self.dispatchers[id(fn)] = native.Dispatcher(fn, self.on_miss, self.options)
+            found.resume_points = self  # type: ignore[attr-defined]
         return found
 
 
@@ -118,16 +141,24 @@ def _enter(em: Emitter, layout: Layout) -> None:
                 em.op("PUSH_EXC_INFO")
 
 
-def _resume_code(code: CodeType, index: int, layout: Layout) -> tuple[CodeType, list[int]]:
+INNER_FUNCTION = "__inner_function"
+
+
+def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int]]:
     """The code of a resume function, and for each of its instructions the index in `code` (-1 in the prologue)."""
     decoded = decode(code)
-    body, label, indices = _listing(decoded, index)
+    parameters = layout.parameters()
+    body, label, indices = _listing(decoded, index if inner_args is None else index + 1)
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
     _enter(em, layout)
+    if inner_args is not None:
+        names = [f"__inner{i}" for i in range(inner_args)]
+        parameters += [INNER_FUNCTION, *names]
+        em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: [em.load_fast(n) for n in names], inner_args)
     em.op("JUMP_FORWARD", label)
-    prologue = [-1] * sum(isinstance(i, Instr) for i in em.instructions)
-    return assemble(em.instructions + body, code, layout.parameters(), cells=_all_cells(code, layout)), prologue + indices
+    prologue = [index if isinstance(i, Instr) and i.name in ("CALL", "PRECALL") else -1 for i in em.instructions]
+    return assemble(em.instructions + body, code, parameters, cells=_all_cells(code, layout)), prologue + indices
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
@@ -171,19 +202,21 @@ class BrokenFrame:
 
 
 def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
-    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order."""
+    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order.
+
+    Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
+    the innermost ones, are resumed together, so that what follows in them is one graph.
+    """
     layouts = [f.layout_before() for f in frames]
-    inner: native.Dispatcher | None = None
-    for depth in range(len(frames) - 1, -1, -1):
-        frame, own = frames[depth], layouts[depth]
+    if frames[-1].instruction.handler is not None:
+        together = len(frames) - 1
+    else:
+        together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
+    step = _innermost_step(points, frames[together:], layouts[together:])
+    for depth in range(together - 1, -1, -1):
         passed_on = [f"__inner{depth + 1 + k}_{p}" for k, lay in enumerate(layouts[depth + 1 :]) for p in lay.parameters()]
-        if depth == len(frames) - 1:
-            inner = _innermost_step(points, frame, own)
-        else:
-            assert inner is not None
-            inner = _calling_step(points, frame, own, inner, passed_on)
-    assert inner is not None
-    return inner, layouts
+        step = _calling_step(points, frames[depth], layouts[depth], step, passed_on)
+    return step, layouts
 
 
 def _finish_step(frame: BrokenFrame, em: Emitter, prologue: list[Any], body: list[Any], parameters: list[str], own: Layout) -> native.Dispatcher:
@@ -215,7 +248,16 @@ def _protected(frame: BrokenFrame, emit: Callable[[], None], em: Emitter) -> lis
     return body
 
 
-def _leave(points: ResumePoints, frame: BrokenFrame, em: Emitter, out: Exit) -> None:
+@dataclass
+class Outer:
+    """A caller that is resumed together with the broken frame: its state, and the names that state has in the step."""
+
+    frame: BrokenFrame
+    layout: Layout
+    names: list[str]
+
+
+def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit) -> None:
     """Tail-call the resume function at `out`, with the stack as it is now."""
     after = frame.layout_at(out.index, out.stack)
     names: dict[int, str] = {}
@@ -228,9 +270,19 @@ def _leave(points: ResumePoints, frame: BrokenFrame, em: Emitter, out: Exit) -> 
         else:
             names[i] = em.new_temporary("s")
             em.store_fast(names[i])
-    target = points.dispatcher(frame.code, frame.globals, out.index, after)
+    fn = points.function(frame.code, frame.globals, out.index, after)
+    inner_functions: list[FunctionType] = []
+    n_args = len(after.parameters())
+    for outer in reversed(outers):
+        inner_functions.insert(0, fn)
+        fn = points.function(outer.frame.code, outer.frame.globals, outer.frame.instruction.index, outer.layout, n_args)
+        n_args += 1 + len(outer.names)
 
     def load() -> None:
+        for outer, inner in zip(outers, inner_functions):
+            for name in outer.names:
+                em.load_fast(name)
+            em.load_object(inner)
         for i in sorted(names):
             em.load_fast(names[i])
         for name in after.variables:
@@ -238,11 +290,14 @@ def _leave(points: ResumePoints, frame: BrokenFrame, em: Emitter, out: Exit) -> 
         for name in after.cells:
             em.load_cell(name)
 
-    em.call_slot(target, TAIL, load, len(after.parameters()))
+    em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
     em.return_value()
 
 
-def _innermost_step(points: ResumePoints, frame: BrokenFrame, own: Layout) -> native.Dispatcher:
+def _innermost_step(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
+    """Carry out the broken instruction of the last of `frames`, then resume them all."""
+    frame, own = frames[-1], layouts[-1]
+    outers = [Outer(f, lay, [f"__outer{i}_{p}" for p in lay.parameters()]) for i, (f, lay) in enumerate(zip(frames[:-1], layouts))]
     ins = frame.instruction
     em = Emitter(ins.line)
     em.op("RESUME", 0)
@@ -260,8 +315,8 @@ def _innermost_step(points: ResumePoints, frame: BrokenFrame, own: Layout) -> na
             em.place(jump)
             if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
                 em.op("END_FOR")
-        _leave(points, frame, em, out)
-    return _finish_step(frame, em, em.instructions, body, own.parameters(), own)
+        _leave(points, outers, frame, em, out)
+    return _finish_step(frame, em, em.instructions, body, [n for o in outers for n in o.names] + own.parameters(), own)
 
 
 def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
@@ -304,5 +359,5 @@ def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: 
 
     body = _protected(frame, emit, em)
     after = frame.instruction.index + 1
-    _leave(points, frame, em, Exit(after, (*own.stack, VALUE_SLOT), False))
+    _leave(points, [], frame, em, Exit(after, (*own.stack, VALUE_SLOT), False))
     return _finish_step(frame, em, em.instructions, body, own.parameters() + passed_on, own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Iterable
-from typing import TextIO
+from typing import Any, TextIO
 
 from framejit.errors import InvalidOption
 from framejit.events.event import Event
@@ -37,7 +37,7 @@ class LogWriter:
             self._unsubscribe = subscribe(self._hear)
 
     def _hear(self, event: Event) -> None:
-        frame_id = event.fields.get("frame_id")
+        frame_id: Any = event.fields.get("frame_id")
         if event.kind == "capture_started":
             self._functions[frame_id] = f"{event.function} ({event.file}:{event.line})"
         where = self._functions.get(frame_id, "")

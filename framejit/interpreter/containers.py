@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.interpreter.opcodes import opcode
 from framejit.values.base import Value, realize
-from framejit.values.builtin_functions import text_of
+from framejit.values.builtin_text import text_of
 from framejit.values.constant import ConstantValue
 from framejit.values.mapping import DictValue, SetValue, as_key, pairs
 from framejit.values.sequence import ListValue, TupleValue
@@ -164,7 +164,7 @@ def build_string(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("GET_LEN")
 def get_len(tx: "Frame", ins: "Instruction") -> None:
-    from framejit.values.builtin_functions import HANDLERS
+    from framejit.values.handlers import HANDLERS
 
     tx.push(HANDLERS[len](tx, [tx.peek(1)], {}))
 

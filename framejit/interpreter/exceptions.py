@@ -27,7 +27,11 @@ def raise_varargs(tx: "Frame", ins: "Instruction") -> None:
     cause = tx.pop() if ins.arg == 2 else None
     exc = tx.exception_from(tx.pop())
     if cause is not None:
+        if exc.source is not None:
+            raise Unsupported("raising an existing exception with a cause")
         exc.cause = tx.exception_from(cause) if not (cause.is_constant() and cause.constant() is None) else cause
+        exc.suppress_context = True
+    tx.chain_context(exc)
     raise Raised(exc)
 
 
@@ -71,7 +75,8 @@ def stop_iteration_error(tx: "Frame") -> None:
     assert isinstance(exc, ExceptionValue)
     if issubclass(exc.cls, StopIteration):
         wrapped = tx.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
-        wrapped.cause = exc
+        wrapped.cause = wrapped.context = exc
+        wrapped.suppress_context = True
         exc = wrapped
     tx.push(exc)
 
@@ -94,7 +99,7 @@ def before_with(tx: "Frame", ins: "Instruction") -> None:
 def with_except_start(tx: "Frame", ins: "Instruction") -> None:
     exc, exit_method = tx.peek(1), tx.peek(4)
     assert isinstance(exc, ExceptionValue)
-    tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__") if exc.source is None else NONE], {}))
+    tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__")], {}))
 
 
 breaks("an except* block", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")

@@ -12,11 +12,12 @@ from framejit.interpreter.operations import Operations
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
-from framejit.values.functions import CallableValue, CellValue
+from framejit.values.functions import CallableValue, CellValue, FunctionValue
 from framejit.values.signals import Raised, Restart, SkipFrame, Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
+    from framejit.capture.resume import ResumeCode
 
 GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
 
@@ -42,9 +43,10 @@ class Frame(Operations):
     instruction pushes, so that the graph may break inside and the caller go on from there.
     """
 
-    def __init__(self, capture: "Capture", code: CodeType, globals: dict[str, Any], globals_source: Source | None, variables: dict[str, Value], cells: dict[str, CellValue], caller: "Frame | None", breakable: bool) -> None:
+    def __init__(self, capture: "Capture", code: CodeType, globals: dict[str, Any], globals_source: Source | None, variables: dict[str, Value], cells: dict[str, CellValue], caller: "Frame | None", breakable: bool, resume: "ResumeCode | None" = None) -> None:
         self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
         self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
+        self.resume = resume
         self.decoded = decode(code)
         self.instructions = self.decoded.instructions
         self.stack: list[Value] = []
@@ -230,8 +232,6 @@ class Frame(Operations):
         """PUSH_EXC_INFO."""
         from framejit.values.constant import NONE
 
-        if isinstance(exc, ExceptionValue) and exc.source is None and self.handled and exc.context is NONE and self.handled[-1] is not exc:
-            exc.context = self.handled[-1]
         self.stack.append(PreviousException(self.handled[-1] if self.handled else NONE))
         self.stack.append(exc)
         self.handled.append(exc)
@@ -253,12 +253,18 @@ class Frame(Operations):
         if reason is not None:
             raise Unsupported(reason, "FJ116")
         code = fn.code
+        resume: "ResumeCode | None" = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
         cells: dict[str, CellValue] = {}
+        for name in resume.layout.cells if resume is not None else ():
+            cell = realize(self, bound.pop(name))
+            assert isinstance(cell, CellValue)
+            cells[name] = cell
         for name in code.co_cellvars:
-            cells[name] = CellValue(bound.pop(name, None))
+            if name not in cells:
+                cells[name] = CellValue(bound.pop(name, None))
         cells.update(zip(code.co_freevars, fn.closure(self)))
         same_globals = fn.globals is self.capture.root.globals
-        frame = Frame(self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable)
+        frame = Frame(self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable, resume)
         if code.co_flags & GENERATOR:
             frame.breakable = False
             return GeneratorValue(frame, self.seq)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 from framejit.guards.sources import Source, static_lookup
 from framejit.values import operators
 from framejit.values.base import Value, realize
+from framejit.values.constant import NONE
 from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
 
 if TYPE_CHECKING:
@@ -105,27 +106,7 @@ class Operations:
 
     def get_iter(self: "Frame", value: Value) -> Value:  # type: ignore[misc]
         """`iter(value)`."""
-        from framejit.values.constant import ConstantValue
-        from framejit.values.iterators import CallIterator, ItemsIterator, IteratorValue, RangeIterator
-        from framejit.values.sequence import SequenceValue, TupleValue
-        from framejit.values.user_object import InstanceDictValue, ObjectValue
-
-        value = realize(self, value)
-        if isinstance(value, IteratorValue):
-            return value
-        if isinstance(value, SequenceValue):
-            return ItemsIterator(value, type(iter(value.python_type()() if value.python_type() in (list, tuple) else ())))
-        if isinstance(value, ConstantValue) and isinstance(value.value, range):
-            return RangeIterator(value.value)
-        if isinstance(value, ObjectValue) and not isinstance(value, InstanceDictValue):
-            method = static_lookup(value.cls, "__iter__", None)
-            if method is None and static_lookup(value.cls, "__getitem__", None) is not None:
-                raise Unsupported(f"iterating over {value.describe()} through __getitem__")
-            if method is None:
-                raise self.raised(TypeError, f"{value.cls.__name__!r} object is not iterable")
-            made = self.call(value.special(self, "__iter__"), [], {})  # type: ignore[arg-type]
-            return made if isinstance(made, IteratorValue) else CallIterator(made)
-        return ItemsIterator(TupleValue(list(value.iterate(self))), type(iter(())))
+        return realize(self, value).iterator(self)
 
     def next(self: "Frame", iterator: Value) -> Value:  # type: ignore[misc]
         """The next item; Exhausted at the end."""
@@ -133,7 +114,9 @@ class Operations:
 
         if not isinstance(iterator, IteratorValue):
             raise Unsupported(f"stepping {iterator.describe()}")
-        return realize(self, iterator.next(self))
+        item = realize(self, iterator.next(self))
+        self.capture.effects.version += 1  # the step can't be taken back
+        return item
 
     def drain(self: "Frame", iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
         """The rest of an iterator, one at a time."""
@@ -152,17 +135,35 @@ class Operations:
 
         return ExceptionValue(cls, args)
 
-    def raised(self, cls: type, *args: Any) -> Raised:
+    def raised(self: "Frame", cls: type, *args: Any) -> Raised:  # type: ignore[misc]
         """The signal that the captured program raises `cls(*args)`; arguments may be values or constants."""
         from framejit.values.constant import ConstantValue
 
-        return Raised(self.make_exception(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args]))
+        exc = self.make_exception(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args])
+        self.chain_context(exc)
+        return Raised(exc)
 
-    def raised_from(self, e: BaseException) -> Raised:
+    def raised_from(self: "Frame", e: BaseException) -> Raised:  # type: ignore[misc]
         """The same for an exception that really happened while folding."""
         from framejit.values.wrap import from_python
 
-        return Raised(self.make_exception(type(e), [from_python(a) for a in e.args]))
+        exc = self.make_exception(type(e), [from_python(a) for a in e.args])
+        self.chain_context(exc)
+        return Raised(exc)
+
+    def chain_context(self: "Frame", exc: "ExceptionValue") -> None:  # type: ignore[misc]
+        """Make the exception being handled the context of one that is about to be raised."""
+        from framejit.values.exceptions import ExceptionValue
+
+        current = self.current_exception()
+        if exc.source is not None or not isinstance(current, ExceptionValue) or current is exc:
+            return
+        walk: Value = current
+        while isinstance(walk, ExceptionValue):  # no exception is in its own chain of contexts
+            if walk.context is exc:
+                walk.context = NONE
+            walk = walk.context
+        exc.context = current
 
     def exception_from(self: "Frame", value: Value) -> "ExceptionValue":  # type: ignore[misc]
         """What `raise value` raises."""

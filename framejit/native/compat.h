@@ -25,6 +25,7 @@
 
 #define FJ_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define FJ_APART __attribute__((noinline))          /* rarely run: keep it out of the way of what surrounds it */
 
 /* The extension is always loaded late by dlopen; these few bytes fit in the static block, and the accesses become one instruction. */
 #define FJ_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
@@ -71,15 +72,47 @@ static inline void c_recursion_take(PyThreadState *ts) { ts->c_recursion_remaini
 #endif
 
 /* ---- dictionaries ---- */
-/* 3.11 and 3.12 give a dictionary a fresh, globally unique number at each change. 3.13 still has the field, but the interpreter no longer
- * maintains it on every path that writes an instance attribute, so there each lookup is done. */
-#define FJ_DICT_VERSIONS (!FJ_V313)
+/* A dictionary gets a fresh, globally unique number at each change. dict_version() may be compared with a number kept from earlier;
+ * a number to keep comes from dict_version_to_keep(), which may decline with NO_VERSION. */
 #define NO_VERSION UINT64_MAX
-#if FJ_DICT_VERSIONS
 static inline uint64_t dict_version(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
+#if FJ_V313
+/* 3.13 forgets the number on some paths that write a dictionary. A dictionary watcher hears of more of them, and ours renews the number; it
+ * sees only dictionaries that carry its mark, which is part of the number. */
+extern uint64_t fj_watch_mark __attribute__((visibility("hidden")));              /* 0: no watcher was to be had, no number is kept */
+extern int fj_watcher __attribute__((visibility("hidden")));
+static inline uint64_t dict_version_to_keep(PyObject *dict)
+{
+    /* writes to an instance whose dictionary shares its inline values are told to nobody */
+    if (fj_watch_mark == 0 || ((PyDictObject *)dict)->ma_values != NULL)
+        return NO_VERSION;
+    if (!(dict_version(dict) & fj_watch_mark) && PyDict_Watch(fj_watcher, dict) < 0) {
+        PyErr_Clear();
+        return NO_VERSION;
+    }
+    return dict_version(dict);
+}
 #else
-static inline uint64_t dict_version(PyObject *dict) { (void)dict; return 0; }
+static inline uint64_t dict_version_to_keep(PyObject *dict) { return dict_version(dict); }
 #endif
+
+/* For those dictionaries there is another short cut: the keys are those of the class, and the place of a key among them never changes. */
+#if FJ_V313
+static inline int dict_is_split(PyObject *dict) { return ((PyDictObject *)dict)->ma_values != NULL; }
+static inline int split_dict_has_at(PyObject *dict, PyObject *key, Py_ssize_t place)
+{
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    return (size_t)place < (size_t)keys->dk_nentries && DK_UNICODE_ENTRIES(keys)[place].me_key == key;
+}
+static inline PyObject *split_dict_value(PyObject *dict, Py_ssize_t place) { return ((PyDictObject *)dict)->ma_values->values[place]; }
+static inline Py_ssize_t split_dict_size(PyObject *dict) { return ((PyDictObject *)dict)->ma_keys->dk_nentries; }
+#else
+static inline int dict_is_split(PyObject *dict) { (void)dict; return 0; }
+static inline int split_dict_has_at(PyObject *dict, PyObject *key, Py_ssize_t place) { (void)dict; (void)key; (void)place; return 0; }
+static inline PyObject *split_dict_value(PyObject *dict, Py_ssize_t place) { (void)dict; (void)place; return NULL; }
+static inline Py_ssize_t split_dict_size(PyObject *dict) { (void)dict; return 0; }
+#endif
+int dict_watch_init(void) __attribute__((visibility("hidden")));
 
 /* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
 static inline PyObject *instance_dict_if_ready(PyObject *obj)

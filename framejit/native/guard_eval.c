@@ -3,9 +3,11 @@
  * While no step can run Python code, nothing can be freed during the pass, so values are borrowed. As soon as one may, every value is
  * held. Some steps turn out to need that only when they meet an unusual value: the pass then starts again in the holding manner. */
 #include "guard_tree.h"
+#include "tensor_spec.h"
 #include <alloca.h>
+#include <stdlib.h>
 
-enum { FAIL = 0, PASS = 1, RESTART = 2 };
+enum { FAIL = 0, PASS = 1, RESTART = 2 };     /* as tensor_spec_match() answers, too */
 enum { MAX_STACK_RECORDS = 1024 };
 
 typedef struct {
@@ -16,33 +18,50 @@ typedef struct {
 } Frame;
 
 /* ---- reading ---- */
-static inline PyObject *lookup(Node *node, PyObject *dict)
+static PyObject *lookup_split(Node *node, PyObject *dict)
 {
-    uint64_t version = dict_version(dict);
-    if (FJ_DICT_VERSIONS && version == node->version)
-        return node->cached;
+    if (FJ_LIKELY(split_dict_has_at(dict, node->key, node->place)))
+        return split_dict_value(dict, node->place);
+    for (Py_ssize_t place = 0; place < split_dict_size(dict); place++)
+        if (split_dict_has_at(dict, node->key, place)) {
+            node->place = place;
+            return split_dict_value(dict, place);
+        }
+    return PyDict_GetItemWithError(dict, node->key);
+}
+
+static FJ_APART PyObject *lookup_anew(Node *node, PyObject *dict)
+{
+    uint64_t version = dict_version_to_keep(dict);
     PyObject *value = PyDict_GetItemWithError(dict, node->key);
-    if (FJ_DICT_VERSIONS && dict_version(dict) == version) {
-        node->version = version;
+    if (FJ_LIKELY(dict_version(dict) == version)) {
         node->cached = value;
+        node->version = version;
     }
     return value;
 }
 
-static PyObject *read_namespace(Node *node, PyObject *namespace, PyObject **owned)
+static inline PyObject *lookup(Node *node, PyObject *dict)
+{
+    if (dict_is_split(dict))
+        return lookup_split(node, dict);
+    return FJ_LIKELY(dict_version(dict) == node->version) ? node->cached : lookup_anew(node, dict);
+}
+
+static FJ_APART PyObject *read_namespace(Node *node, PyObject *namespace, PyObject **owned)
 {
     if (FJ_LIKELY(PyDict_CheckExact(namespace)))
         return lookup(node, namespace);
     return *owned = PyObject_GetItem(namespace, node->key);
 }
 
-static PyObject *read_cell(Frame *frame, Py_ssize_t i)
+static FJ_APART PyObject *read_cell(Frame *frame, Py_ssize_t i)
 {
     PyObject *closure = frame->fn ? frame->fn->func_closure : NULL;
     return closure && i >= 0 && i < PyTuple_GET_SIZE(closure) ? PyTuple_GET_ITEM(closure, i) : NULL;
 }
 
-static PyObject *read_attribute(Node *node, PyObject *parent, PyObject **owned)
+static FJ_APART PyObject *read_attribute(Node *node, PyObject *parent, PyObject **owned)
 {
     /* what a function is made of, and what a module holds, can be had without making a reference */
     if (PyFunction_Check(parent)) {
@@ -93,7 +112,7 @@ static PyObject *read_item(Node *node, PyObject *parent, PyObject **owned)
     return *owned = PySequence_GetItem(parent, i);
 }
 
-static PyObject *read_key_at(Node *node, PyObject *parent)
+static FJ_APART PyObject *read_key_at(Node *node, PyObject *parent)
 {
     if (!PyDict_CheckExact(parent))
         return NULL;
@@ -106,7 +125,7 @@ static PyObject *read_key_at(Node *node, PyObject *parent)
 }
 
 /* A borrowed value, or one whose only reference is in *owned. NULL: the access failed, perhaps with an exception set. */
-static inline PyObject *read_value(Node *node, PyObject *parent, Frame *frame, PyObject **owned)
+static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame, PyObject **owned)
 {
     switch (node->accessor) {
     case A_ARG:
@@ -147,14 +166,14 @@ static inline PyObject *read_value(Node *node, PyObject *parent, Frame *frame, P
         return *owned = PyObject_GetItem(parent, node->key);
     case A_BINOP: {
         PyObject *operands[] = {parent, node->key};
-        return *owned = PyObject_Vectorcall(node->aux, operands, 2, NULL);
+        return *owned = PyObject_Vectorcall(node->operation, operands, 2, NULL);
     }
     case A_RBINOP: {
         PyObject *operands[] = {node->key, parent};
-        return *owned = PyObject_Vectorcall(node->aux, operands, 2, NULL);
+        return *owned = PyObject_Vectorcall(node->operation, operands, 2, NULL);
     }
     case A_UNOP:
-        return *owned = PyObject_CallOneArg(node->aux, parent);
+        return *owned = PyObject_CallOneArg(node->operation, parent);
     case A_CALL:
         return *owned = PyObject_CallOneArg(node->key, parent);
     default:
@@ -228,7 +247,16 @@ static int check_has_key(Check *check, PyObject *value)
     return found >= 0 && found == (check->kind == C_HAS_KEY);
 }
 
-static int check_has_attr(Check *check, PyObject *value)
+static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
+{
+    uint64_t version = PyDict_CheckExact(value) ? dict_version_to_keep(value) : NO_VERSION;
+    int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
+    if (result == PASS && version != NO_VERSION && dict_version(value) == version)
+        check->version = version;
+    return result;
+}
+
+static FJ_APART int check_has_attr(Check *check, PyObject *value)
 {
     PyObject *found = PyObject_GetAttr(value, check->payload);
     if (found == NULL) {
@@ -245,32 +273,39 @@ static int is_id(const Check *check, PyObject *value)
     return check->weak ? weak_target(check->payload) == value : check->payload == value;
 }
 
-static int check_distinct(Check *check, PyObject **records)
+static int compare_pointers(const void *a, const void *b)
 {
-    Py_ssize_t n = check->number;
-    PyObject **now = alloca((n + 1) * sizeof(PyObject *));
-    int changed = 0;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        now[i] = records[PyLong_AsSsize_t(PyTuple_GET_ITEM(check->payload, i))];
-        changed |= now[i] != check->last_distinct[i];
-    }
-    if (!changed)
-        return PASS;
-    for (Py_ssize_t i = 1; i < n; i++)
-        for (Py_ssize_t j = 0; j < i; j++)
-            if (now[i] == now[j])
-                return FAIL;
-    memcpy(check->last_distinct, now, n * sizeof(PyObject *));
-    return PASS;
+    uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return (x > y) - (x < y);
 }
 
-static inline int run_check(Check *check, PyObject *value, Frame *frame, PyObject **records)
+static FJ_APART int check_distinct(Distinct *distinct, PyObject **records)
+{
+    Py_ssize_t n = distinct->n;
+    int changed = 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        changed |= records[distinct->slots[i]] != distinct->last[i];
+    if (FJ_LIKELY(!changed))
+        return PASS;
+    PyObject **sorted = PyMem_Malloc(n * sizeof(PyObject *));
+    if (sorted == NULL)
+        return FAIL;
+    for (Py_ssize_t i = 0; i < n; i++)
+        sorted[i] = records[distinct->slots[i]];
+    qsort(sorted, n, sizeof(PyObject *), compare_pointers);
+    int result = PASS;
+    for (Py_ssize_t i = 1; i < n; i++)
+        if (sorted[i] == sorted[i - 1])
+            result = FAIL;
+    PyMem_Free(sorted);
+    for (Py_ssize_t i = 0; result == PASS && i < n; i++)
+        distinct->last[i] = records[distinct->slots[i]];
+    return result;
+}
+
+static FJ_APART int run_check(Check *check, PyObject *value, Frame *frame, PyObject **records)
 {
     switch (check->kind) {
-    case C_TENSOR:
-        if (FJ_UNLIKELY(!frame->hold && tensor_spec_runs_python(check->tensor)))
-            return RESTART;
-        return tensor_spec_match(check->tensor, value);
     case C_TYPE:
         return Py_TYPE(value) == (PyTypeObject *)check->payload;
     case C_ID:
@@ -279,18 +314,10 @@ static inline int run_check(Check *check, PyObject *value, Frame *frame, PyObjec
         return value == check->payload || constant_equal(check->payload, value) == 1;
     case C_LEN:
         return check_length(check, value, frame);
-    case C_KEYS: case C_HAS_KEY: case C_NO_KEY: {
-        if (FJ_DICT_VERSIONS && PyDict_CheckExact(value)) {
-            uint64_t version = dict_version(value);
-            if (version == check->version)
-                return PASS;
-            int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
-            if (result == PASS && dict_version(value) == version)
-                check->version = version;
-            return result;
-        }
-        return check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
-    }
+    case C_KEYS: case C_HAS_KEY: case C_NO_KEY:
+        if (FJ_LIKELY(PyDict_CheckExact(value) && dict_version(value) == check->version))
+            return PASS;
+        return check_dict(check, value, frame);
     case C_HAS_ATTR: case C_NO_ATTR:
         return check_has_attr(check, value);
     case C_RECORD:
@@ -299,7 +326,7 @@ static inline int run_check(Check *check, PyObject *value, Frame *frame, PyObjec
     case C_SAME:
         return records[check->number] == records[check->other];
     case C_DISTINCT:
-        return check_distinct(check, records);
+        return check_distinct(check->distinct, records);
     case C_STATE:
         return state_matches(check->payload);
     case C_PY: {
@@ -325,13 +352,13 @@ static inline void blame(GuardFailure *failure, int guard_id, int failed_access,
     }
 }
 
-static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
+static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
 {
     int held = 0, result = PASS;
     for (int i = 0; i < tree->n_nodes;) {
         Node *node = &tree->nodes[i];
         PyObject *parent = node->depth ? values[node->depth - 1] : NULL;
-        if (FJ_DICT_VERSIONS && node->group_end && PyDict_Check(parent)) {
+        if (node->group_end && PyDict_Check(parent)) {
             uint64_t version = dict_version(parent);
             /* both ends passed under this version, hence so did all between them */
             if (node->passed == version && tree->nodes[node->group_end - 1].passed == version) {
@@ -339,8 +366,11 @@ static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyO
                 continue;
             }
         }
-        PyObject *owned = NULL;
-        PyObject *value = read_value(node, parent, frame, &owned);
+        PyObject *owned = NULL, *value;
+        if (FJ_LIKELY(node->accessor == A_KEY && PyDict_Check(parent)))
+            value = lookup(node, parent);
+        else
+            value = read_value(node, parent, frame, &owned);
         if (FJ_UNLIKELY(value == NULL)) {
             blame(failure, node->guard_id, 1, NULL);
             result = FAIL;
@@ -361,7 +391,12 @@ static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyO
         values[node->depth] = value;
         Check *check = &tree->checks[node->first_check], *end = check + node->n_checks;
         for (; check < end; check++) {
-            result = run_check(check, value, frame, records);
+            if (check->kind == C_LEN && PyDict_CheckExact(value))
+                result = PyDict_GET_SIZE(value) == check->number;
+            else if (check->kind == C_TENSOR)
+                result = tensor_spec_match(check->tensor, value, hold);
+            else
+                result = run_check(check, value, frame, records);
             if (FJ_UNLIKELY(result != PASS))
                 break;
         }
@@ -370,7 +405,7 @@ static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyO
                 blame(failure, check->guard_id, 0, value);
             break;
         }
-        if (FJ_DICT_VERSIONS && node->settled && dict_version(parent) == node->version)
+        if (node->settled && dict_version(parent) == node->version)
             node->passed = node->version;
         i++;
     }
@@ -378,6 +413,16 @@ static inline int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyO
         while (held > 0)
             Py_DECREF(values[--held]);
     return result;
+}
+
+static FJ_APART int evaluate_borrowing(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+{
+    return evaluate(tree, frame, values, records, failure, 0);
+}
+
+static FJ_APART int evaluate_holding(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+{
+    return evaluate(tree, frame, values, records, failure, 1);
 }
 
 int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure)
@@ -397,10 +442,10 @@ int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, 
         memset(records, 0, tree->n_records * sizeof(PyObject *));
     int result = RESTART;
     if (!frame.hold)
-        result = evaluate(tree, &frame, values, records, failure, 0);
+        result = evaluate_borrowing(tree, &frame, values, records, failure);
     if (result == RESTART) {
         tree->runs_python = frame.hold = 1;
-        result = evaluate(tree, &frame, values, records, failure, 1);
+        result = evaluate_holding(tree, &frame, values, records, failure);
     }
     if (result != PASS)
         PyErr_Clear();                    /* a guard that raises is a guard that fails */

@@ -1,4 +1,4 @@
-/* The compiled form of a guard tree, shared by its construction (guard_tree.c) and its evaluation (guard_eval.c).
+/* The compiled form of a guard tree, shared by its construction (guard_compile.c) and its evaluation (guard_eval.c).
  *
  * Nodes lie in one array in depth-first order. A node reads its value from the value of its parent, which is the latest value one
  * level up, so a single forward pass evaluates the tree without recursion. */
@@ -20,15 +20,27 @@ enum { ACCESSORS(AS_ENUM) A_COUNT };
 enum { CHECKS(AS_ENUM) C_COUNT };
 #undef AS_ENUM
 
+/* A model may have thousands of nodes and checks, all visited at each call: one node fills a cache line, one check half of one. */
+typedef struct {
+    Py_ssize_t n;
+    PyObject **last;              /* the pointers that were distinct last time */
+    int slots[];
+} Distinct;
+
 typedef struct {
     uint8_t kind;
     uint8_t weak;                 /* payload is a weak reference to the object to compare with */
     int guard_id;
-    Py_ssize_t number, other;     /* lengths and record slots */
-    uint64_t version;             /* of the dictionary when this check last passed */
-    PyObject *payload;
-    TensorSpec *tensor;
-    PyObject **last_distinct;     /* C_DISTINCT: the pointers that were distinct last time */
+    Py_ssize_t number;            /* a length, or the record slot */
+    union {
+        uint64_t version;         /* checks of a dictionary's keys: its version when this check last passed */
+        Py_ssize_t other;         /* C_SAME: the second record slot */
+    };
+    union {
+        PyObject *payload;
+        TensorSpec *tensor;       /* C_TENSOR */
+        Distinct *distinct;       /* C_DISTINCT */
+    };
 } Check;
 
 typedef struct {
@@ -39,13 +51,26 @@ typedef struct {
     int first_check, n_checks;
     int group_end;                /* first of a run of settled siblings: the node after the run; else 0 */
     int guard_id;
-    Py_ssize_t index;
+    PyObject *key;
+    union {
+        Py_ssize_t index;         /* A_ARG, A_CLOSURE, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT */
+        PyObject *operation;      /* A_BINOP, A_RBINOP, A_UNOP */
+        PyObject *cached;         /* A_KEY, A_GLOBAL, A_BUILTIN, A_ATTR: borrowed, the dictionary of that version keeps it alive */
+    };
     uint64_t version;             /* of the dictionary that `cached` was looked up in */
     uint64_t passed;              /* settled nodes: of the dictionary when all checks passed */
-    PyObject *key;
-    PyObject *aux;                /* the operator of A_BINOP, A_RBINOP and A_UNOP */
-    PyObject *cached;             /* borrowed: the dictionary of that version keeps it alive */
+    Py_ssize_t place;             /* of the key among the shared keys of the instances of a class */
 } Node;
+
+static inline int node_has_operation(const Node *node)
+{
+    return node->accessor == A_BINOP || node->accessor == A_RBINOP || node->accessor == A_UNOP;
+}
+
+static inline int check_has_payload(const Check *check)
+{
+    return check->kind != C_TENSOR && check->kind != C_DISTINCT;
+}
 
 struct GuardTree {
     PyObject_HEAD
@@ -55,6 +80,8 @@ struct GuardTree {
     int room_nodes, room_checks;
     char runs_python;             /* some step may run Python code, so intermediate values need references */
 };
+
+int guard_tree_compile(GuardTree *tree, PyObject *roots) __attribute__((visibility("hidden")));
 
 static inline PyObject *weak_target(PyObject *ref)
 {

@@ -70,7 +70,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || entry_cache_init(module) < 0
+    if (dict_watch_init() < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || entry_cache_init(module) < 0
         || entry_init(module) < 0 || dispatcher_init(module) < 0
         || code_record_init(module) < 0 || frame_hook_init(module) < 0) {
         Py_DECREF(module);

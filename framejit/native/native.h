@@ -3,18 +3,21 @@
 #define FRAMEJIT_NATIVE_H
 #include "compat.h"
 
+/* Between the files of this extension only: calls become direct and variables need no indirection. */
+#pragma GCC visibility push(hidden)
+
 /* ---- module.c: the two switches that turn interception off ---- */
 extern int fj_disabled;                     /* the whole process */
 extern FJ_THREAD_LOCAL int fj_busy;         /* this thread is inside the compiler */
 
-/* ---- tensor_access.c ---- */
+/* ---- tensor_spec.c, tensor_access.c ---- */
 typedef struct TensorSpec TensorSpec;
 typedef enum { ACCESS_DIRECT, ACCESS_SHIM, ACCESS_ATTRIBUTES } TensorAccess;
 extern TensorAccess fj_tensor_access;
 TensorSpec *tensor_spec_new(PyObject *payload);           /* NULL with an exception */
 void tensor_spec_free(TensorSpec *spec);
 int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
-int tensor_spec_match(const TensorSpec *spec, PyObject *value);   /* 1 or 0; never raises */
+int tensor_spec_init(void);
 int tensor_spec_runs_python(const TensorSpec *spec);
 int tensor_access_init(PyObject *module);
 
@@ -119,4 +122,5 @@ void hook_retain(void);
 void hook_release(void);
 int frame_hook_init(PyObject *module);
 
+#pragma GCC visibility pop
 #endif

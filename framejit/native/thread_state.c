@@ -24,14 +24,24 @@ static struct {
     uint8_t autograd_mask;                /* the bits of that byte that matter, as calibrated */
     int autograd_offset;
     uint8_t *(*autograd_state)(void);
+    const void *(*function_state)(void);
+    int function_state_known;             /* it is laid out as FunctionState */
     int64_t (*stack_len)(void);
     int (*disabled_state)(void), (*default_dtype)(void), (*autocast_dtype)(int), (*autocast_cache)(void);
     PyObject *describe, *mode_at, *device_mode;
     void *c10;
 } torch;
 
+/* at::impl::PythonTorchFunctionTLS: an enumeration and a vector of shared pointers. Read only once it is seen to behave like this. */
+typedef struct {
+    int32_t disabled;
+    char *begin, *end;
+} FunctionState;
+enum { SHARED_POINTER_SIZE = 2 * sizeof(void *) };
+
 static FJ_THREAD_LOCAL uint64_t *thread_keys;
 static FJ_THREAD_LOCAL uint8_t *thread_autograd;
+static FJ_THREAD_LOCAL const FunctionState *thread_functions;
 static PyObject *name_device;
 
 /* dlsym and the getter give the addresses of this thread's copies, which stay where they are while the thread lives. */
@@ -39,6 +49,7 @@ static __attribute__((noinline)) void find_thread_words(void)
 {
     thread_keys = dlsym(torch.c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
     thread_autograd = torch.autograd_state() + torch.autograd_offset;
+    thread_functions = torch.function_state_known ? torch.function_state() : NULL;
 }
 
 static inline void read_words(Words *w)
@@ -48,8 +59,14 @@ static inline void read_words(Words *w)
     w->included = thread_keys[0];
     w->excluded = thread_keys[1];
     w->autograd = *thread_autograd & torch.autograd_mask;
-    w->n_function_modes = torch.stack_len();
-    w->function_disabled = (uint8_t)torch.disabled_state();
+    if (FJ_LIKELY(thread_functions != NULL)) {
+        w->n_function_modes = (thread_functions->end - thread_functions->begin) / SHARED_POINTER_SIZE;
+        w->function_disabled = (uint8_t)thread_functions->disabled;
+    }
+    else {
+        w->n_function_modes = torch.stack_len();
+        w->function_disabled = (uint8_t)torch.disabled_state();
+    }
     w->default_dtype = (uint8_t)torch.default_dtype();
 }
 
@@ -274,6 +291,7 @@ static int find_symbols(void)
     *(void **)&torch.default_dtype = dlsym(torch.c10, "_ZN3c1031get_default_dtype_as_scalartypeEv");
     *(void **)&torch.stack_len = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
     *(void **)&torch.disabled_state = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
+    *(void **)&torch.function_state = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
     *(void **)&torch.autocast_dtype = dlsym(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
     *(void **)&torch.autocast_cache = dlsym(cpu, "_ZN2at8autocast25is_autocast_cache_enabledEv");
     return torch.autograd_state && torch.default_dtype && torch.stack_len && torch.disabled_state && torch.autocast_dtype
@@ -290,12 +308,23 @@ static PyObject *autograd_flags(PyObject *module, PyObject *unused)
     return PyBytes_FromStringAndSize((char *)torch.autograd_state(), AUTOGRAD_STATE_BYTES);
 }
 
+static PyObject *function_flags(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    find_symbols();
+    if (torch.function_state == NULL)
+        Py_RETURN_NONE;
+    const FunctionState *state = torch.function_state();
+    return Py_BuildValue("(in)", (int)state->disabled, (Py_ssize_t)((state->end - state->begin) / SHARED_POINTER_SIZE));
+}
+
 static PyObject *setup_state(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *describe, *mode_at, *device_mode;
-    int offset, mask;
-    if (!PyArg_ParseTuple(args, "OOOii:setup_state", &describe, &mode_at, &device_mode, &offset, &mask))
+    int offset, mask, function_state_known;
+    if (!PyArg_ParseTuple(args, "OOOiip:setup_state", &describe, &mode_at, &device_mode, &offset, &mask, &function_state_known))
         return NULL;
     if (offset < 0 || offset >= AUTOGRAD_STATE_BYTES) {
         PyErr_SetString(PyExc_ValueError, "offset is outside the autograd state");
@@ -308,6 +337,7 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
     torch.autograd_offset = offset;
     thread_keys = NULL;                   /* this thread's addresses may be those of an earlier calibration */
     torch.native = find_symbols() && mask != 0;
+    torch.function_state_known = function_state_known && torch.function_state;
     return PyBool_FromLong(torch.native);
 }
 
@@ -315,8 +345,9 @@ static PyMethodDef methods[] = {
     {"snapshot_state", snapshot_state, METH_NOARGS, "snapshot_state() -> State: the torch modes of this thread now."},
     {"state_matches", state_matches_now, METH_O, "state_matches(state) -> bool: whether this thread's modes are those of the snapshot."},
     {"autograd_flags", autograd_flags, METH_NOARGS, "autograd_flags() -> bytes | None: the memory in which torch keeps this thread's autograd modes."},
+    {"function_flags", function_flags, METH_NOARGS, "function_flags() -> (disabled, modes) | None: what torch-function state seems to be."},
     {"setup_state", setup_state, METH_VARARGS,
-     "setup_state(describe, mode_at, device_mode, offset, mask) -> bool: prepare snapshots; False if they must go through Python."},
+     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> bool: prepare snapshots; False if they must go through Python."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -82,6 +82,13 @@ class Value:
         """Items of a finite iterable, as they are now."""
         raise Unsupported(f"iterating over {self.describe()}")
 
+    def iterator(self, tx: "Frame") -> "Value":
+        """`iter(self)`."""
+        from framejit.values.iterators import ItemsIterator
+        from framejit.values.sequence import TupleValue
+
+        return ItemsIterator(TupleValue(list(self.iterate(tx))), type(iter(())))
+
     # ---- output -------------------------------------------------------------------------------
 
     def reconstruct(self, cg: "Codegen") -> None:

@@ -55,7 +55,7 @@ class BuiltinMethodValue(Value):
 
 def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A C-written method that an instance of a Python class inherits."""
-    from framejit.values.exceptions import ExceptionValue
+    from framejit.values.exceptions import ExceptionValue, make_exception
 
     if name == "__setattr__":
         owner.generic_setattr(tx, args[0].constant(), args[1])
@@ -67,7 +67,14 @@ def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Va
         return owner.generic_getattr(tx, args[0].constant())
     if name in ("__init__", "__init_subclass__"):
         if isinstance(owner, ExceptionValue):
+            if kwargs:
+                raise Unsupported(f"{owner.cls.__qualname__}() with keyword arguments")
             owner.args = list(args)
+        elif static is types.SimpleNamespace.__init__:
+            if args:
+                raise Unsupported("types.SimpleNamespace() of a mapping")
+            for key, value in kwargs.items():
+                owner.generic_setattr(tx, key, value)
         elif owner.base is not None and (args or kwargs):
             fill = {"DictValue": "update", "ListValue": "extend", "SetValue": "update"}.get(type(owner.base).__name__)
             if fill is not None:
@@ -75,9 +82,12 @@ def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Va
         return NONE
     if isinstance(owner, ExceptionValue) and name in ("__str__", "__repr__", "with_traceback", "add_note") and owner.source is None:
         if name == "with_traceback":
+            owner.set_traceback(args[0])
             return owner
-        real = owner.cls(*tx.constants(owner.args))
-        return ConstantValue(getattr(real, name)())
+        if name == "add_note":
+            owner.add_note(tx, args[0])
+            return NONE
+        return ConstantValue(static(make_exception(owner.cls, tuple(tx.constants(owner.args)))))
     if owner.base is not None and (name not in _OBJECT_METHODS or name in ("__eq__", "__ne__")):
         return owner.base.call_method(tx, name, args, kwargs)
     if name in ("__eq__", "__ne__") and static in (object.__eq__, object.__ne__):

@@ -16,7 +16,7 @@ from framejit.values.exceptions import ExceptionValue
 from framejit.values.mapping import DICT_CLASSES, DictValue, SetValue
 from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
 from framejit.values.signals import Unsupported
-from framejit.values.user_object import ObjectValue, bind_attribute
+from framejit.values.user_object import ObjectValue, bind_attribute, native_class
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -100,7 +100,7 @@ class ClassValue(Value):
     # ---- instantiation ------------------------------------------------------------------------
 
     def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.builtin_functions import construct_builtin
+        from framejit.values.builtin_containers import construct_builtin
 
         made = construct_builtin(tx, self.cls, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
         return made if made is not None else instantiate(tx, self.cls, args, kwargs)
@@ -157,6 +157,8 @@ def new_value(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value
 def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
     """What the built-in `__new__` that `cls` inherits makes."""
     if issubclass(cls, BaseException):
+        if issubclass(cls, OSError) and len(args) > 1:
+            raise Unsupported(f"making a {cls.__qualname__}, whose class depends on the number of the error")
         return ExceptionValue(cls, list(args))
     if issubclass(cls, DICT_CLASSES[:4]):
         if issubclass(cls, collections.Counter):
@@ -169,6 +171,8 @@ def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
         return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
     if issubclass(cls, set):
         return ObjectValue(cls, base=SetValue({}))
+    if native_class(cls) is types.SimpleNamespace:
+        return ObjectValue(cls)
     makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
     if all(m is object.__new__ or isinstance(m, (staticmethod, types.FunctionType)) for m in makers):
         return ObjectValue(cls)
@@ -182,16 +186,6 @@ def init_instance(tx: "Frame", instance: ObjectValue, args: list[Value], kwargs:
             raise Unsupported(f"{instance.cls.__name__}() takes no arguments", "FJ112")
         return
     bind_attribute(tx, init, instance, instance.cls, "__init__").call(tx, args, kwargs)
-
-
-def new_instance(cls: type, base: Any) -> Any:
-    """Make an instance without running its constructor; its parts are filled in afterwards."""
-    for kind in (collections.OrderedDict, collections.defaultdict, dict, list, set):
-        if issubclass(cls, kind):
-            return kind.__new__(cls)
-    if issubclass(cls, tuple):
-        return tuple.__new__(cls, base or ())
-    return object.__new__(cls)
 
 
 class SuperValue(Value):
@@ -244,4 +238,4 @@ class BuiltinNewValue(Value):
 
 
 ITERATOR_CLASSES = (enumerate, zip, map, filter, reversed, itertools.chain, itertools.count, itertools.repeat, itertools.islice, itertools.product, itertools.cycle,
-                    itertools.accumulate, itertools.zip_longest, itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.combinations, itertools.permutations, itertools.pairwise, itertools.groupby, itertools.compress)
+                    itertools.accumulate, itertools.zip_longest, itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.combinations, itertools.permutations, itertools.pairwise, itertools.groupby, itertools.compress, itertools.filterfalse, itertools.combinations_with_replacement)

@@ -19,6 +19,11 @@ SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented), torch.dtype
 CONSTANT_TYPES: frozenset[type] = frozenset((*EQUAL_TYPES, *SINGLETON_TYPES))
 
 
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split()
+_OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r")) | frozenset("__lt__ __le__ __eq__ __ne__ __gt__ __ge__".split())
+
+
 def is_constant_object(obj: Any) -> bool:
     """True for objects whose value can't change, so that knowing them once is knowing them for ever."""
     cls = type(obj)
@@ -53,13 +58,22 @@ class ConstantValue(Value):
             return iter([ConstantValue(x) for x in self.value])
         raise tx.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
 
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import RangeIterator
+
+        return RangeIterator(self.value) if isinstance(self.value, range) else super().iterator(tx)
+
     def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.folding import fold
+        from framejit.values.folding import fold, plain
 
         if self.value is None:
             raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
+        if name in _OPERATORS and type(self.value) in _PLAIN and args and not args[0].is_constant() and not (name == "__mod__" and type(self.value) in (str, bytes)):
+            return ConstantValue(NotImplemented)  # numbers and text only work with their own kind, which is constant
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(tx.constants(tx.iterate(args[0]))))]
+        if name == "format" and isinstance(self.value, str):
+            return ConstantValue(self.value.format(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
         return fold(tx, getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, cg: "Codegen") -> None:

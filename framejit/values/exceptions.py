@@ -1,16 +1,21 @@
-"""Exception instances, made or caught by the captured code."""
+"""Exception instances, made or caught by the captured code, and their tracebacks."""
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, Iterator
 
+from framejit.guards.sources import static_lookup
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.sequence import TupleValue
-from framejit.values.user_object import ObjectValue
+from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.signals import Unsupported
+from framejit.values.user_object import ObjectValue, native_class
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
+
+_LINKS = ("__context__", "__cause__", "__suppress_context__", "__traceback__")
 
 
 class ExceptionValue(ObjectValue):
@@ -24,9 +29,11 @@ class ExceptionValue(ObjectValue):
         self.args, self.seq = args, -1
         self.context: Value = NONE
         self.cause: Value = NONE
+        self.suppress_context = False
 
     def children(self) -> Iterator[Value]:
         yield from self.args
+        yield from (self.context, self.cause)
         yield from super().children()
 
     def getattr(self, tx: "Frame", name: str) -> Value:
@@ -39,23 +46,41 @@ class ExceptionValue(ObjectValue):
                 case "__cause__":
                     return self.cause
                 case "__suppress_context__":
-                    return ConstantValue(not (self.cause.is_constant() and self.cause.constant() is None))
+                    return ConstantValue(self.suppress_context)
                 case "__traceback__":
-                    return NONE
+                    return NONE if self.seq < 0 else TracebackValue(self)
                 case "value" if issubclass(self.cls, StopIteration):
                     return self.args[0] if self.args else NONE
-                case "with_traceback":
-                    from framejit.values.builtin_methods import NativeMethodValue
-
-                    return NativeMethodValue(lambda tx, args, kwargs: self, "with_traceback")
+                case "message" if issubclass(self.cls, BaseExceptionGroup):
+                    return self.args[0]
+                case "exceptions" if issubclass(self.cls, BaseExceptionGroup):
+                    return TupleValue(list(tx.iterate(self.args[1])))
+            if isinstance(static_lookup(self.cls, name, None), (types.MemberDescriptorType, types.GetSetDescriptorType)):
+                raise Unsupported(f"attribute {name!r} of {self.describe()}, which its C code fills")
         return super().getattr(tx, name)
 
     def generic_setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
-        if self.source is None and value is not None and name in ("__traceback__", "__context__", "__cause__", "__suppress_context__"):
-            if name in ("__context__", "__cause__"):
-                setattr(self, name.strip("_"), value)
-            return
-        super().generic_setattr(tx, name, value)
+        if name not in _LINKS or self.source is not None or value is None:
+            super().generic_setattr(tx, name, value)
+        elif name == "__context__":
+            self.context = value
+        elif name == "__cause__":
+            self.cause, self.suppress_context = value, True
+        elif name == "__suppress_context__":
+            self.suppress_context = tx.truth(value)
+        else:
+            self.set_traceback(value)
+
+    def set_traceback(self, value: Value) -> None:
+        if not (isinstance(value, TracebackValue) and value.exception is self):
+            raise Unsupported(f"setting the traceback of {self.describe()}")
+
+    def add_note(self, tx: "Frame", note: Value) -> None:
+        notes = self.attrs.get("__notes__")
+        if not isinstance(notes, ListValue):
+            notes = ListValue([])
+            super().generic_setattr(tx, "__notes__", notes)
+        notes.call_method(tx, "append", [note], {})
 
     def message(self, tx: "Frame") -> Value:
         if len(self.args) == 1:
@@ -63,13 +88,48 @@ class ExceptionValue(ObjectValue):
         return TupleValue(self.args)
 
     def reconstruct(self, cg: "Codegen") -> None:
-        def load() -> None:
-            for a in self.args:
-                cg.load(a)
+        if self.seq >= 0:  # it has a traceback, which only really raising it makes
+            cg.capture.break_at(self.seq, Unsupported(f"{self.describe()} outlives its handler", "FJ161"))
+        cg.em.call_object(make_exception, lambda: (cg.em.load_object(self.cls), cg.load(TupleValue(self.args))), 2)
+        cg.capture.effects.changed(self)  # replay fills in the rest, so that cycles are possible
 
-        cg.em.call(lambda: cg.em.load_object(self.cls), load, len(self.args))
-        if self.attrs:
-            cg.capture.effects.changed(self)
+    def replay(self, cg: "Codegen") -> None:
+        super().replay(cg)
+        if self.source is not None:
+            return
+        for name, value in (("__context__", self.context), ("__cause__", self.cause), ("__suppress_context__", ConstantValue(self.suppress_context))):
+            if not value.is_constant() or value.constant():
+                cg.load(value)
+                cg.load(self)
+                cg.em.store_attr(name)
+
+
+def make_exception(cls: type, args: tuple[Any, ...]) -> Any:
+    """What `cls(*args)` leaves, without the class's own `__init__`, which the captured code has run."""
+    base = native_class(cls)
+    made = base.__new__(cls, *args)
+    base.__init__(made, *args)
+    return made
+
+
+class TracebackValue(Value):
+    """The traceback of an exception that was only raised in the capture: it is there, and nothing may look inside."""
+
+    def __init__(self, exception: ExceptionValue) -> None:
+        self.exception = exception
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.exception,))
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        raise Unsupported(f"attribute {name!r} of a traceback")
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.load(self.exception)
+        cg.em.load_attr("__traceback__")
 
 
 class PreviousException(Value):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 def fold(tx: "Frame", function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call the pure `function` on constants now.  What it raises, the captured program raises."""
     from framejit.values.constant import is_constant_object
+    from framejit.values.lazy import deep_realize
     from framejit.values.wrap import from_python
 
     try:
-        real_args = [a.constant() for a in args]
-        real_kwargs = {k: v.constant() for k, v in kwargs.items()}
+        real_args = [a.constant() for a in deep_realize(tx, args)]
+        real_kwargs = {k: v.constant() for k, v in zip(kwargs, deep_realize(tx, list(kwargs.values())))}
     except NotConstant as e:
-        raise Unsupported(f"{getattr(function, '__qualname__', function)}() on {e}, which is not known before the program runs", "FJ121") from None
+        raise Unsupported(f"{getattr(function, '__qualname__', function)}() on {e.what}, which is not known before the program runs", "FJ121") from None
     try:
         result = function(*real_args, **real_kwargs)
     except Exception as e:
@@ -27,3 +28,20 @@ def fold(tx: "Frame", function: Callable[..., Any], args: list[Value], kwargs: d
     if not is_constant_object(result) and type(result) not in (list, tuple, dict, set):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
+
+
+def plain(tx: "Frame", value: Value) -> Any:
+    """A Python copy of containers of constants, for functions that only read them."""
+    from framejit.values.mapping import DictValue, SetValue
+    from framejit.values.sequence import ListValue, TupleValue
+
+    value = realize(tx, value)
+    if isinstance(value, ListValue):
+        return value.cls([plain(tx, i) for i in value.items])
+    if isinstance(value, TupleValue):
+        return value.real([plain(tx, i) for i in value.items])
+    if isinstance(value, DictValue):
+        return value.cls({k.constant() if isinstance(k, Value) else k: plain(tx, v) for k, v in value.items.items()})
+    if isinstance(value, SetValue):
+        return value.cls([k.constant() if isinstance(k, Value) else k for k in value.items])
+    return value.constant()

@@ -5,7 +5,7 @@ import types
 from typing import TYPE_CHECKING, Iterator
 
 from framejit.values.base import Value
-from framejit.values.constant import NONE
+from framejit.values.constant import NONE, ConstantValue
 from framejit.values.iterators import IteratorValue
 from framejit.values.signals import Exhausted, Raised, Unsupported
 
@@ -36,6 +36,7 @@ class GeneratorValue(IteratorValue):
     def resume(self, tx: "Frame", sent: Value, raising: Raised | None) -> Value:
         """Run to the next yield; Exhausted carries the return value in `self.result`."""
         if self.finished:
+            self.result = NONE  # only the first StopIteration carries it
             if raising is not None:
                 raise raising
             raise Exhausted
@@ -49,8 +50,11 @@ class GeneratorValue(IteratorValue):
             outcome, value = self.frame.resume_generator(sent if self.started else None, raising)
         except Raised as e:
             self.finished = True
-            if issubclass(e.value.cls, StopIteration):
-                raise tx.raised(RuntimeError, "generator raised StopIteration") from None
+            if issubclass(e.value.cls, StopIteration):  # PEP 479
+                wrapped = tx.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
+                wrapped.cause = wrapped.context = e.value
+                wrapped.suppress_context = True
+                raise Raised(wrapped) from None
             raise
         self.started = True
         if outcome == "yield":
@@ -64,16 +68,17 @@ class GeneratorValue(IteratorValue):
         if name in ("send", "throw"):
             raising = None
             if name == "throw":
-                raising = Raised(tx.exception_from(args[0]))
+                given = [a for a in args[:2] if not (a.is_constant() and a.constant() is None)]
+                raising = Raised(tx.exception_from(given[-1]))
             try:
                 return self.resume(tx, args[0] if name == "send" else NONE, raising)
             except Exhausted:
-                result = self.result
-                raise tx.raised(StopIteration, *([] if result is NONE else [result])) from None
+                raise self.stop(tx) from None
         if name == "close":
             if self.started and not self.finished:
                 try:
-                    self.resume(tx, NONE, Raised(tx.make_exception(GeneratorExit, [])))
+                    with tx.catching():
+                        self.resume(tx, NONE, Raised(tx.make_exception(GeneratorExit, [])))
                 except Exhausted:
                     return NONE
                 except Raised as e:
@@ -86,6 +91,9 @@ class GeneratorValue(IteratorValue):
         if name == "__del__":
             raise Unsupported("generator.__del__")
         return super().call_method(tx, name, args, kwargs)
+
+    def stop(self, tx: "Frame") -> Raised:
+        return tx.raised(StopIteration, *([] if self.result is NONE else [self.result]))
 
     def reconstruct(self, cg: "Codegen") -> None:
         if self.finished:

@@ -26,15 +26,23 @@ class IteratorValue(Value):
     def iterate(self, tx: "Frame") -> Iterator[Value]:
         return iter(list(tx.drain(self)))
 
+    def iterator(self, tx: "Frame") -> Value:
+        return self
+
     def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__iter__":
             return self
         if name == "__next__":
             try:
-                return self.next(tx)
+                return tx.next(self)
             except Exhausted:
-                raise tx.raised(StopIteration) from None
+                raise self.stop(tx) from None
         return super().call_method(tx, name, args, kwargs)
+
+
+    def stop(self, tx: "Frame") -> Raised:
+        """The StopIteration that `next()` raises at the end."""
+        return tx.raised(StopIteration)
 
 
 class ItemsIterator(IteratorValue):
@@ -67,6 +75,89 @@ def _iterator_at(sequence: Any, index: int) -> Iterator[Any]:
     iterator = iter(sequence)
     iterator.__setstate__(index)  # type: ignore[attr-defined]
     return iterator
+
+
+class KeyedIterator(IteratorValue):
+    """Over a dict, one of its views, or a set: values are read when it gets there, and changed sizes noticed."""
+
+    def __init__(self, tx: "Frame", iterable: Value, container: Any, kind: str) -> None:
+        self.iterable, self.container, self.kind, self.made_at = iterable, container, kind, tx.seq
+        self.keys, self.order = list(container.items), list(container.iterate(tx))
+        self.made_from = self.seen = container.items
+        self.index = 0
+
+    def python_type(self) -> type:
+        return type(iter(set())) if not hasattr(self.container, "keys_and_values") else type(iter(getattr({}, self.kind)()))
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.iterable,))
+
+    def next(self, tx: "Frame") -> Value:
+        from framejit.values.mapping import as_key
+
+        items = self.container.items
+        if self.index > len(self.order):
+            raise Exhausted
+        if items is not self.seen:
+            if len(items) != len(self.keys):
+                raise tx.raised(RuntimeError, f"{'Set' if self.container.python_type() is set else 'dictionary'} changed size during iteration")
+            if list(items) != self.keys:
+                raise Unsupported(f"iterating over {self.container.describe()} while its keys change")
+            self.seen = items
+        if self.index == len(self.order):
+            self.index += 1
+            raise Exhausted
+        key = self.order[self.index]
+        self.index += 1
+        if self.kind == "keys":
+            return key
+        value = items[as_key(tx, key)]
+        return value if self.kind == "values" else TupleValue([key, value])
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        if self.container.items is not self.made_from and self.index <= len(self.order):
+            cg.capture.break_at(self.made_at, Unsupported(f"an iterator over {self.container.describe()} leaves captured code", "FJ151"))
+        cg.em.call_object(_advanced, lambda: (cg.load(self.iterable), cg.em.load_object(self.index)), 2)
+
+
+def _advanced(iterable: Any, steps: int) -> Iterator[Any]:
+    iterator = iter(iterable)
+    for _ in range(steps):
+        next(iterator, None)
+    return iterator
+
+
+class SubscriptIterator(IteratorValue):
+    """Over an object with `__getitem__` and no `__iter__`."""
+
+    def __init__(self, owner: Value) -> None:
+        self.owner, self.index = owner, 0
+
+    def python_type(self) -> type:
+        return type(iter(type("Old", (), {"__getitem__": lambda self, i: i})()))
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def next(self, tx: "Frame") -> Value:
+        if self.index < 0:
+            raise Exhausted
+        try:
+            with tx.catching():
+                item = self.owner.call_method(tx, "__getitem__", [ConstantValue(self.index)], {})
+        except Raised as e:
+            if not issubclass(e.value.cls, (IndexError, StopIteration)):
+                raise
+            self.index = -1
+            raise Exhausted from None
+        self.index += 1
+        return item
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        if self.index < 0:
+            cg.em.call_object(iter, lambda: cg.em.load_object(()))
+        else:
+            cg.em.call_object(_iterator_at, lambda: (cg.load(self.owner), cg.em.load_object(self.index)), 2)
 
 
 class RangeIterator(IteratorValue):
@@ -147,7 +238,9 @@ def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value
             return TupleValue(items)
 
         return ToolIterator(zip, zip_step, lambda: (functools.partial(zip, strict=True) if strict else zip, list(inners)))
-    if kind in (map, filter, itertools.starmap, itertools.takewhile, itertools.dropwhile):
+    if kind is itertools.cycle:
+        return _cycle(tx, args[0])
+    if kind in (map, filter, itertools.filterfalse, itertools.starmap, itertools.takewhile, itertools.dropwhile):
         return _with_function(tx, kind, args)
     if kind is itertools.chain:
         rest = list(args)
@@ -199,13 +292,40 @@ def _with_function(tx: "Frame", kind: Any, args: list[Value]) -> Value:
             raise Exhausted
         while True:
             item = tx.next(inners[0])
-            if kind is filter and test(tx, item):
+            if kind in (filter, itertools.filterfalse) and test(tx, item) == (kind is filter):
                 return item
             if kind is itertools.dropwhile and not (dropping[0] and test(tx, item)):
                 dropping[0] = False
                 return item
 
     return ToolIterator(kind, step, lambda: (kind, [function, *inners]) if kind is not itertools.dropwhile or dropping[0] else (iter, inners))
+
+
+def _cycle(tx: "Frame", iterable: Value) -> Value:
+    inner, saved, at = tx.get_iter(iterable), list[Value](), [-1]  # the position in `saved` once `inner` has ended
+
+    def cycle_step(tx: "Frame") -> Value:
+        if at[0] < 0:
+            try:
+                saved.append(tx.next(inner))
+                return saved[-1]
+            except Exhausted:
+                at[0] = 0
+        if not saved:
+            raise Exhausted
+        at[0] = (at[0] + 1) % len(saved)
+        return saved[at[0] - 1]
+
+    def rebuild() -> tuple[Any, list[Value]]:
+        if at[0] < 0:
+            return _cycle_after, [TupleValue(saved), inner]
+        return itertools.cycle, [TupleValue(saved[at[0] :] + saved[: at[0]])]
+
+    return ToolIterator(itertools.cycle, cycle_step, rebuild)
+
+
+def _cycle_after(done: tuple[Any, ...], rest: Iterator[Any]) -> Iterator[Any]:
+    return _advanced(itertools.cycle(itertools.chain(done, rest)), len(done))
 
 
 def _islice(tx: "Frame", args: list[Value]) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 from framejit import _native as native
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -38,6 +38,31 @@ class LazyValue(Value):
 
     def python_type(self) -> type:
         return type(self.obj)
+
+    def constant(self) -> Any:
+        return super().constant() if self._value is None else self._value.constant()
+
+    def proxy(self) -> Any:
+        return super().proxy() if self._value is None else self._value.proxy()
+
+
+def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
+    """Realise values and what sits inside containers among them: all of it is used, in a graph or by real Python."""
+    from framejit.values.constant import SliceValue
+    from framejit.values.mapping import DictValue
+    from framejit.values.sequence import SequenceValue
+
+    found = []
+    for value in values:
+        value = realize(tx, value)
+        if isinstance(value, SequenceValue):
+            value.items[:] = deep_realize(tx, value.items)
+        elif isinstance(value, SliceValue):
+            value.parts[:] = deep_realize(tx, value.parts)
+        elif isinstance(value, DictValue):
+            value.items = dict(zip(value.items, deep_realize(tx, list(value.items.values()))))
+        found.append(value)
+    return found
 
 
 class OpaqueValue(Value):

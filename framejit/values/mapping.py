@@ -5,8 +5,11 @@ import types
 from collections import Counter, OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any, Iterator
 
+import torch
+
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.lazy import deep_realize
 from framejit.values.sequence import TupleValue
 from framejit.values.signals import NotConstant, Raised, Unsupported
 
@@ -21,7 +24,7 @@ _MISSING = object()
 
 def as_key(tx: "Frame", value: Value) -> Any:
     """A Python object with the hash and equality the real key has: the constant, or the value for identity keys."""
-    value = realize(tx, value)
+    value = deep_realize(tx, [value])[0]
     try:
         key = value.constant()
         hash(key)
@@ -29,20 +32,41 @@ def as_key(tx: "Frame", value: Value) -> Any:
     except NotConstant:
         pass
     except TypeError as e:
-        raise tx.raised(TypeError, str(e)) from None
+        raise tx.raised_from(e) from None
     if isinstance(value, TupleValue):
-        raise Unsupported("a tuple that is not constant as a dictionary key", "FJ122")
+        return HashedKey(tx, value, hash(tuple(as_key(tx, i) for i in value.items)))
     cls = value.python_type()
     if cls.__hash__ is None:
         raise tx.raised(TypeError, f"unhashable type: {cls.__name__!r}")
-    if cls.__hash__ in (object.__hash__, types.FunctionType.__hash__, __import__("torch").Tensor.__hash__):
+    if cls.__hash__ in (object.__hash__, types.FunctionType.__hash__, torch.Tensor.__hash__):
         return value
+    if isinstance(cls.__hash__, types.FunctionType):
+        return HashedKey(tx, value, hash(tx.call_special(value, "__hash__", [], "is not hashable").constant()))
     raise Unsupported(f"{value.describe()} as a dictionary key", "FJ122")
+
+
+class HashedKey(Value):
+    """A key whose hash and equality the program defines; Python's own dict asks it for both."""
+
+    def __init__(self, tx: "Frame", value: Value, hashed: int) -> None:
+        self.tx, self.value, self.hashed = tx, value, hashed
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        value = key_value(other)
+        return value is self.value or self.tx.equal(self.value, value)
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.value,))
 
 
 def key_value(key: Any) -> Value:
     from framejit.values.wrap import from_python
 
+    if isinstance(key, HashedKey):
+        return key.value
     return key if isinstance(key, Value) else from_python(key)
 
 
@@ -69,6 +93,11 @@ class DictValue(Value):
 
     def iterate(self, tx: "Frame") -> Iterator[Value]:
         return iter([key_value(k) for k in self.items])
+
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import KeyedIterator
+
+        return KeyedIterator(tx, self, self, "keys")
 
     def keys_and_values(self) -> list[tuple[Value, Value]]:
         return [(key_value(k), v) for k, v in self.items.items()]
@@ -207,8 +236,10 @@ class DictValue(Value):
 
     def replay(self, cg: "Codegen") -> None:
         em = cg.em
+        # OrderedDict keeps an order of its own, which dict's methods do not see.
+        native = OrderedDict if issubclass(self.cls, OrderedDict) else dict
         for method in ("clear", "update"):
-            em.call(lambda m=method: (em.load_object(getattr(dict, m))), lambda m=method: (cg.load(self), self._load_dict(cg) if m == "update" else None), 2 if method == "update" else 1)
+            em.call(lambda m=method: em.load_object(getattr(native, m)), lambda m=method: (cg.load(self), self._load_dict(cg) if m == "update" else None), 2 if method == "update" else 1)
             em.pop()
 
 
@@ -255,6 +286,11 @@ class DictViewValue(Value):
         if self.kind == "values":
             return iter(list(self.mapping.items.values()))
         return iter([TupleValue([k, v]) for k, v in self.mapping.keys_and_values()])
+
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import KeyedIterator
+
+        return KeyedIterator(tx, self, self.mapping, self.kind)
 
     def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
@@ -308,6 +344,11 @@ class SetValue(Value):
             raise Unsupported("the order of a set of objects", "FJ123")
         # The real order depends on hashes and history; a set built the same way has it.
         return iter([key_value(k) for k in self.cls(list(self.items))])
+
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import KeyedIterator
+
+        return KeyedIterator(tx, self, self, "keys")
 
     def _others(self, tx: "Frame", args: list[Value]) -> list[dict[Any, None]]:
         return [dict.fromkeys(as_key(tx, v) for v in (a.mapping.iterate(tx) if isinstance(a, DictViewValue) else _elements(tx, a))) for a in args]

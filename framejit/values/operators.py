@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
+from framejit.values.scalar import ScalarValue
 from framejit.values.signals import NotConstant
 from framejit.values.tensor import TensorValue
 
@@ -41,6 +42,12 @@ def is_not_implemented(value: Value) -> bool:
 
 def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
     function, in_place_function, name = BINARY[symbol]
+    a, b = _scalars(a, b, function)
+    for scalar, other, reflected in ((a, b, False), (b, a, True)):
+        if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
+            expression = scalar.binary(symbol, other, reflected)
+            if expression is not None:
+                return expression
     if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__"):
         if isinstance(a, TensorValue) and in_place:
             return tx.capture.graph.call(in_place_function, [a, b])
@@ -50,10 +57,12 @@ def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False)
 
         return fold(tx, function, [a, b], {})
     if isinstance(a, ConstantValue) and isinstance(a.value, str) and symbol == "%":
-        from framejit.values.sequence import TupleValue
+        from framejit.values.folding import plain
 
-        if isinstance(b, TupleValue):
-            return ConstantValue(a.value % tuple(tx.constants(b.items)))
+        try:
+            return ConstantValue(a.value % plain(tx, b))
+        except (TypeError, ValueError, KeyError) as e:
+            raise tx.raised_from(e) from None
     attempts: list[tuple[Value, str, Value]] = []
     if in_place and _has(a, f"__i{name}__"):
         attempts.append((a, f"__i{name}__", b))
@@ -80,8 +89,23 @@ def _overrides(value: Value, method: str) -> bool:
     return isinstance(value, ObjectValue) and _has(value, method)
 
 
+def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
+    """Where a number meets a tensor, what stands for it in the graph."""
+    if isinstance(a, ScalarValue) and isinstance(b, TensorValue):
+        return a.as_tensor(function, b), b
+    if isinstance(b, ScalarValue) and isinstance(a, TensorValue):
+        return a, b.as_tensor(function, a)
+    return a, b
+
+
 def compare(tx: "Frame", name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
+    a, b = _scalars(a, b, COMPARE[name])
+    for scalar, other, reflected in ((a, b, False), (b, a, True)):
+        if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
+            outcome = scalar.compare(name, other, reflected)
+            if outcome is not None:
+                return outcome
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):

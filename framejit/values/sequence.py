@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
+from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.lazy import deep_realize
 from framejit.values.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
 def is_namedtuple_class(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
+
+
+def sequence_part(value: Value) -> "SequenceValue | None":
+    """A list or tuple, or the built-in part of an instance of a subclass."""
+    part = getattr(value, "base", None) or value
+    return part if isinstance(part, SequenceValue) else None
 
 
 def is_return_type(cls: type) -> bool:
@@ -37,6 +45,12 @@ class SequenceValue(Value):
     def iterate(self, tx: "Frame") -> Iterator[Value]:
         return iter(list(self.items))
 
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import ItemsIterator
+
+        cls = self.python_type()
+        return ItemsIterator(self, type(iter(cls() if cls in (list, tuple) else ())))
+
     def realized(self, tx: "Frame") -> list[Value]:
         """The items, every one looked at: for what goes into a graph or is compared."""
         self.items[:] = [realize(tx, i) for i in self.items]
@@ -46,17 +60,26 @@ class SequenceValue(Value):
         """A new sequence of the built-in kind, as slicing and + give."""
         raise NotImplementedError
 
-    def _subscript(self, tx: "Frame", key: Value) -> Value:
+    def _index(self, tx: "Frame", key: Value) -> Any:
+        """The int or slice a subscript stands for."""
+        from framejit.values.user_object import ObjectValue
+
+        key = deep_realize(tx, [key])[0]
+        if isinstance(key, ObjectValue) and static_lookup(key.cls, "__index__", None) is not None:
+            key = key.call_method(tx, "__index__", [], {})
         try:
-            index = key.constant()
+            return key.constant()
         except NotConstant:
             raise Unsupported(f"indexing a {self.python_type().__name__} with {key.describe()}", "FJ122") from None
+
+    def _subscript(self, tx: "Frame", key: Value) -> Value:
+        index = self._index(tx, key)
         if isinstance(index, slice):
             return self.make(self.items[index])
         try:
             return self.items[index]
         except (IndexError, TypeError) as e:
-            raise tx.raised(type(e), str(e)) from None
+            raise tx.raised_from(e) from None
 
     def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
@@ -77,8 +100,9 @@ class SequenceValue(Value):
             case "count", 1:
                 return ConstantValue(sum(tx.equal(item, args[0]) for item in self.items))
             case "__add__", 1:
-                if isinstance(args[0], SequenceValue) and issubclass(args[0].python_type(), self.make([]).python_type()):
-                    return self.make(self.items + args[0].items)
+                other_part = sequence_part(args[0])
+                if other_part is not None and issubclass(args[0].python_type(), self.make([]).python_type()):
+                    return self.make(self.items + other_part.items)
                 return ConstantValue(NotImplemented)
             case ("__mul__" | "__rmul__"), 1:
                 return self.make(self.items * args[0].constant()) if args[0].is_constant() else ConstantValue(NotImplemented)
@@ -120,10 +144,11 @@ class TupleValue(SequenceValue):
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def constant(self) -> Any:
-        items = [i.constant() for i in self.items]
-        if is_namedtuple_class(self.cls):
-            return tuple.__new__(self.cls, items)
-        return self.cls(items)
+        return self.real([i.constant() for i in self.items])
+
+    def real(self, items: list[Any]) -> Any:
+        """The Python tuple of this class that holds `items`."""
+        return tuple.__new__(self.cls, items) if is_namedtuple_class(self.cls) else self.cls(items)
 
     def proxy(self) -> Any:
         parts = [i.proxy() for i in self.items]
@@ -252,7 +277,7 @@ class ListValue(SequenceValue):
                 self.change(tx, sort_values(tx, items, kwargs))
                 return NONE
             case "__setitem__", 2:
-                key = tx.constants([args[0]])[0]
+                key = self._index(tx, args[0])
                 try:
                     items[key] = list(tx.iterate(args[1])) if isinstance(key, slice) else args[1]
                 except (IndexError, ValueError, TypeError) as e:
@@ -261,7 +286,7 @@ class ListValue(SequenceValue):
                 return NONE
             case "__delitem__", 1:
                 try:
-                    del items[tx.constants([args[0]])[0]]
+                    del items[self._index(tx, args[0])]
                 except (IndexError, TypeError) as e:
                     raise tx.raised(type(e), str(e)) from None
                 self.change(tx, items)

@@ -43,5 +43,9 @@ class Exhausted(Exception):
     """An iterator has no more items."""
 
 
-class NotConstant(Exception):
-    """The value is not known to be a constant."""
+class NotConstant(Unsupported):
+    """The value is not known to be a constant; where nobody deals with that, the graph breaks."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} must be known before the program runs", "FJ121")
+        self.what = what

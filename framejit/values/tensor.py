@@ -1,12 +1,15 @@
 """Tensors: a graph node, the fake that carries its metadata, and maybe a source."""
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 from torch import fx
 
 from framejit.values.base import Value
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -106,18 +109,21 @@ class TensorValue(Value):
             if self.fake.dim() == 0:
                 raise tx.raised(TypeError, "len() of a 0-d tensor")
             return from_python(self.fake.shape[0])
+        args = deep_realize(tx, args)
+        if name == "requires_grad_":
+            return self._requires_grad(tx, *args, **kwargs)
         if name == "__setitem__":
-            import operator
-
-            from framejit.values.constant import NONE
-
             tx.capture.graph.call(operator.setitem, [self, *args])
             return NONE
         if name == "__getitem__":
-            import operator
-
             return tx.capture.graph.call(operator.getitem, [self, *args])
         return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+
+    def _requires_grad(self, tx: "Frame", requires_grad: Value = ConstantValue(True)) -> Value:
+        # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
+        if requires_grad.constant() != self.fake.requires_grad:
+            raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
+        return self
 
     def truth(self, tx: "Frame") -> bool:
         return bool(self.call_method(tx, "__bool__", [], {}).constant())
@@ -154,8 +160,6 @@ class TensorMethodValue(Value):
         return iter((self.tensor,))
 
     def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.torch_functions import deep_realize
-
         return self.tensor.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
 
     def reconstruct(self, cg: "Codegen") -> None:

@@ -11,6 +11,7 @@ from framejit.guards.sources import Source
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.folding import fold
+from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
 
@@ -205,25 +206,9 @@ class TorchFunctionValue(Value):
         cg.em.load_object(self.function)
 
 
-def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
-    """Realise values and what sits inside containers among them: all of it may enter the graph."""
-    from framejit.values.mapping import DictValue
-    from framejit.values.sequence import SequenceValue
-
-    found = []
-    for value in values:
-        value = realize(tx, value)
-        if isinstance(value, SequenceValue):
-            value.items[:] = deep_realize(tx, value.items)
-        elif isinstance(value, DictValue):
-            value.items = dict(zip(value.items, deep_realize(tx, list(value.items.values()))))
-        found.append(value)
-    return found
-
-
 def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
-    from framejit.values.builtin_functions import HANDLERS
+    from framejit.values.handlers import HANDLERS
 
     handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:

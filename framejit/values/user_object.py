@@ -1,6 +1,7 @@
 """Instances of Python classes: attribute lookup as object.__getattribute__ does it, writes kept aside for replay."""
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 _ABSENT = object()
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def native_class(cls: type) -> Any:
+    """The nearest class in the MRO that is written in C, whose `__new__` lays out the instance."""
+    return next(k for k in cls.__mro__ if not k.__flags__ & _HEAP_TYPE)
+
+
+def new_instance(cls: type, items: tuple[Any, ...] | None) -> Any:
+    """Make an instance without running its constructor; its parts are filled in afterwards."""
+    base = native_class(cls)
+    return base.__new__(cls, items) if issubclass(base, tuple) else base.__new__(cls)
 _SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -131,12 +144,29 @@ class ObjectValue(Value):
                 return
             raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
         if value is None:
-            if self.instance_attribute(tx, name) is None:
-                raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        elif not hasattr(self.obj, "__dict__") and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
+            self.delete_attribute(tx, name)
+            return
+        if not hasattr(self.obj, "__dict__") and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+        if name in self.attrs and self.attrs[name] is None:
+            raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
         tx.capture.effects.changed(self)
         self.attrs[name] = value
+
+    def delete_attribute(self, tx: "Frame", name: str) -> None:
+        """`del self.name`, or of an entry of the instance's dict."""
+        written = name in self.attrs
+        own = getattr(self.obj, "__dict__", {})
+        slot = isinstance(static_lookup(self.cls, name, None), types.MemberDescriptorType)
+        if self.attrs.get(name, _ABSENT) is None or not written and not slot and self.instance_attribute(tx, name) is None:
+            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if slot and not written:
+            self.getattr(tx, name)
+        tx.capture.effects.changed(self)
+        if written and name not in own and not (slot and hasattr(self.obj, name)):
+            del self.attrs[name]  # the real object never had it
+        else:
+            self.attrs[name] = None
 
     # ---- behaviour ----------------------------------------------------------------------------
 
@@ -166,6 +196,17 @@ class ObjectValue(Value):
                 return tx.truth(self.call_method(tx, name, [], {}))
         return True
 
+    def iterator(self, tx: "Frame") -> Value:
+        from framejit.values.iterators import CallIterator, IteratorValue, SubscriptIterator
+
+        method = self.special(tx, "__iter__")
+        if method is None:
+            if static_lookup(self.cls, "__getitem__", None) is None:
+                raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
+            return SubscriptIterator(self)
+        made = tx.call(method, [], {})
+        return made if isinstance(made, IteratorValue) else CallIterator(made)
+
     def iterate(self, tx: "Frame") -> Iterator[Value]:
         if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
             return self.base.iterate(tx)
@@ -174,8 +215,6 @@ class ObjectValue(Value):
     # ---- output -------------------------------------------------------------------------------
 
     def reconstruct(self, cg: "Codegen") -> None:
-        from framejit.values.classes import new_instance
-
         def load() -> None:
             cg.em.load_object(self.cls)
             cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
@@ -233,6 +272,10 @@ def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, nam
         owner = ClassValue(value.python_type() if value is not None else cls)
         function = tx.wrap(static.__func__, AttrSource(source, "__func__"))
         return MethodValue(function, owner)
+    if isinstance(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
+        from framejit.values.wrap import from_python
+
+        return from_python(getattr(cls, name))
     if value is None:
         if isinstance(static, _SLOT_TYPES):
             return tx.wrap(getattr(cls, name), source)
@@ -246,9 +289,11 @@ def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, nam
         if static.fget is None:
             raise tx.raised(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no getter")
         return tx.call(tx.wrap(static.fget, AttrSource(source, "fget")), [value], {})
+    if isinstance(static, functools.cached_property) and isinstance(value, ObjectValue):
+        return _fill_cached_property(tx, static, value, source)
+    if isinstance(static, functools._lru_cache_wrapper):
+        return MethodValue(tx.wrap(static, source), value)
     if isinstance(static, _SLOT_TYPES):
-        if isinstance(static, types.ClassMethodDescriptorType):
-            return tx.wrap(getattr(cls, name), AttrSource(const_source(cls), name))
         return BuiltinMethodValue(value, name, static)
     if isinstance(static, types.MemberDescriptorType):
         return _slot(tx, static, value, name)
@@ -262,6 +307,16 @@ def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, nam
     if getter is not None and not isinstance(static, (types.BuiltinFunctionType, type)) and not isinstance(static, FunctionValue):
         raise Unsupported(f"attribute {name!r} of {value.describe()} is a {type(static).__name__}, a descriptor written in C")
     return tx.wrap(static, source)
+
+
+def _fill_cached_property(tx: "Frame", static: Any, value: ObjectValue, source: Source) -> Value:
+    """The first read of a functools.cached_property: later ones find the instance attribute."""
+    if static.attrname is None:
+        raise Unsupported(f"a cached_property of {value.describe()} that has no name")
+    made = tx.call(tx.wrap(static.func, AttrSource(source, "func")), [value], {})
+    tx.capture.effects.changed(value)
+    value.attrs[static.attrname] = made
+    return made
 
 
 def _slot(tx: "Frame", static: Any, value: Value, name: str) -> Value:
@@ -342,13 +397,16 @@ class InstanceDictValue(Value):
                 found = self.owner.instance_attribute(tx, key)
                 if name == "setdefault" and found is not None:
                     return found
-                if name in ("pop", "__delitem__") and found is None:
+                if name in ("pop", "__delitem__"):
+                    if found is not None:
+                        self.owner.delete_attribute(tx, key)
+                        return found if name == "pop" else NONE
                     if len(args) > 1:
                         return args[1]
                     raise tx.raised(KeyError, args[0])
                 tx.capture.effects.changed(self.owner)
-                self.owner.attrs[key] = None if name in ("pop", "__delitem__") else args[1] if len(args) > 1 else NONE
-                return found if name == "pop" and found is not None else self.owner.attrs[key] or NONE if name == "setdefault" else NONE
+                made = self.owner.attrs[key] = args[1] if len(args) > 1 else NONE
+                return made if name == "setdefault" else NONE
         if name == "update":
             from framejit.values.mapping import pairs
 

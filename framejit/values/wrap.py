@@ -14,7 +14,9 @@ import torch
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictKeySource, IndexSource, Source, const_source, key_source
 from framejit.values.base import Value
-from framejit.values.builtin_functions import BuiltinValue, GetterValue
+from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
+from framejit.values.builtin_functions import BuiltinValue
+from framejit.values.builtin_operator import GetterValue
 from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
 from framejit.values.exceptions import ExceptionValue
@@ -24,6 +26,7 @@ from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue, SetValue
 from framejit.values.module import ModuleValue
 from framejit.values.python_module import PythonModuleValue
+from framejit.values.scalar import ScalarValue
 from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
 from framejit.values.signals import Unsupported
 from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
@@ -56,6 +59,9 @@ def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
 
 
 def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
+    if type(obj) in (int, float) and source.name() in capture.changing:
+        capture.add_guard(source, native.C_TYPE, type(obj))
+        return ScalarValue(capture, obj, source)
     if type(obj) in SINGLETON_TYPES or type(obj) is bool or isinstance(obj, enum.Enum):
         capture.add_guard(source, native.C_ID, obj)
     elif type(obj) in EQUAL_TYPES or type(obj) is slice:
@@ -171,7 +177,7 @@ def _dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value
 
     exact = type(obj) is dict
     item = key_source if exact else (lambda s, k: GetItemSource(s, TypedKey(k)))
-    if all(is_constant_object(k) or isinstance(k, (type, types.FunctionType)) for k in obj):
+    if all(is_constant_object(k) or isinstance(k, (type, types.FunctionType, types.BuiltinFunctionType)) for k in obj):
         if exact:
             capture.add_guard(source, native.C_KEYS, tuple(obj))
         else:

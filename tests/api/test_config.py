@@ -30,7 +30,10 @@ def test_an_unknown_setting_gets_a_suggestion():
         framejit.config.recompile_limits = 3
 
 
-@pytest.mark.parametrize(("name", "value"), [("recompile_limit", "3"), ("recompile_limit", True), ("recompile_limit", -1), ("debug", 1), ("default_backend", None)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("recompile_limit", "3"), ("recompile_limit", True), ("recompile_limit", -1), ("debug", 1), ("default_backend", None)],
+)
 def test_a_value_of_the_wrong_kind_is_refused(name, value):
     before = getattr(framejit.config, name)
     with pytest.raises(InvalidOption, match=name):

@@ -2,9 +2,12 @@
 import json
 
 import torch
-from support import CountingBackend
 
 import framejit
+from framejit.events import Event
+from framejit.explanation import Explanation
+
+from support import CountingBackend
 
 X = torch.arange(1.0, 5.0)
 
@@ -45,13 +48,12 @@ def test_a_finding_says_where_why_and_what_to_do():
 
 
 def test_a_break_met_often_is_one_finding():
-    def f(x):
-        for _ in range(3):
-            x = x + x.sum().item()
-        return x
-
-    [finding] = framejit.explain(f)(X).findings
-    assert finding.line == f.__code__.co_firstlineno + 2
+    explanation = Explanation()
+    fields = dict(function="f", file="a.py", line=3, column=4, reason="because", code="FJ101", hint="", user_stack=[("a.py", 3, "f")], in_graph_ops=1)
+    for frame_id, line in enumerate((3, 3, 5)):
+        explanation.hear(Event("graph_break", 0, 0, {**fields, "frame_id": frame_id, "line": line}))
+    assert [(finding.line, finding.count) for finding in explanation.findings] == [(3, 2), (5, 1)]
+    assert "a.py:3, in f (2 times)" in str(explanation)
 
 
 def test_what_was_compiled_before_is_explained_all_the_same():

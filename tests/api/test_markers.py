@@ -1,10 +1,11 @@
 """`disable`, `graph_break`, `is_compiling`, `assume_constant` and `allow_in_graph`."""
 import pytest
 import torch
-from support import CountingBackend, of_kind, recorded
 
 import framejit
 from framejit.errors import GraphBreakError, InvalidTarget
+
+from support import CountingBackend, of_kind, recorded
 
 X = torch.arange(4.0)
 

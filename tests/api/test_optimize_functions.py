@@ -6,11 +6,12 @@ import pickle
 
 import pytest
 import torch
-from support import CountingBackend
 
 import framejit
 from framejit._native import Dispatcher
 from framejit.errors import InvalidOption, InvalidTarget
+
+from support import CountingBackend
 
 X = torch.arange(4.0)
 

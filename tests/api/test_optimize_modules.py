@@ -8,11 +8,12 @@ import weakref
 
 import pytest
 import torch
-from support import CountingBackend
 from torch import nn
 
 import framejit
 from framejit.optimized_module import OptimizedModule
+
+from support import CountingBackend
 
 X = torch.randn(3, 4)
 

@@ -1,9 +1,10 @@
 """`status()` tells what became of every function seen; `reset()` forgets everything."""
 import pytest
 import torch
-from support import CountingBackend
 
 import framejit
+
+from support import CountingBackend
 
 X = torch.arange(4.0)
 

@@ -113,7 +113,7 @@ def test_numpy_round_trip():
         b = np.sqrt(a) + a.shape[0]
         return torch.from_numpy(b) * 2
 
-    check(fn, X, graphs=range(1, 4), breaks=range(0, 4))
+    check(fn, X, graphs=range(1, 5), breaks=range(0, 7))
 
 
 def test_numpy_scalar_from_python_values():
@@ -192,7 +192,9 @@ def test_timing_and_logging_calls():
         logger.debug("took %s", time.perf_counter() - start)
         return y * 2
 
-    check(fn, X, graphs=range(1, 5), breaks=range(0, 5))
+    pair = check(fn, X, graphs=range(1, 5), breaks=range(0, 6), calls=1)
+    for captures in (None, None, False):  # a clock never gives the same number twice
+        pair.call(X, captures=captures)
 
 
 def test_break_on_an_exception_class_with_tensor_message():

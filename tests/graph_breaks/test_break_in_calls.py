@@ -1,8 +1,9 @@
 """Breaks inside inlined calls resume inside those calls, at any depth, with the callers' work kept."""
-import framejit
 import torch
 from support import Pair, captured_share, check
 from torch import nn
+
+import framejit
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

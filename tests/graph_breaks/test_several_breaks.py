@@ -1,7 +1,8 @@
 """Several breaks in one frame, live variables of every kind across them, deletions and reassignments."""
-import framejit
 import torch
 from support import check, check_state
+
+import framejit
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -67,7 +68,7 @@ def test_dead_variables_are_not_kept():
         del y
         framejit.graph_break()
         try:
-            return y
+            return y  # noqa: F821 deleted on purpose
         except UnboundLocalError:
             return z
 
@@ -120,7 +121,7 @@ def test_side_effects_before_the_break_are_visible_to_it():
 
         return fn, log
 
-    check_state(make, (X, {}), (X, {}), graphs=2, breaks=1)
+    check_state(make, (X, {}), graphs=2, breaks=1).call(X, {})
 
 
 def test_in_place_work_before_and_after_a_break():

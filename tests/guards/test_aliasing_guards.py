@@ -51,7 +51,7 @@ def test_aliased_containers():
 
 
 def test_same_object_under_two_attributes():
-    class O:
+    class Obj:
         def __init__(self, a, b):
             self.a, self.b = a, b
 
@@ -60,9 +60,9 @@ def test_same_object_under_two_attributes():
         return x + o.b["n"]
 
     p = Pair(lambda: fn)
-    p.call(X, O({"n": 1}, {"n": 1}))
+    p.call(X, Obj({"n": 1}, {"n": 1}))
     d = {"n": 1}
-    p.call(X, O(d, d))
+    p.call(X, Obj(d, d))
 
 
 def test_argument_aliases_a_parameter():

@@ -158,8 +158,9 @@ def test_code_of_an_inlined_function_changed():
 
 
 def test_code_of_the_function_itself_changed():
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     def fn(x):
         return x + 1

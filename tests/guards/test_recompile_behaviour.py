@@ -1,17 +1,27 @@
 """Recompiles: entries are kept side by side, the message says which guard failed, the limit stops runaway captures."""
-import framejit
 import torch
 from support import Pair, of_kind, recorded
+
+import framejit
 
 X = torch.tensor([1.0, 2.0])
 
 
 def test_entries_live_side_by_side():
+    p = Pair(lambda: lambda x, name: x + ord(name))
+    for name in "abc":
+        p.call(X, name, captures=True)
+    for name in "cab":
+        p.call(X, name, captures=False)
+
+
+def test_a_number_that_keeps_changing_stops_recompiling():
     p = Pair(lambda: lambda x, n: x + n)
     for n in (1, 2, 3):
-        p.call(X, n, captures=True)
-    for n in (3, 1, 2):
+        p.call(X, n)
+    for n in (4, 50, -6):
         p.call(X, n, captures=False)
+    assert p.graphs <= 3
 
 
 def test_failures_name_the_tensor_with_both_values():
@@ -50,12 +60,12 @@ def test_hit_emits_nothing():
 
 def test_limit_falls_back_to_eager_and_says_so():
     with framejit.config.patch(recompile_limit=4):
-        p = Pair(lambda: lambda x, n: x + n)
-        for n in range(10):
-            p.call(X, n, warns=True)
+        p = Pair(lambda: lambda x, name: x + ord(name))
+        for name in "abcdefgh":
+            p.call(X, name, warns=True)
         assert 4 <= p.graphs <= 5
-        p.call(X, 0)
-        p.call(X, 99, warns=True, captures=False)
+        p.call(X, "a", captures=False)
+        p.call(X, "z", warns=True, captures=False)
     assert of_kind(p.log, "warning") or [e for e in of_kind(p.log, "frame_done") if "limit" in str(e.fields["reason"])]
 
 

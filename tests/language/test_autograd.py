@@ -1,4 +1,5 @@
 """Gradients through compiled functions: backward outside and inside, leaf handling, custom Functions, grad()."""
+# ruff: noqa: B905
 import torch
 from support import check
 from torch import nn
@@ -18,8 +19,9 @@ def backward_of(fn):
 
 
 def test_backward_outside_the_compiled_function():
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     backend, w = CountingBackend(), X.clone().requires_grad_()
     fn = framejit.optimize(lambda w: (w * w).sin(), backend=backend)
@@ -31,8 +33,9 @@ def test_backward_outside_the_compiled_function():
 def test_module_training_step_accumulates_like_eager():
     import copy
 
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     eager = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     twin, backend = copy.deepcopy(eager), CountingBackend()
@@ -77,8 +80,9 @@ class Cube(torch.autograd.Function):
 
 
 def test_custom_function_forward_and_its_own_backward():
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     check(lambda w: Cube.apply(w + 1) * 2, X, graphs=range(1, 4), breaks=range(0, 3))
     w = X.clone().requires_grad_()
@@ -112,8 +116,8 @@ def test_optimizer_step_inside():
 
 
 def test_vmap_and_func_grad():
-    check(lambda x: torch.vmap(lambda v: v * 2)(x) + 1, X, graphs=range(1, 4), breaks=range(0, 4))
-    check(lambda x: torch.func.grad(lambda v: (v**2).sum())(x) + 1, X, graphs=range(1, 4), breaks=range(0, 4))
+    check(lambda x: torch.vmap(lambda v: v * 2)(x) + 1, X, graphs=range(1, 4), breaks=range(0, 4), calls=1)
+    check(lambda x: torch.func.grad(lambda v: (v**2).sum())(x) + 1, X, graphs=range(1, 4), breaks=range(0, 4), calls=1)
 
 
 def test_no_grad_region_yields_constants_for_autograd():
@@ -126,8 +130,9 @@ def test_no_grad_region_yields_constants_for_autograd():
 
 
 def test_higher_order_gradient():
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     w = X.clone().requires_grad_()
     y = framejit.optimize(lambda w: (w**3).sum(), backend=CountingBackend())(w)

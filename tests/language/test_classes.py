@@ -216,7 +216,7 @@ def test_class_defined_inside_the_function():
 
         return Local().go()
 
-    check(fn, X, graphs=range(1, 3), breaks=range(0, 2))
+    check(fn, X, graphs=range(1, 4), breaks=range(0, 4), calls=1)  # a new class for each call
 
 
 def test_attribute_error_has_the_same_message():

@@ -126,7 +126,7 @@ def test_deleted_variable_raises_unboundlocalerror():
     def fn(x):
         y = x + 1
         del y
-        return y
+        return y  # noqa: F821 deleted on purpose
 
     check(fn, X, raises=UnboundLocalError, calls=1)
 

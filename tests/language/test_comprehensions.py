@@ -39,7 +39,7 @@ def test_does_not_leak_its_variable():
 
 
 def test_late_binding_of_closures_made_inside():
-    check(lambda x: [f(x) for f in [lambda t: t + i for i in range(3)]], X)
+    check(lambda x: [f(x) for f in [lambda t: t + i for i in range(3)]], X)  # noqa: B023 late binding is the point
 
 
 def test_walrus_inside_leaks_to_the_function():

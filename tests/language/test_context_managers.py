@@ -93,7 +93,7 @@ def test_contextmanager_with_exception():
     def fn(x):
         with ignoring():
             x = x + 1
-            {}["missing"]
+            {}["missing"]  # noqa: B018
         return x
 
     check(fn, X)
@@ -103,7 +103,7 @@ def test_nullcontext_suppress_closing_and_exitstack():
     def fn(x, log):
         with contextlib.nullcontext(2) as k, contextlib.suppress(ZeroDivisionError):
             x = x * k
-            1 / 0
+            1 / 0  # noqa: B018
         with contextlib.ExitStack() as stack:
             stack.callback(log.append, "callback")
             stack.enter_context(contextlib.nullcontext())

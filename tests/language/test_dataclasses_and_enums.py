@@ -28,7 +28,7 @@ class Frozen:
 @dataclasses.dataclass(slots=True)
 class Output:
     logits: torch.Tensor
-    loss: typing.Optional[torch.Tensor] = None
+    loss: torch.Tensor | None = None
 
 
 class Mode(enum.Enum):
@@ -78,7 +78,7 @@ def test_frozen_dataclass():
             x = x + f.b
         return x, f == Frozen(1), hash(f) == hash(Frozen(1)), f < Frozen(2), {f: 1}[Frozen(1)]
 
-    check(fn, X, Frozen(1), graphs=range(1, 4), breaks=range(0, 3))
+    check(fn, X, Frozen(1), graphs=range(1, 6), breaks=range(0, 5))
 
 
 def test_dataclass_helpers():
@@ -86,7 +86,7 @@ def test_dataclass_helpers():
         d = dataclasses.replace(c, scale=7.0)
         return x * d.scale, [f.name for f in dataclasses.fields(c)], dataclasses.is_dataclass(c), repr(Frozen(1))
 
-    check(fn, X, Config(), graphs=range(1, 4), breaks=range(0, 3))
+    check(fn, X, Config(), graphs=range(1, 6), breaks=range(0, 5))
 
 
 def test_enum_members_choose_a_branch():
@@ -99,7 +99,7 @@ def test_enum_members_choose_a_branch():
 
 
 def test_enum_lookup_iteration_and_properties():
-    check(lambda x: (x + 1, Mode("sum"), Mode["MEAN"], [m.name for m in Mode], Mode.SUM.short, len(Mode)), X, graphs=range(1, 4), breaks=range(0, 3))
+    check(lambda x: (x + 1, Mode("sum"), Mode["MEAN"], [m.name for m in Mode], Mode.SUM.short, len(Mode)), X, graphs=range(1, 6), breaks=range(0, 5))
 
 
 def test_int_enum_and_flags():
@@ -123,8 +123,8 @@ def test_model_output_is_dict_and_attributes():
 
     @dataclasses.dataclass
     class Out(ModelOutput):
-        a: typing.Optional[torch.Tensor] = None
-        b: typing.Optional[torch.Tensor] = None
+        a: torch.Tensor | None = None
+        b: torch.Tensor | None = None
 
     def fn(x):
         out = Out(a=x + 1)

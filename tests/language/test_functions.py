@@ -147,7 +147,7 @@ def test_conditional_expression_on_none_default():
             x = x * mask
         return x if bias is None else x + bias
 
-    check(fn, X, changed=[]).call(X, X)
+    check(fn, X, None, X, changed=[(X,), (X, X), (X, X, X)])
 
 
 def test_lambda_in_a_container_argument():

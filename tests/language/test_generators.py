@@ -1,4 +1,5 @@
 """Generators: for loops, send, throw, return values, yield from, delegation, laziness."""
+# ruff: noqa: B905
 import torch
 from support import check
 
@@ -168,8 +169,9 @@ def test_returned_generator_runs_later():
         return (y * i for i in range(3))
 
     check(lambda x: list(fn(x)), X)
-    import framejit
     from support import CountingBackend
+
+    import framejit
 
     backend = CountingBackend()
     out = list(framejit.optimize(fn, backend=backend)(X))

@@ -1,4 +1,5 @@
 """for, while, else, break, continue over ranges, containers, zip, enumerate and tensors."""
+# ruff: noqa: B905, B007
 import torch
 from support import check
 

@@ -166,7 +166,7 @@ def test_lstm_equals_eager():
 def test_module_getattr_and_setattr():
     def fn(m, x):
         m.scale = m.scale + 1
-        return getattr(m, "fc")(x) * m.scale, hasattr(m, "nothing"), m.training
+        return m.fc(x) * m.scale, hasattr(m, "nothing"), m.training
 
     check(fn, Block(), X)
 

@@ -45,7 +45,7 @@ def test_f_string_of_shape_dtype_and_device():
 
 
 def test_percent_and_format():
-    check(lambda x, n: (x + 1, "%d %s %5.1f%%" % (n, "s", 2.25), "{0} {k} {0!r}".format(n, k="v"), format(n, "x"), "%(a)s" % {"a": 1}), X, 255)
+    check(lambda x, n: (x + 1, "%d %s %5.1f%%" % (n, "s", 2.25), "{0} {k} {0!r}".format(n, k="v"), format(n, "x"), "%(a)s" % {"a": 1}), X, 255)  # noqa: UP031
 
 
 def test_string_chooses_a_branch():

@@ -1,4 +1,5 @@
 """Tensor methods, attributes, views, dtype and device queries, reductions, factory functions."""
+# ruff: noqa: E501
 import pytest
 import torch
 import torch.nn.functional as F
@@ -33,7 +34,7 @@ def test_method_family(name):
 def test_metadata_queries_are_constants():
     def fn(x):
         return (x + 1, x.shape, x.size(), x.size(0), x.size(-1), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.stride(), x.is_contiguous(),
-                x.requires_grad, x.is_floating_point(), x.element_size(), x.layout, x.is_cuda, len(x), x.storage_offset(), x.is_leaf, x.device.type, x.itemsize, x.nbytes)  # fmt: skip
+                x.requires_grad, x.is_floating_point(), x.element_size(), x.layout, x.is_cuda, len(x), x.storage_offset(), x.is_leaf, x.device.type, x.itemsize, x.nbytes)
 
     check(fn, X, ops=1)
 

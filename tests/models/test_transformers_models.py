@@ -1,4 +1,5 @@
 """Tiny Hugging Face models with random weights: equal to eager, one graph, no recompile on the second call."""
+# ruff: noqa: B905
 import pytest
 import torch
 from support import Pair, check

@@ -61,7 +61,7 @@ MODES = {
 
 
 def test_this_torch_is_read_natively():
-    assert layout.LAYOUT["state"]
+    assert layout.LAYOUT["state"] and layout._function_state_known()
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -130,12 +130,15 @@ def test_each_thread_has_its_own():
 def test_through_python_where_words_cannot_be_read():
     """What happens on a torch whose internals are not recognised."""
     describe, mode_at, device = layout._describe_state, torch._C._get_function_stack_at, layout.DeviceContext
-    assert native.setup_state(describe, mode_at, device, 0, 0) is False
+    assert native.setup_state(describe, mode_at, device, 0, 0, False) is False
     try:
         for name in MODES:
             test_each_mode_makes_a_difference(name)
+        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits(), False) is True
+        for name in MODES:
+            test_each_mode_makes_a_difference(name)
     finally:
-        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits()) is True
+        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits(), layout._function_state_known()) is True
     assert native.state_matches(native.snapshot_state())
 
 

@@ -1,4 +1,5 @@
 """The decoding programs under test, in a module of their own as a user would have them."""
+# ruff: noqa: B905
 import torch
 from torch import nn
 

@@ -1,11 +1,11 @@
 """Whole programs whose control flow depends on tensors: equal to eager, with their tensor work in graphs."""
+# ruff: noqa: B905
 import copy
 
 import torch
-from support import ANY, Pair, captured_share, check
-
 from programs.decoding import TinyLM, beam_search, greedy, greedy_in_a_window
 from programs.numerics import Router, clip_and_report, conjugate_gradient, newton_sqrt
+from support import ANY, Pair, captured_share, check
 
 
 def model(seed=0):

@@ -2,9 +2,10 @@
 import io
 import logging
 
-import framejit
 import torch
 from support import check, check_state
+
+import framejit
 
 X = torch.tensor([1.0, 2.0])
 
@@ -19,7 +20,7 @@ def test_prints_keep_their_order_and_text():
         print()
         return y * 2
 
-    check(fn, X, 3, graphs=range(1, 6), breaks=range(0, 5))
+    check(fn, X, 3, graphs=range(1, 8), breaks=range(0, 8))
 
 
 def test_print_to_a_file_argument():

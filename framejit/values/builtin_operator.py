@@ -1,0 +1,66 @@
+"""The operator module."""
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Iterator
+
+from framejit.guards.sources import Source
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.handlers import HANDLERS
+from framejit.values.operators import BINARY, COMPARE
+from framejit.values.sequence import TupleValue
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+for _symbol, (_plain_op, _in_place_op, _name) in BINARY.items():
+    HANDLERS[_plain_op] = functools.partial(lambda s, tx, a, k: tx.binary(s, a[0], a[1]), _symbol)
+    HANDLERS[_in_place_op] = functools.partial(lambda s, tx, a, k: tx.binary(s, a[0], a[1], True), _symbol)
+for _name, _function in COMPARE.items():
+    HANDLERS[_function] = functools.partial(lambda n, tx, a, k: tx.compare(n, a[0], a[1]), _name)
+HANDLERS[operator.getitem] = lambda tx, a, k: tx.subscript(a[0], a[1])
+HANDLERS[operator.contains] = lambda tx, a, k: ConstantValue(tx.contains(a[0], a[1]))
+HANDLERS[operator.not_] = lambda tx, a, k: ConstantValue(not tx.truth(a[0]))
+HANDLERS[operator.neg] = lambda tx, a, k: tx.unary("-", a[0])
+HANDLERS[operator.is_] = lambda tx, a, k: ConstantValue(tx.same(a[0], a[1]))
+HANDLERS[operator.index] = lambda tx, a, k: a[0] if a[0].is_constant() else a[0].call_method(tx, "__index__", [], {})
+HANDLERS[operator.setitem] = lambda tx, a, k: (a[0].call_method(tx, "__setitem__", a[1:], {}), NONE)[1]
+
+
+class GetterValue(Value):
+    """operator.attrgetter, itemgetter and methodcaller objects."""
+
+    def __init__(self, kind: type, args: list[Value], kwargs: dict[str, Value], source: Source | None = None) -> None:
+        self.kind, self.args, self.kwargs, self.source = kind, args, kwargs, source
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Iterator[Value]:
+        return iter((*self.args, *self.kwargs.values()))
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        owner = realize(tx, args[0])
+        if self.kind is operator.methodcaller:
+            return owner.getattr(tx, self.args[0].constant()).call(tx, self.args[1:], self.kwargs)
+        found: list[Value] = []
+        for key in self.args:
+            if self.kind is operator.itemgetter:
+                found.append(tx.subscript(owner, key))
+                continue
+            value = owner
+            for part in key.constant().split("."):
+                value = realize(tx, value.getattr(tx, part))
+            found.append(value)
+        return found[0] if len(found) == 1 else TupleValue(found)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        cg.em.call(lambda: cg.em.load_object(self.kind), lambda: [cg.load(v) for v in (*self.args, *self.kwargs.values())], len(self.args) + len(self.kwargs), tuple(self.kwargs))
+
+
+for _kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
+    HANDLERS[_kind] = functools.partial(lambda c, tx, a, k: GetterValue(c, a, k), _kind)

@@ -1,0 +1,35 @@
+"""Each example runs and prints what its first lines promise."""
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAYS = {
+    "custom_backend.py": ["call_function[target=torch.abs]", "used as it is by the second call: True"],
+    "data_dependent_flow.py": ["positive: tensor([0., 2., 4.])", "negative: tensor([-0., -2., -4.])", "compiled in parts"],
+    "softmax_of_product.py": ["same result: True", "same class, same names: True ['keys']", "same parameters: True"],
+    "reduction_with_gradient.py": ["eager ", "framejit "],
+    "hugging_face_model.py": ["1 graph of ", "0 graph breaks", "difference from eager: 0.0"],
+    "recompile_story.py": ["size 3 was expected at dimension 0, got 5", "2 was expected, got 3", "dtype float32 was expected, got float64"],
+    "explained_break.py": ["explained_break.py:8, in normalise", ".item()", "hint: ", "fullgraph=True, but the graph breaks at"],
+}
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.model) if n.startswith("hugging") else n for n in SAYS])
+def test_example(name):
+    if name.startswith("hugging") and (importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torchvision") is not None):
+        pytest.skip("needs transformers, and no torchvision of another torch beside it")
+    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for part in SAYS[name]:
+        assert part in done.stdout
+    losses = [line.split("loss")[1] for line in done.stdout.splitlines() if "loss" in line]
+    assert len(set(losses)) <= 1

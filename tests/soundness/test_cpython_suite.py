@@ -1,0 +1,66 @@
+"""CPython's own tests give the same results with every frame intercepted as without."""
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+
+MODULES = [
+    "test_generators",
+    "test_exceptions",
+    "test_with",
+    "test_class",
+    "test_scope",
+    "test_call",
+    "test_functools",
+    "test_dataclasses",
+    "test_contextlib",
+    "test_descr",
+    "test_iter",
+    "test_list",
+    "test_dict",
+    "test_set",
+    "test_grammar",
+]
+INTERCEPTED = ["-m", "framejit", "run", "--every-frame", "-m", "test", "-v"]
+TEST = re.compile(r"\((test\.[\w.]+)\)(?:\n[^\n]*)? \.\.\. (ok|FAIL|ERROR|skipped|expected failure|unexpected success)")
+SUMMARY = re.compile(r"^(Ran \d+ tests?|OK.*|FAILED.*|Result: \w+)", re.M)
+
+pytestmark = [
+    pytest.mark.soundness,
+    pytest.mark.skipif(importlib.util.find_spec("test.libregrtest") is None, reason="this Python was built without its test package"),
+]
+
+
+def python(*arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=cwd)
+
+
+def outcome(run: subprocess.CompletedProcess[str]) -> tuple[int, dict[str, str], list[str]]:
+    text = run.stdout + run.stderr
+    return run.returncode, dict(TEST.findall(text)), SUMMARY.findall(text)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_same_results_as_without(module, tmp_path):
+    plain = python("-m", "test", "-v", module, cwd=str(tmp_path))
+    intercepted = python(*INTERCEPTED, module, cwd=str(tmp_path))
+    (code, tests, summary), (other_code, other_tests, other_summary) = outcome(plain), outcome(intercepted)
+    assert len(tests) > 10, plain.stdout + plain.stderr
+    different = {name: (tests.get(name), other_tests.get(name)) for name in tests.keys() | other_tests.keys() if tests.get(name) != other_tests.get(name)}
+    assert (other_code, other_summary, different) == (code, summary, {}), intercepted.stdout[-3000:] + intercepted.stderr[-3000:]
+
+
+def test_frames_are_intercepted_in_such_a_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "def work(x):\n"
+        "    return (x + 1).relu() * 2\n"
+        "print(work(torch.ones(3)).tolist())\n"
+        "from framejit.events import events\n"
+        "print(any(e.fields['function'] == 'work' for e in events('capture_started')))\n"
+    )
+    run = python("-m", "framejit", "run", "--every-frame", str(script), cwd=str(tmp_path))
+    assert run.stdout.splitlines() == ["[4.0, 4.0, 4.0]", "True"], run.stdout + run.stderr
