@@ -40,7 +40,8 @@ _Words = tuple[str, str, str]
 
 
 def _sentence(subject: str, expected: str, actual: str, place: str = "") -> _Words:
-    return f"{subject}: {expected} was expected{place}, got {actual}", expected, actual
+    verb = "were" if expected.endswith(" dimensions") else "was"
+    return f"{subject}: {expected} {verb} expected{place}, got {actual}", expected, actual
 
 
 def _type_name(cls: type) -> str:

@@ -398,6 +398,24 @@ class BuiltinSource(Source):
 
 
 @dataclass(frozen=True)
+class PairSource(Source):
+    """`left <symbol> right` of two numbers; it can be computed again, but no guard reaches it."""
+
+    left: Source
+    right: Source
+    symbol: str
+    operation: str
+
+    def emit(self, em: "Emitter") -> None:
+        import operator
+
+        em.call_object(getattr(operator, self.operation), lambda: (em.load_source(self.left), em.load_source(self.right)), 2)
+
+    def name(self) -> str:
+        return f"({self.left.name()} {self.symbol} {self.right.name()})"
+
+
+@dataclass(frozen=True)
 class BinarySource(Step):
     """`value <symbol> const` of two numbers, or `const <symbol> value` when `reflected`."""
 

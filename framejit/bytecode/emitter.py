@@ -181,16 +181,30 @@ class Emitter:
             self.location = before
 
 
-def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> CodeType:
-    """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments."""
+def _depth_bound(instructions: list[Any]) -> int:
+    """An upper bound of the stack depth straight-line code reaches."""
+    depth = bound = 0
+    for item in instructions:
+        if isinstance(item, Instr):
+            depth = max(depth + item.stack_effect(jump=False), 0)
+            bound = max(bound, depth)
+    return bound
+
+
+def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (), body: list[Any] | None = None) -> CodeType:
+    """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments.
+
+    `instructions` are straight-line code; `body`, if given, is a copy of the code of `like` that they lead into.
+    """
     from inspect import CO_VARARGS, CO_VARKEYWORDS
 
     from bytecode import CompilerFlags
 
-    listing = Bytecode(instructions)
+    listing = Bytecode(instructions + (body or []))
     listing.name, listing.qualname, listing.filename = like.co_name, like.co_qualname, like.co_filename
     listing.first_lineno = like.co_firstlineno
     listing.argcount, listing.argnames = len(args), list(args)
     listing.cellvars, listing.freevars = list(cells), list(free)
     listing.flags = CompilerFlags(like.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS))
-    return listing.to_code(compute_exception_stack_depths=False)
+    stacksize = _depth_bound(instructions) + 2 + (like.co_stacksize if body else 0)
+    return listing.to_code(stacksize=stacksize, compute_exception_stack_depths=False)

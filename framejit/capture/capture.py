@@ -48,7 +48,7 @@ class Capture:
         self.seq = 0
         self.changing = changing
         self.static_scalars = static_scalars
-        self.scalar_inputs: dict[Source, TensorValue] = {}
+        self.scalar_inputs: dict[Any, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._cells: dict[int, CellValue] = {}

@@ -28,7 +28,7 @@ class Codegen:
 
     def load(self, value: Value) -> None:
         """Push a value of the captured program."""
-        value = self._resolved(value)
+        value = self.resolved(value)
         name = self._kept.get(id(value))
         if name is not None:
             self.em.load_fast(name)
@@ -43,7 +43,7 @@ class Codegen:
         else:
             value.reconstruct(self)
 
-    def _resolved(self, value: Value) -> Value:
+    def resolved(self, value: Value) -> Value:
         """What a lazy value turned out to be, if anything looked at it."""
         while isinstance(value, LazyValue) and value.realized is not None:
             value = value.realized
@@ -51,7 +51,7 @@ class Codegen:
 
     def keep(self, value: Value) -> None:
         """Have the value in a temporary from here on."""
-        value = self._resolved(value)
+        value = self.resolved(value)
         if id(value) in self._kept or isinstance(value, ConstantValue):
             return
         self.load(value)

@@ -26,6 +26,7 @@ from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
+from framejit.values.scalar import ScalarValue
 from framejit.values.signals import Restart, SkipFrame, Unsupported
 
 _frame_ids = itertools.count(1)
@@ -121,13 +122,16 @@ class FrameCompiler:
 
     def _changing_numbers(self) -> frozenset[str]:
         """Sources of numbers whose guards have failed before: assuming their values again would fail again."""
-        found = set()
+        code = self.fn.__code__
+        resume = getattr(self.fn, "_framejit_resume", None)
+        found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
         for entry in self.owner.entries:
             miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
             if miss is not None:
                 found.update(r.source_name for r in entry.tag.records if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float))
             found |= entry.tag.changing
-        return frozenset(found)
+        self.points.changing.update(n for n in found if not n.startswith("__"))
+        return frozenset(found | self.points.changing)
 
     # ---- one attempt --------------------------------------------------------------------------------
 
@@ -151,6 +155,7 @@ class FrameCompiler:
         for frame in chain:
             kinds, slots = _slots(frame.stack)
             bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
+            self.points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
             code, instruction = self._original_place(frame)
             frames.append(BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names))
             loads.append((frame, slots))

@@ -25,7 +25,7 @@ from framejit.bytecode.decode import Decoded, Instruction, decode
 from framejit.bytecode.emitter import CALL, TAIL, Emitter, assemble
 from framejit.capture.stack_effects import Exit, exits
 
-VALUE_SLOT, NULL_SLOT, EXCEPTION_SLOT, PREVIOUS_SLOT = "v", "n", "e", "p"
+VALUE_SLOT, RESULT_SLOT, NULL_SLOT, EXCEPTION_SLOT, PREVIOUS_SLOT = "v", "r", "n", "e", "p"  # a result is fresh from the broken instruction
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,21 @@ class Layout:
     cells: tuple[str, ...]
 
     def parameters(self) -> list[str]:
-        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind in (VALUE_SLOT, EXCEPTION_SLOT)] + list(self.variables) + list(self.cells)
+        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in (NULL_SLOT, PREVIOUS_SLOT)] + list(self.variables) + list(self.cells)
 
 
 @dataclass(frozen=True)
 class ResumeCode:
     """What a resume function was made from; kept as its attribute `_framejit_resume`.
 
-    `indices` gives for each of its instructions the index in `original`, -1 in the prologue.
+    `indices` gives for each of its instructions the index in `original`, -1 in the prologue.  `fresh` are the positions
+    of arguments that a broken instruction has just made, about which nothing can be assumed to hold next time.
     """
 
     layout: Layout
     original: CodeType
     indices: list[int]
+    fresh: tuple[int, ...]
 
 
 @dataclass
@@ -60,21 +62,31 @@ class ResumePoints:
     options: Any
     functions: dict[Any, FunctionType] = field(default_factory=dict)
     dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
+    steps: dict[Any, tuple[native.Dispatcher, list[Layout]]] = field(default_factory=dict)
+    entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
+    changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
 
-    def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner_args: int | None = None) -> FunctionType:
+    def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
         """The function that goes on at instruction `index` of `code`.
 
-        With `inner_args` it first finishes the call at `index`: it takes an inner resume function and that many
+        With `inner` it first finishes the call at `index`: it takes an inner resume function like that one, and the
         arguments for it, and goes on behind the call with its result.
         """
-        key = (id(code), id(globals), index, layout, inner_args)
+        inner_args = None if inner is None else inner.__code__.co_argcount
+        inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
+        key = (id(code), id(globals), index, layout, inner_args, inner_fresh)
         found = self.functions.get(key)
         if found is None:
             made, indices = _resume_code(code, index, layout, inner_args)
             found = self.functions[key] = FunctionType(made, globals, code.co_name)
             found.__qualname__ = code.co_qualname
-            found._framejit_resume = ResumeCode(layout, code, indices)  # type: ignore[attr-defined]
+            found._framejit_resume = ResumeCode(layout, code, indices, self._fresh(layout, inner_fresh))  # type: ignore[attr-defined]
         return found
+
+    def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
+        kinds = [k for k in layout.stack if k not in (NULL_SLOT, PREVIOUS_SLOT)]
+        own = tuple(i for i, k in enumerate(kinds) if k == RESULT_SLOT)
+        return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
 
     def dispatcher(self, fn: FunctionType) -> native.Dispatcher:
         """The Dispatcher through which a resume function is captured."""
@@ -158,7 +170,7 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
         em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: [em.load_fast(n) for n in names], inner_args)
     em.op("JUMP_FORWARD", label)
     prologue = [index if isinstance(i, Instr) and i.name in ("CALL", "PRECALL") else -1 for i in em.instructions]
-    return assemble(em.instructions + body, code, parameters, cells=_all_cells(code, layout)), prologue + indices
+    return assemble(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
@@ -207,25 +219,39 @@ def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.
     Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
     the innermost ones, are resumed together, so that what follows in them is one graph.
     """
+    key = tuple((id(f.code), id(f.globals), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names) for f in frames)
+    if key not in points.steps:
+        points.steps[key] = _build_step(points, frames)
+    return points.steps[key]
+
+
+def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
     layouts = [f.layout_before() for f in frames]
     if frames[-1].instruction.handler is not None:
         together = len(frames) - 1
     else:
         together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
-    step = _innermost_step(points, frames[together:], layouts[together:])
+    step = _resumed_together(points, frames[together:], layouts[together:])
     for depth in range(together - 1, -1, -1):
         passed_on = [f"__inner{depth + 1 + k}_{p}" for k, lay in enumerate(layouts[depth + 1 :]) for p in lay.parameters()]
         step = _calling_step(points, frames[depth], layouts[depth], step, passed_on)
     return step, layouts
 
 
-def _finish_step(frame: BrokenFrame, em: Emitter, prologue: list[Any], body: list[Any], parameters: list[str], own: Layout) -> native.Dispatcher:
-    code = assemble(prologue + body, frame.code, parameters, cells=_all_cells(frame.code, own))
+def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
+    """The finished code of a step, as an entry that always fits."""
+    code = assemble(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
     fn = FunctionType(code, frame.globals, frame.code.co_name)
     fn.__qualname__ = frame.code.co_qualname
-    step = native.Dispatcher(fn, _never)
-    # A step is not captured: it has one entry that always fits.
-    step.add_entry(native.Entry(code, fn, native.GuardTree([]), tuple(em.slots), native.RUNS_USER_CODE))
+    entry = native.Entry(code, fn, native.GuardTree([]), tuple(em.slots), native.RUNS_USER_CODE)
+    points.entries.append(entry)
+    return entry
+
+
+def _step_dispatcher(entry: native.Entry) -> native.Dispatcher:
+    """A step is not captured: its dispatcher has one entry."""
+    step = native.Dispatcher(entry.function, _never)
+    step.add_entry(entry)
     return step
 
 
@@ -275,7 +301,7 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
     n_args = len(after.parameters())
     for outer in reversed(outers):
         inner_functions.insert(0, fn)
-        fn = points.function(outer.frame.code, outer.frame.globals, outer.frame.instruction.index, outer.layout, n_args)
+        fn = points.function(outer.frame.code, outer.frame.globals, outer.frame.instruction.index, outer.layout, fn)
         n_args += 1 + len(outer.names)
 
     def load() -> None:
@@ -294,10 +320,26 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
     em.return_value()
 
 
-def _innermost_step(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
-    """Carry out the broken instruction of the last of `frames`, then resume them all."""
-    frame, own = frames[-1], layouts[-1]
+def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
+    """Carry out the broken instruction of the last of `frames`, then resume them all.
+
+    The instruction runs below a frame of each caller, so that tracebacks show them; the tail call it ends with
+    passes up through them.
+    """
     outers = [Outer(f, lay, [f"__outer{i}_{p}" for p in lay.parameters()]) for i, (f, lay) in enumerate(zip(frames[:-1], layouts))]
+    entry = _innermost_step(points, outers, frames[-1], layouts[-1])
+    parameters = [n for o in outers for n in o.names] + layouts[-1].parameters()
+    for outer in reversed(outers):
+        em = Emitter(outer.frame.instruction.line)
+        em.op("RESUME", 0)
+        with em.at(outer.frame.instruction.original.location if outer.frame.instruction.original else None):
+            em.call(lambda e=entry: em.load_object(e.function), lambda: [em.load_fast(f"__pass{i}") for i in range(len(parameters))], len(parameters))
+        em.return_value()
+        entry = _step_entry(points, outer.frame, em, [], [f"__pass{i}" for i in range(len(parameters))], Layout((), (), ()))
+    return _step_dispatcher(entry)
+
+
+def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout) -> native.Entry:
     ins = frame.instruction
     em = Emitter(ins.line)
     em.op("RESUME", 0)
@@ -316,7 +358,7 @@ def _innermost_step(points: ResumePoints, frames: list[BrokenFrame], layouts: li
             if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
                 em.op("END_FOR")
         _leave(points, outers, frame, em, out)
-    return _finish_step(frame, em, em.instructions, body, [n for o in outers for n in o.names] + own.parameters(), own)
+    return _step_entry(points, frame, em, body, [n for o in outers for n in o.names] + own.parameters(), own)
 
 
 def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
@@ -345,7 +387,7 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
             em.op("KW_NAMES", frame.keyword_names)
         if sys.version_info < (3, 12):
             em.op("PRECALL", arg)
-    em.instructions.append(Instr(ins.name, *(() if ins.original.arg is None or repr(ins.original.arg).startswith("<bytecode.instr._UNSET") else (arg,)), location=em.location))
+    em.instructions.append(ins.original if arg is ins.original.arg else Instr(ins.name, arg, location=em.location))
 
 
 def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, passed_on: list[str]) -> native.Dispatcher:
@@ -359,5 +401,5 @@ def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: 
 
     body = _protected(frame, emit, em)
     after = frame.instruction.index + 1
-    _leave(points, [], frame, em, Exit(after, (*own.stack, VALUE_SLOT), False))
-    return _finish_step(frame, em, em.instructions, body, own.parameters() + passed_on, own)
+    _leave(points, [], frame, em, Exit(after, (*own.stack, RESULT_SLOT), False))
+    return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + passed_on, own))

@@ -70,11 +70,11 @@ def exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
             raise SkipFrame("a graph break at a method of super()", "FJ204")
         taken = {"LOAD_GLOBAL": 0, "LOAD_SUPER_ATTR": 3}.get(name, 1)
         rest = stack[: len(stack) - taken]
-        return [Exit(after, rest + (("n", "v") if with_null and NULL_FIRST else ("v", "n") if with_null else ("v",)), False)]
+        return [Exit(after, rest + (("n", "r") if with_null and NULL_FIRST else ("r", "n") if with_null else ("r",)), False)]
     if ins.target is not None:
         return _jump_exits(ins, stack, after)
     taken, pushed = _operands(ins)
-    return [Exit(after, stack[: len(stack) - taken] + ("v",) * pushed, False)]
+    return [Exit(after, stack[: len(stack) - taken] + ("r",) * pushed, False)]
 
 
 def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Exit]:
@@ -85,7 +85,7 @@ def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Ex
             past, left = ins.target + 1, stack  # a POP_TOP after END_FOR takes the iterator
         elif sys.version_info >= (3, 12):
             past = ins.target + 1
-        return [Exit(after, stack + ("v",), False), Exit(past, left, True)]
+        return [Exit(after, stack + ("r",), False), Exit(past, left, True)]
     if ins.name.startswith("POP_JUMP"):
         return [Exit(after, stack[:-1], False), Exit(ins.target, stack[:-1], True)]
     if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import BinarySource, CallSource, Source, TypedKey
+from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.tensor import TensorValue
@@ -33,8 +33,9 @@ class ScalarValue(Value):
 
     source: Source
 
-    def __init__(self, capture: "Capture", value: int | float, source: Source) -> None:
+    def __init__(self, capture: "Capture", value: int | float, source: Source, leaves: "tuple[ScalarValue, ...]" = ()) -> None:
         self.capture, self.value, self.source = capture, value, source
+        self.leaves = leaves or (self,)  # what must be guarded to know the value
 
     def python_type(self) -> type:
         return type(self.value)
@@ -43,13 +44,16 @@ class ScalarValue(Value):
         return f"{type(self.value).__name__} {self.source.name()!r}"
 
     def constant(self) -> Any:
-        self.capture.add_guard(self.source, native.C_EQUALS, self.value)
+        for leaf in self.leaves:
+            self.capture.add_guard(leaf.source, native.C_EQUALS, leaf.value)
         return self.value
 
     def is_constant(self) -> bool:
         return True  # it can be had, at the price of a guard
 
     def truth(self, tx: "Frame") -> bool:
+        if self.leaves != (self,):
+            return bool(self.constant())
         self.capture.add_guard(self.source, native.C_TRUTH, bool(self.value))
         return bool(self.value)
 
@@ -60,17 +64,26 @@ class ScalarValue(Value):
 
     def binary(self, symbol: str, other: Value, reflected: bool) -> Value | None:
         """`self symbol other` as an expression, or None where the value must be known."""
-        number = _plain_number(other)
-        if number is None or symbol not in _SAFE:
+        if symbol not in _SAFE:
             return None
         function = getattr(operator, _SAFE[symbol])
+        if isinstance(other, ScalarValue):
+            a, b = (other, self) if reflected else (self, other)
+            return ScalarValue(self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, _SAFE[symbol]), a.leaves + b.leaves)
+        number = _plain_number(other)
+        if number is None:
+            return None
         value = function(number, self.value) if reflected else function(self.value, number)
-        return ScalarValue(self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected))
+        return ScalarValue(self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected), self._inner_leaves())
+
+    def _inner_leaves(self) -> "tuple[ScalarValue, ...]":
+        """The leaves an expression over this value has: none of its own, where a guard can reach the expression."""
+        return () if self.leaves == (self,) else self.leaves
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
         """The outcome of a comparison, guarded in place of the value; None where the value must be known."""
         number = _plain_number(other)
-        if number is None:
+        if number is None or self.leaves != (self,):
             return None
         function = getattr(operator, name)
         outcome = function(number, self.value) if reflected else function(self.value, number)
@@ -82,23 +95,33 @@ class ScalarValue(Value):
     def as_tensor(self, function: Any, tensor: TensorValue) -> Value:
         """What stands for the number in `function(tensor, number)`.
 
-        A 0-d tensor input gives the same result as the number where type promotion ends at the tensor's dtype: for
-        tensors of one dimension or more in float32, float64 and, for ints, int64 (torch type promotion rules).
+        A 0-d tensor of the tensor's own dtype gives the same result, because torch converts the number to that dtype
+        too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32.
         """
-        dtype = tensor.fake.dtype
-        same = dtype in (torch.float32, torch.float64) or (dtype == torch.int64 and type(self.value) is int and function not in (operator.truediv, operator.itruediv))
-        fits = type(self.value) is float or -(2**63) <= self.value < 2**63
-        if function not in _ELEMENTWISE or not same or not fits or tensor.fake.dim() == 0 or self.capture.static_scalars:
+        make = _TO_TENSOR.get(tensor.fake.dtype)
+        exact = tensor.fake.dtype.is_floating_point or (type(self.value) is int and -(2**63) <= self.value < 2**63 and function not in (operator.truediv, operator.itruediv))
+        if make is None or function not in _ELEMENTWISE or not exact or self.capture.static_scalars:
             return ConstantValue(self.constant())
-        found = self.capture.scalar_inputs.get(self.source)
+        key = (self.source, make)
+        found = self.capture.scalar_inputs.get(key)
         if found is None:
-            made = number_to_tensor(self.value)
-            found = self.capture.scalar_inputs[self.source] = self.capture.graph.add_input(made, CallSource(self.source, number_to_tensor))
+            found = self.capture.scalar_inputs[key] = self.capture.graph.add_input(make(self.value), CallSource(self.source, make))
         return found
 
 
-def number_to_tensor(number: int | float) -> torch.Tensor:
-    return torch.tensor(number, dtype=torch.int64 if type(number) is int else torch.float64)
+def to_float32(number: int | float) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.float32)
+
+
+def to_float64(number: int | float) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.float64)
+
+
+def to_int64(number: int | float) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.int64)
+
+
+_TO_TENSOR = {torch.float32: to_float32, torch.float64: to_float64, torch.int64: to_int64}
 
 
 def _plain_number(value: Value) -> int | float | None:

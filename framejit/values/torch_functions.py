@@ -163,7 +163,7 @@ def is_graph_callable(obj: Any) -> bool:
         return True
     if isinstance(obj, types.BuiltinFunctionType):
         owner = getattr(obj, "__self__", None)
-        home = owner.__name__ if isinstance(owner, types.ModuleType) else obj.__module__ if owner is None else owner.__module__
+        home = owner.__name__ if isinstance(owner, types.ModuleType) else obj.__module__ if owner is None else owner.__module__ if isinstance(owner, type) else None
         return home is not None and (home == "torch" or home.startswith("torch."))
     return False
 

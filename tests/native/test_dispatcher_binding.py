@@ -11,7 +11,9 @@ import sys
 from typing import Any
 
 import pytest
+
 from framejit import _native as native
+
 from native_support import entry_for, flat, never, replaced, tree
 
 

@@ -6,7 +6,9 @@ import sys
 import traceback
 
 import pytest
+
 from framejit import _native as native
+
 from native_support import arg, compile_function, entry_for, never, replaced
 
 

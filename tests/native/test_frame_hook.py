@@ -13,7 +13,9 @@ import traceback
 import weakref
 
 import pytest
+
 from framejit import _native as native
+
 from native_support import Hooked, arg, compile_function, entry_for, replaced
 
 HERE = __file__

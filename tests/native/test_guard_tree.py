@@ -9,7 +9,9 @@ import sys
 import types
 
 import pytest
+
 from framejit import _native as native
+
 from native_support import arg, node, tree
 
 A, C = native, native
@@ -130,7 +132,7 @@ def test_instance_dict_is_the_live_one():
         assert built.check((obj,), None)
         del obj.x
         assert not built.check((obj,), None)
-        setattr(obj, "x", 1)
+        obj.x = 1
 
 
 def test_attribute_writes_are_seen_by_every_path_of_the_interpreter():

@@ -6,9 +6,11 @@ import gc
 import sys
 import weakref
 
-import framejit.guards.tensor_layout  # noqa: F401
 import torch
+
+import framejit.guards.tensor_layout  # noqa: F401
 from framejit import _native as native
+
 from native_support import arg, compile_function, entry_for, never, node, replaced, tree
 
 

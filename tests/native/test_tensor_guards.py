@@ -7,8 +7,10 @@ import weakref
 
 import pytest
 import torch
+
 from framejit import _native as native
 from framejit.guards import tensor_layout
+
 from native_support import arg, tree
 
 WAYS = ["direct", "shim", "attributes"]

@@ -7,11 +7,13 @@ import threading
 
 import pytest
 import torch
-from framejit import _native as native
-from framejit.guards import tensor_layout as layout
-from native_support import node, tree
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from framejit import _native as native
+from framejit.guards import tensor_layout as layout
+
+from native_support import node, tree
 
 
 class Mode(TorchFunctionMode):

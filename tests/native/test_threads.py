@@ -8,9 +8,11 @@ import threading
 import traceback
 
 import pytest
-import framejit.guards.tensor_layout  # noqa: F401
 import torch
+
+import framejit.guards.tensor_layout  # noqa: F401
 from framejit import _native as native
+
 from native_support import Hooked, arg, compile_function, entry_for, node
 
 

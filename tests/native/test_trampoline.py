@@ -8,7 +8,9 @@ import traceback
 import weakref
 
 import pytest
+
 from framejit import _native as native
+
 from native_support import arg, compile_function, entry_for, flat, never, replaced, tree
 
 LOOP = "def loop(n, acc):\n if n == 0: return acc\n return 'NEXT'(n - 1, acc)"
