@@ -86,23 +86,24 @@ def _choose_access(layout: dict[str, Any]) -> str:
     return "attributes"
 
 
+def _autograd_flags() -> bytes:
+    return _native.autograd_flags() or b""
+
+
 def _changed_bits(before: bytes, after: bytes) -> list[int]:
     return [x ^ y for x, y in zip(before, after, strict=True)]
 
 
 def _autograd_bits() -> tuple[int, int]:
     """Offset and mask of the bits in which torch keeps grad mode, inference mode and forward-mode grad; (0, 0) if they cannot be found."""
-    flags = _native.autograd_flags
-    if flags() is None:
-        return 0, 0
     with torch.enable_grad():
-        grad_on = flags()
+        grad_on = _autograd_flags()
         with torch.no_grad():
-            grad_off = flags()
+            grad_off = _autograd_flags()
         with torch.autograd.forward_ad._set_fwd_grad_enabled(False):
-            forward_off = flags()
+            forward_off = _autograd_flags()
         with torch.inference_mode():
-            inference = flags()
+            inference = _autograd_flags()
     changes = [_changed_bits(grad_on, other) for other in (grad_off, forward_off, inference)]
     places = [i for i in range(len(grad_on)) if any(change[i] for change in changes)]
     if len(places) != 1 or not all(change[places[0]] for change in changes):

@@ -206,5 +206,6 @@ def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tu
     listing.argcount, listing.argnames = len(args), list(args)
     listing.cellvars, listing.freevars = list(cells), list(free)
     listing.flags = CompilerFlags(like.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS))
-    stacksize = _depth_bound(instructions) + 2 + (like.co_stacksize if body else 0)
+    # Handlers and copied code start at any depth the original can have.
+    stacksize = _depth_bound(instructions) + like.co_stacksize + 4
     return listing.to_code(stacksize=stacksize, compute_exception_stack_depths=False)

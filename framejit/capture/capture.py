@@ -171,16 +171,23 @@ class Capture:
         """Change the thread's torch state now, for what follows in the capture, and when the graph runs."""
         keys = values[:n_keys]
         before = getter(*keys)
-        self._undo.append(lambda: setter(*keys, before))
         setter(*values)
-        self.graph.state_change(setter, values)
+        self.run_state_change(setter, values, lambda: setter(*keys, before))
+
+    def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
+        """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends that."""
+        self._undo.append(undo)
         self.effects.version += 1
+        return self.graph.state_change(function, args)
+
+    @property
+    def state_changed(self) -> bool:
+        """Whether the captured code changed the thread's torch state."""
+        return bool(self._undo)
 
     def nest_autocast(self, by: int) -> int:
         change, back = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) if by > 0 else (torch.autocast_decrement_nesting, torch.autocast_increment_nesting)
-        self._undo.append(back)
-        self.graph.state_change(change, ())
-        self.effects.version += 1
+        self.run_state_change(change, (), back)
         return change()
 
     def restore_state(self) -> None:

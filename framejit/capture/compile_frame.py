@@ -1,6 +1,7 @@
 """The entry point: one call that no entry fits becomes an entry, or is left to plain Python."""
 from __future__ import annotations
 
+import inspect
 import itertools
 import time
 from types import CodeType, FunctionType
@@ -14,7 +15,7 @@ from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.codegen import Codegen
 from framejit.capture.entry_tag import EntryTag
-from framejit.capture.resume import EXCEPTION_SLOT, NULL_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, ResumePoints, build_step
+from framejit.capture.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, ResumePoints, build_step
 from framejit.config import config
 from framejit.errors import BackendError, GraphBreakError, GuardError
 from framejit.events import emit, listening, warn
@@ -25,7 +26,7 @@ from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
-from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
+from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.scalar import ScalarValue
 from framejit.values.signals import Restart, SkipFrame, Unsupported
 
@@ -94,7 +95,12 @@ class FrameCompiler:
             raise SkipFrame(reader, "FJ201")
         if not isinstance(self.owner, native.Dispatcher) and not may_hold_tensors(self.flat_args):
             raise SkipFrame("no tensor or module among the arguments", "FJ207")
+        if self.fn.__code__.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            raise SkipFrame("a generator or coroutine, whose frame runs in pieces", "FJ208")
         forced: dict[int, Unsupported] = {}
+        if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+            # Operations mean something else here; the entry is guarded by this state.
+            return self._plain_entry(Capture(self.fn, self.flat_args, forced), "a torch dispatch mode or functorch transform is active")
         for _ in range(MAX_RESTARTS):
             capture = Capture(self.fn, self.flat_args, forced, self._changing_numbers(), getattr(self.options.backend, "static_scalars", False))
             try:
@@ -252,11 +258,11 @@ def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
     for value in stack:
         if value is NULL:
             kinds.append(NULL_SLOT)
+        elif isinstance(value, RaisingOffset):
+            kinds.append(OFFSET_SLOT)
         elif isinstance(value, PreviousException):
             kinds.append(PREVIOUS_SLOT)
-        elif kinds and kinds[-1] == PREVIOUS_SLOT:
-            kinds.append(EXCEPTION_SLOT)
-            values.append(value)
+            values.append(value.current)
         else:
             kinds.append(VALUE_SLOT)
             values.append(value)

@@ -76,10 +76,11 @@ class GraphBuilder:
         self.n_ops += 1
         return self._wrap(result, node, tensors)
 
-    def state_change(self, target: Any, args: tuple[Any, ...]) -> None:
+    def state_change(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
+        return node
 
     def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
         if isinstance(result, torch.Tensor):

@@ -25,7 +25,10 @@ from framejit.bytecode.decode import Decoded, Instruction, decode
 from framejit.bytecode.emitter import CALL, TAIL, Emitter, assemble
 from framejit.capture.stack_effects import Exit, exits
 
-VALUE_SLOT, RESULT_SLOT, NULL_SLOT, EXCEPTION_SLOT, PREVIOUS_SLOT = "v", "r", "n", "e", "p"  # a result is fresh from the broken instruction
+# Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
+# exception is being handled, the slot of the one handled before passes on the one handled now.
+VALUE_SLOT, RESULT_SLOT, NULL_SLOT, PREVIOUS_SLOT, OFFSET_SLOT = "v", "r", "n", "p", "o"
+_NOT_PASSED = (NULL_SLOT, OFFSET_SLOT)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Layout:
     cells: tuple[str, ...]
 
     def parameters(self) -> list[str]:
-        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in (NULL_SLOT, PREVIOUS_SLOT)] + list(self.variables) + list(self.cells)
+        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in _NOT_PASSED] + list(self.variables) + list(self.cells)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class ResumePoints:
         return found
 
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
-        kinds = [k for k in layout.stack if k not in (NULL_SLOT, PREVIOUS_SLOT)]
+        kinds = [k for k in layout.stack if k not in _NOT_PASSED]
         own = tuple(i for i, k in enumerate(kinds) if k == RESULT_SLOT)
         return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
 
@@ -145,12 +148,13 @@ def _enter(em: Emitter, layout: Layout) -> None:
     for i, kind in enumerate(layout.stack):
         if kind == NULL_SLOT:
             em.op("PUSH_NULL")
-        elif kind == PREVIOUS_SLOT:
-            continue  # PUSH_EXC_INFO of the exception above makes it
+        elif kind == OFFSET_SLOT:
+            em.op("LOAD_CONST", 0)  # offsets differ here; that of the first instruction, at the line resumed at, serves
         else:
             em.load_fast(f"__stack{i}")
-            if kind == EXCEPTION_SLOT:
+            if kind == PREVIOUS_SLOT:
                 em.op("PUSH_EXC_INFO")
+                em.pop()
 
 
 INNER_FUNCTION = "__inner_function"
@@ -227,7 +231,7 @@ def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.
 
 def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
     layouts = [f.layout_before() for f in frames]
-    if frames[-1].instruction.handler is not None:
+    if frames[-1].instruction.handler is not None and not _is_entry_of_handler(frames[-1]):
         together = len(frames) - 1
     else:
         together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
@@ -260,17 +264,36 @@ def _never(owner: Any, fn: Any, args: Any) -> None:
     return None
 
 
-def _protected(frame: BrokenFrame, emit: Callable[[], None], em: Emitter) -> list[Any]:
-    """Emit inside the try region of the broken instruction; the code its handler lives in."""
+def _is_entry_of_handler(frame: BrokenFrame) -> bool:
+    """Whether the handler of the broken instruction begins by taking the exception, and so can be resumed."""
+    handler = frame.instruction.handler
+    return handler is not None and decode(frame.code).instructions[handler.target].name == "PUSH_EXC_INFO"
+
+
+def _protected(points: ResumePoints, outers: "list[Outer]", frame: BrokenFrame, em: Emitter, emit: Callable[[], None], leave: Callable[[], None]) -> list[Any]:
+    """`emit` inside the try region of the broken instruction, then `leave`; returns code its handler needs, if any.
+
+    A handler that begins a new except or with block is left for a resume function with the exception; one that only
+    cleans up behind the block it is in runs in a copy of the code.
+    """
     handler = frame.instruction.handler
     if handler is None:
         emit()
+        leave()
         return []
-    body, label, _ = _listing(decode(frame.code), handler.target)
+    label, body = Label(), []
+    if not _is_entry_of_handler(frame):
+        body, label, _ = _listing(decode(frame.code), handler.target)
     region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
     em.instructions.append(region)
     emit()
     em.instructions.append(TryEnd(region))
+    leave()
+    if not body:
+        em.place(label)
+        em.op("PUSH_EXC_INFO")
+        lasti = (OFFSET_SLOT,) if handler.push_lasti else ()
+        _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False))
     return body
 
 
@@ -290,9 +313,12 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
     for i in range(len(out.stack) - 1, -1, -1):
         kind = out.stack[i]
         if kind == PREVIOUS_SLOT:
-            em.op("POP_EXCEPT")
+            em.op("POP_EXCEPT")  # the handler goes on elsewhere, where PUSH_EXC_INFO makes the exception current again
+            names[i] = f"__stack{i}" if frame.stack[i : i + 1] == (PREVIOUS_SLOT,) else names[i + 1]
         elif kind == NULL_SLOT:
             em.store_fast("__framejit_null")  # POP_TOP can't take a NULL
+        elif kind == OFFSET_SLOT:
+            em.pop()
         else:
             names[i] = em.new_temporary("s")
             em.store_fast(names[i])
@@ -351,13 +377,15 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
         with em.at(ins.original.location if ins.original else None):
             _emit_for_real(em, frame, jump)
 
-    body = _protected(frame, emit, em)
-    for out in outs:
-        if out.is_jump:
-            em.place(jump)
-            if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
-                em.op("END_FOR")
-        _leave(points, outers, frame, em, out)
+    def leave() -> None:
+        for out in outs:
+            if out.is_jump:
+                em.place(jump)
+                if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
+                    em.op("END_FOR")
+            _leave(points, outers, frame, em, out)
+
+    body = _protected(points, outers, frame, em, emit, leave)
     return _step_entry(points, frame, em, body, [n for o in outers for n in o.names] + own.parameters(), own)
 
 
@@ -399,7 +427,6 @@ def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: 
         with em.at(frame.instruction.original.location if frame.instruction.original else None):
             em.call_slot(inner, CALL, lambda: [em.load_fast(p) for p in passed_on], len(passed_on))
 
-    body = _protected(frame, emit, em)
-    after = frame.instruction.index + 1
-    _leave(points, [], frame, em, Exit(after, (*own.stack, RESULT_SLOT), False))
+    after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
+    body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))
     return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + passed_on, own))

@@ -21,16 +21,19 @@ class SideEffects:
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
         self.written_tensors: dict[int, "TensorValue"] = {}
         self.version = 0  # grows with every change
+        self.outside = 0  # grows with every change of what existed before the capture
 
     # ---- recording ------------------------------------------------------------------------------
 
     def changed(self, value: Value) -> None:
         """Called before a mutable value changes."""
         self.version += 1
+        self.outside += value.source is not None
         self._changed.setdefault(id(value), value)
 
     def set_attribute(self, owner: Value, name: str, value: Value | None) -> None:
         self.version += 1
+        self.outside += 1
         self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
 
     def attribute(self, owner: Value, name: str) -> Value | None:
@@ -44,6 +47,7 @@ class SideEffects:
 
     def set_global(self, tx: "Frame", name: str, value: Value | None) -> None:
         self.version += 1
+        self.outside += 1
         self._globals.setdefault(id(tx.globals), (tx.globals, {}))[1][name] = value
 
     def globals_of(self, namespace: dict[str, Any]) -> dict[str, Value | None]:
@@ -52,6 +56,7 @@ class SideEffects:
 
     def tensor_written(self, tensor: "TensorValue") -> None:
         self.version += 1
+        self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
 
     # ---- replaying ------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, Funct
 from framejit.interpreter.operations import Operations
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.values.base import Value, realize
-from framejit.values.exceptions import NULL, ExceptionValue, PreviousException
+from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.functions import CallableValue, CellValue, FunctionValue
+from framejit.values.mapping import DictValue
 from framejit.values.signals import Raised, Restart, SkipFrame, Unsupported
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ class Frame(Operations):
     def load_global(self, name: str) -> Value:
         from framejit import _native as native
 
+        namespace_value = self.capture.known(self.globals)
+        if isinstance(namespace_value, DictValue) and name in namespace_value.items:
+            return realize(self, namespace_value.items[name])  # it was seen, and maybe changed, as a dict
         written = self.capture.effects.globals_of(self.globals)
         if name in written:
             found = written[name]
@@ -218,13 +222,12 @@ class Frame(Operations):
         handler = self.instructions[self.pc].handler
         if e.value.seq < 0:
             e.value.seq = self.seq
+        e.value.places.append((self.code.co_filename, self.code.co_name, self.instruction.line or self.code.co_firstlineno))
         if handler is None:
             raise e
         del self.stack[handler.depth :]
         if handler.push_lasti:
-            from framejit.values.constant import ConstantValue
-
-            self.stack.append(ConstantValue(self.pc))
+            self.stack.append(RaisingOffset())
         self.stack.append(e.value)
         self.pc = handler.target
 
@@ -232,7 +235,7 @@ class Frame(Operations):
         """PUSH_EXC_INFO."""
         from framejit.values.constant import NONE
 
-        self.stack.append(PreviousException(self.handled[-1] if self.handled else NONE))
+        self.stack.append(PreviousException(exc))
         self.stack.append(exc)
         self.handled.append(exc)
 

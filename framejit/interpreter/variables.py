@@ -6,8 +6,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from framejit.interpreter.opcodes import opcode
+from framejit.values.base import Value
 from framejit.values.exceptions import NULL
 from framejit.values.functions import CellValue
+from framejit.values.mapping import DictValue
 from framejit.values.signals import Unsupported
 from framejit.values.wrap import from_python
 
@@ -144,13 +146,23 @@ def load_global(tx: "Frame", ins: "Instruction") -> None:
 
 @opcode("STORE_GLOBAL")
 def store_global(tx: "Frame", ins: "Instruction") -> None:
-    tx.capture.effects.set_global(tx, ins.arg, tx.pop_unseen())
+    _set_global(tx, ins.arg, tx.pop_unseen())
 
 
 @opcode("DELETE_GLOBAL")
 def delete_global(tx: "Frame", ins: "Instruction") -> None:
     tx.load_global(ins.arg)
-    tx.capture.effects.set_global(tx, ins.arg, None)
+    _set_global(tx, ins.arg, None)
+
+
+def _set_global(tx: "Frame", name: str, value: Value | None) -> None:
+    namespace = tx.capture.known(tx.globals)
+    if not isinstance(namespace, DictValue):
+        tx.capture.effects.set_global(tx, name, value)
+    elif value is None:
+        namespace.call_method(tx, "__delitem__", [from_python(name)], {})
+    else:
+        namespace.call_method(tx, "__setitem__", [from_python(name), value], {})
 
 
 @opcode("LOAD_ASSERTION_ERROR")

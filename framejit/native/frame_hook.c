@@ -269,9 +269,12 @@ static PyObject *install_hook_policy(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "policy and on_miss are callable or None");
         return NULL;
     }
+    PyObject *before = PyTuple_Pack(2, hook_policy ? hook_policy : Py_None, hook_on_miss ? hook_on_miss : Py_None);
+    if (before == NULL)
+        return NULL;
     Py_XSETREF(hook_policy, policy == Py_None ? NULL : Py_NewRef(policy));
     Py_XSETREF(hook_on_miss, on_miss == Py_None ? NULL : Py_NewRef(on_miss));
-    Py_RETURN_NONE;
+    return before;
 }
 
 static PyObject *intercept_all(PyObject *module, PyObject *flag)
@@ -299,8 +302,8 @@ static PyObject *hook_active(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"install_hook_policy", install_hook_policy, METH_VARARGS,
-     "install_hook_policy(policy, on_miss): policy(code, globals) says once for each code object whether its frames may be captured;\n"
-     "on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
+     "install_hook_policy(policy, on_miss) -> those before: policy(code, globals) says once for each code object whether its frames may be\n"
+     "captured; on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
     {"intercept_all", intercept_all, METH_O, "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
     {"hook_active", hook_active, METH_NOARGS, "hook_active() -> bool: whether the hook is installed now."},
     {NULL, NULL, 0, NULL},

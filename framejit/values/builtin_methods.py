@@ -56,6 +56,8 @@ class BuiltinMethodValue(Value):
 def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A C-written method that an instance of a Python class inherits."""
     from framejit.values.exceptions import ExceptionValue, make_exception
+    from framejit.values.mapping import DictValue
+    from framejit.values.operators import is_not_implemented
 
     if name == "__setattr__":
         owner.generic_setattr(tx, args[0].constant(), args[1])
@@ -88,10 +90,15 @@ def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Va
             owner.add_note(tx, args[0])
             return NONE
         return ConstantValue(static(make_exception(owner.cls, tuple(tx.constants(owner.args)))))
+    if name == "__getitem__" and isinstance(owner.base, DictValue) and static_lookup(owner.cls, "__missing__", None) is not None and not tx.contains(owner.base, args[0]):
+        return owner.call_method(tx, "__missing__", args, {})
     if owner.base is not None and (name not in _OBJECT_METHODS or name in ("__eq__", "__ne__")):
         return owner.base.call_method(tx, name, args, kwargs)
-    if name in ("__eq__", "__ne__") and static in (object.__eq__, object.__ne__):
-        return ConstantValue(tx.same(owner, args[0]) == (name == "__eq__") or NotImplemented)
+    if name == "__ne__" and static is object.__ne__:
+        equal = owner.call_method(tx, "__eq__", args, {})
+        return equal if is_not_implemented(equal) else ConstantValue(not tx.truth(equal))
+    if name == "__eq__" and static is object.__eq__:
+        return ConstantValue(tx.same(owner, args[0]) or NotImplemented)
     if name == "__hash__" and static is object.__hash__:
         raise Unsupported("hash() of an object, which depends on its address")
     if owner.obj is not None and not owner.attrs:

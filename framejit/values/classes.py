@@ -16,7 +16,7 @@ from framejit.values.exceptions import ExceptionValue
 from framejit.values.mapping import DICT_CLASSES, DictValue, SetValue
 from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
 from framejit.values.signals import Unsupported
-from framejit.values.user_object import ObjectValue, bind_attribute, native_class
+from framejit.values.user_object import ObjectValue, bind_attribute, guard_missing, native_class
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -60,6 +60,7 @@ class ClassValue(Value):
             return bind_attribute(tx, meta, self, type(self.cls), name)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is _ABSENT:
+            guard_missing(tx, self.cls, name)
             raise tx.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
         if name == "__new__" and static is object.__new__:
             return from_python(object.__new__)
@@ -82,8 +83,6 @@ class ClassValue(Value):
             from framejit.values.folding import fold
 
             return fold(tx, self.cls.__class_getitem__, args, {}) if all(a.is_constant() for a in args) else super().call_method(tx, name, args, kwargs)
-        if name == "__or__" or name == "__ror__":
-            raise Unsupported("a union of types made while running")
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
         if name == "mro":

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import enum
+import types
 from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
+ANNOTATION_TYPES = (types.UnionType, types.GenericAlias)
 SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
 CONSTANT_TYPES: frozenset[type] = frozenset((*EQUAL_TYPES, *SINGLETON_TYPES))
 
@@ -27,7 +29,7 @@ _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix 
 def is_constant_object(obj: Any) -> bool:
     """True for objects whose value can't change, so that knowing them once is knowing them for ever."""
     cls = type(obj)
-    if cls in CONSTANT_TYPES or isinstance(obj, enum.Enum):
+    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES or isinstance(obj, enum.Enum):
         return True
     if cls in (tuple, frozenset, torch.Size):
         return all(map(is_constant_object, obj))

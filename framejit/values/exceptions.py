@@ -1,6 +1,7 @@
 """Exception instances, made or caught by the captured code, and their tracebacks."""
 from __future__ import annotations
 
+import sys
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
+Place = tuple[str, str, int]  # file, function, line
 _LINKS = ("__context__", "__cause__", "__suppress_context__", "__traceback__")
 
 
@@ -27,6 +29,7 @@ class ExceptionValue(ObjectValue):
     def __init__(self, cls: type, args: list[Value], obj: Any = None, source: Any = None) -> None:
         super().__init__(cls, obj, source)
         self.args, self.seq = args, -1
+        self.places: list[Place] = []  # the frames it went through, innermost first, as its traceback will say
         self.context: Value = NONE
         self.cause: Value = NONE
         self.suppress_context = False
@@ -88,9 +91,7 @@ class ExceptionValue(ObjectValue):
         return TupleValue(self.args)
 
     def reconstruct(self, cg: "Codegen") -> None:
-        if self.seq >= 0:  # it has a traceback, which only really raising it makes
-            cg.capture.break_at(self.seq, Unsupported(f"{self.describe()} outlives its handler", "FJ161"))
-        cg.em.call_object(make_exception, lambda: (cg.em.load_object(self.cls), cg.load(TupleValue(self.args))), 2)
+        cg.em.call_object(make_exception, lambda: (cg.em.load_object(self.cls), cg.load(TupleValue(self.args)), cg.em.load_object(tuple(self.places))), 3)
         cg.capture.effects.changed(self)  # replay fills in the rest, so that cycles are possible
 
     def replay(self, cg: "Codegen") -> None:
@@ -104,12 +105,28 @@ class ExceptionValue(ObjectValue):
                 cg.em.store_attr(name)
 
 
-def make_exception(cls: type, args: tuple[Any, ...]) -> Any:
-    """What `cls(*args)` leaves, without the class's own `__init__`, which the captured code has run."""
+def make_exception(cls: type, args: tuple[Any, ...], places: tuple[Place, ...] = ()) -> Any:
+    """What `cls(*args)` leaves, without the class's own `__init__`, which the captured code has run.
+
+    `places` are those its traceback names, innermost first.
+    """
     base = native_class(cls)
     made = base.__new__(cls, *args)
     base.__init__(made, *args)
+    for file, name, line in places:
+        made.__traceback__ = types.TracebackType(made.__traceback__, _frame_of(file, name, line), -1, line)
     return made
+
+
+def _frame_of(file: str, name: str, line: int) -> types.FrameType:
+    """A frame that says it runs function `name` at `line` of `file`; it has no variables."""
+    code = _frame_of_nothing.__code__.replace(co_filename=file, co_name=name, co_firstlineno=line)
+    frame: types.FrameType = types.FunctionType(code, {"getframe": sys._getframe})()
+    return frame
+
+
+def _frame_of_nothing() -> types.FrameType:
+    return getframe()  # type: ignore[name-defined]  # noqa: F821  given by _frame_of
 
 
 class TracebackValue(Value):
@@ -133,10 +150,14 @@ class TracebackValue(Value):
 
 
 class PreviousException(Value):
-    """What PUSH_EXC_INFO saves below the exception: the exception handled before, restored by POP_EXCEPT."""
+    """What PUSH_EXC_INFO saves below the exception it makes `current`; POP_EXCEPT takes it."""
 
-    def __init__(self, previous: Value) -> None:
-        self.previous = previous
+    def __init__(self, current: Value) -> None:
+        self.current = current
+
+
+class RaisingOffset(Value):
+    """The bytecode offset some handlers find below the exception; it only serves to set the line when re-raising."""
 
 
 class NullValue(Value):

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import functools
+import os
+import sysconfig
 import types
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Iterator
 
+from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
@@ -121,6 +124,13 @@ def bind(tx: "Frame", fn: CallableValue, args: list[Value], kwargs: dict[str, Va
     return bound
 
 
+@functools.lru_cache(None)
+def _is_library(filename: str) -> bool:
+    """Whether a file belongs to the standard library or an installed package."""
+    paths = sysconfig.get_paths()
+    return filename.startswith("<") or any(filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib"))
+
+
 class FunctionValue(CallableValue):
     """A function that exists outside the trace."""
 
@@ -144,6 +154,8 @@ class FunctionValue(CallableValue):
         return positional, keyword
 
     def closure(self, tx: "Frame") -> list[CellValue]:
+        if not _is_library(self.code.co_filename):  # nobody swaps the code of an installed function
+            tx.capture.add_guard(AttrSource(self.source, "__code__"), native.C_ID, self.code)
         where = AttrSource(self.source, "__closure__")
         cells = []
         for i, (name, cell) in enumerate(zip(self.code.co_freevars, self.fn.__closure__ or ())):
@@ -184,6 +196,36 @@ class FunctionValue(CallableValue):
 
     def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
         tx.capture.effects.set_attribute(self, name, value)
+
+
+class CachedFunctionValue(Value):
+    """A function behind functools.lru_cache: inlined, where calling it again gives what the cache would."""
+
+    def __init__(self, real: Any, function: Value, source: Source) -> None:
+        self.real, self.function, self.source = real, function, source
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return f"cached {self.function.describe()}"
+
+    def constant(self) -> Any:
+        return self.real
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        if name.startswith("cache_"):
+            raise Unsupported(f"{name} of {self.describe()}")
+        return self.function.getattr(tx, name)
+
+    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        before = tx.capture.effects.outside
+        result = tx.call(self.function, args, kwargs)
+        if tx.capture.effects.outside != before:
+            raise Unsupported(f"{self.describe()} has side effects, which happen only when the cache has no result")
+        if result.mutable and not isinstance(result, CallableValue) and result.source is None and type(result).__name__ != "TensorValue":
+            raise Unsupported(f"{self.describe()} returns an object that callers share")
+        return result
 
 
 class NestedFunctionValue(CallableValue):

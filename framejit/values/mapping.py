@@ -27,8 +27,8 @@ def as_key(tx: "Frame", value: Value) -> Any:
     value = deep_realize(tx, [value])[0]
     try:
         key = value.constant()
-        hash(key)
-        return key
+        hashed = hash(key)
+        return key if value.source is None or not isinstance(value, TupleValue) else HashedKey(tx, value, hashed)
     except NotConstant:
         pass
     except TypeError as e:
@@ -57,6 +57,9 @@ class HashedKey(Value):
     def __eq__(self, other: object) -> bool:
         value = key_value(other)
         return value is self.value or self.tx.equal(self.value, value)
+
+    def constant(self) -> Any:
+        return self.value.constant()
 
     def children(self) -> Iterator[Value]:
         return iter((self.value,))

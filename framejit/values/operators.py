@@ -48,7 +48,7 @@ def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False)
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__"):
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__")):
         if isinstance(a, TensorValue) and in_place:
             return tx.capture.graph.call(in_place_function, [a, b])
         return tx.capture.graph.call(function, [a, b])

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
@@ -204,8 +204,27 @@ class ListValue(SequenceValue):
 
     mutable = True
 
-    def __init__(self, items: list[Value], source: "Source | None" = None, cls: type = list, maxlen: int | None = None) -> None:
-        self.items, self.source, self.cls, self.maxlen = list(items), source, cls, maxlen
+    def __init__(self, items: list[Value], source: "Source | None" = None, cls: type = list, maxlen: int | None = None, look: "Callable[[], list[Value]] | None" = None) -> None:
+        self.source, self.cls, self.maxlen = source, cls, maxlen
+        self._items = list(items)
+        self._look = look  # gives, and guards, what an existing list holds; until then `_items` is what was appended
+        self._rewritten = look is None
+
+    @property
+    def items(self) -> list[Value]:  # type: ignore[override]
+        """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
+        if self._look is not None:
+            look, self._look = self._look, None
+            self._items = look() + self._items
+            self._rewritten = True
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Value]) -> None:
+        self._look, self._items, self._rewritten = None, items, True
+
+    def children(self) -> Iterator[Value]:
+        return iter(self._items)
 
     def python_type(self) -> type:
         return self.cls
@@ -224,6 +243,10 @@ class ListValue(SequenceValue):
         self.items[:] = items if self.maxlen is None else list(deque(items, self.maxlen))
 
     def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "append" and len(args) == 1 and self.maxlen is None:
+            tx.capture.effects.changed(self)
+            self._items.append(args[0])
+            return NONE
         items = list(self.items)
         match name, len(args):
             case "append", 1:
@@ -312,6 +335,11 @@ class ListValue(SequenceValue):
     def replay(self, cg: "Codegen") -> None:
         """Make the real list hold the items it has now."""
         em = cg.em
+        if not self._rewritten:
+            for item in self._items:
+                em.call(lambda: (cg.load(self), em.load_attr("append")), lambda i=item: cg.load(i), 1)
+                em.pop()
+            return
         if self.cls is deque:
             for method, n in (("clear", 0), ("extend", 1)):
                 em.call(lambda m=method: (cg.load(self), em.load_attr(m)), lambda n=n: self._load_items(cg) if n else None, n)

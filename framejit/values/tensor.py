@@ -112,12 +112,22 @@ class TensorValue(Value):
         args = deep_realize(tx, args)
         if name == "requires_grad_":
             return self._requires_grad(tx, *args, **kwargs)
+        if name in ("__getitem__", "__setitem__"):
+            args[0] = self._integer_index(args[0])
         if name == "__setitem__":
             tx.capture.graph.call(operator.setitem, [self, *args])
             return NONE
         if name == "__getitem__":
             return tx.capture.graph.call(operator.getitem, [self, *args])
         return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+
+    def _integer_index(self, key: Value) -> Value:
+        """A list of bools as the list of the positions it selects, so that the shape of the result is known."""
+        from framejit.values.sequence import ListValue
+
+        if not isinstance(key, ListValue) or not key.items or not all(isinstance(i, ConstantValue) and type(i.value) is bool for i in key.items) or self.fake.dim() == 0 or len(key.items) != self.fake.shape[0]:
+            return key
+        return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 
     def _requires_grad(self, tx: "Frame", requires_grad: Value = ConstantValue(True)) -> Value:
         # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.

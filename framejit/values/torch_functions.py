@@ -1,16 +1,19 @@
 """Calls into torch: what becomes a graph node, what is answered now, what changes torch's state."""
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from framejit.guards.sources import Source
+from framejit import _native as native
+from framejit.guards.sources import Source, const_source
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.folding import fold
+from framejit.values.handlers import HANDLERS
 from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
@@ -54,13 +57,18 @@ def _optional(*paths: str) -> list[Any]:
 # ---- answered while capturing; the state guard covers what they depend on --------------------------
 
 _QUESTIONS = _optional(
-    *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_gpu_dtype get_autocast_cpu_dtype".split(),
-    *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled".split(),
-    *"_C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor".split(),
-    *"_C._are_functorch_transforms_active _C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled".split(),
-    *"_C._functorch.maybe_current_level _C._is_torch_function_enabled _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name _C._autograd._profiler_enabled".split(),
-    *"get_num_threads is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available _utils._get_available_device_type backends.cuda.is_built".split(),
-    *"distributed.is_available distributed.is_initialized cuda.is_initialized cuda.current_device cuda.get_device_capability version.cuda".split(),
+    *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled is_autocast_cpu_enabled".split(),
+    *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing _C._is_autocast_available".split(),
+    *"_C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor _C._is_torch_function_mode_enabled".split(),
+    *"_C._are_functorch_transforms_active _C._functorch.maybe_current_level _C._is_torch_function_enabled _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name".split(),
+    *"is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available _utils._get_available_device_type backends.cuda.is_built".split(),
+    *"distributed.is_available cuda.get_device_capability version.cuda".split(),
+)
+# ... and these are not in the state guard, so that each answer is guarded by asking again.
+_CHANGING_QUESTIONS = _optional(
+    *"are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_num_threads distributed.is_initialized cuda.is_initialized cuda.current_device".split(),
+    *"is_autocast_cache_enabled get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype _C._autograd._profiler_enabled".split(),
+    *"_C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled _C._get_deterministic_algorithms".split(),
 )
 
 
@@ -68,9 +76,33 @@ def _answer(function: Any) -> Handler:
     return lambda tx, args, kwargs: fold(tx, function, args, kwargs)
 
 
+@functools.lru_cache(256)
+def _same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
+    """The check that a function still answers as it did; one object for one answer, so that guards deduplicate."""
+
+    def gives_the_same_answer(function: Any) -> bool:
+        return bool(function(*args) == expected)
+
+    return gives_the_same_answer
+
+
+def _guarded_answer(function: Any) -> Handler:
+    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        answer = fold(tx, function, args, kwargs)
+        given = (*tx.constants(args), *tx.constants(list(kwargs.values())))
+        if not (tx.capture.state_changed and "autocast" in function.__name__):  # else the captured code itself may have made it so
+            tx.capture.add_guard(const_source(function), native.C_PY, _same_answer(given, answer.constant()))
+        return answer
+
+    return handler
+
+
 for _f in _QUESTIONS:
     if callable(_f):
         KNOWN[_f] = _answer(_f)
+for _f in _CHANGING_QUESTIONS:
+    if callable(_f):
+        KNOWN[_f] = _guarded_answer(_f)
 
 
 @_known(*_optional("compiler.is_compiling", "compiler.is_dynamo_compiling", "_dynamo_is_compiling"))
@@ -132,6 +164,44 @@ for _setter, _getter, _n in (
 
 KNOWN[torch.autocast_increment_nesting] = lambda tx, a, k: ConstantValue(tx.capture.nest_autocast(+1))
 KNOWN[torch.autocast_decrement_nesting] = lambda tx, a, k: ConstantValue(tx.capture.nest_autocast(-1))
+
+
+class InferenceModeValue(Value):
+    """`torch._C._InferenceMode(mode)`, the context manager behind torch.inference_mode."""
+
+    def __init__(self, mode: bool, made_at: int) -> None:
+        self.mode, self.made_at = mode, made_at
+        self.real = _C._InferenceMode(mode)
+        self.node: Any = None  # the node that entered it, while it is entered
+
+    def python_type(self) -> type:
+        return _C._InferenceMode
+
+    def getattr(self, tx: "Frame", name: str) -> Value:
+        from framejit.values.builtin_methods import NativeMethodValue
+
+        if name not in ("__enter__", "__exit__"):
+            return super().getattr(tx, name)
+        return NativeMethodValue(self._enter if name == "__enter__" else self._exit, name)
+
+    def _enter(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self.real.__enter__()
+        self.node = tx.capture.run_state_change(torch.autograd.grad_mode._enter_inference_mode, (self.mode,), lambda: self.real.__exit__(None, None, None))
+        return self
+
+    def _exit(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self.real.__exit__(None, None, None)
+        tx.capture.run_state_change(torch.autograd.grad_mode._exit_inference_mode, (self.node,), lambda: None)
+        self.node = None
+        return NONE
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        if self.node is not None:  # the mode ends with the graph, so a part of the program can't leave it on
+            cg.capture.break_at(self.made_at, Unsupported("a graph break inside torch.inference_mode", "FJ119"))
+        cg.em.call_object(_C._InferenceMode, lambda: cg.em.load_object(self.mode))
+
+
+HANDLERS[_C._InferenceMode] = lambda tx, args, kwargs: InferenceModeValue(args[0].constant(), tx.seq)
 
 
 @_known(torch.clear_autocast_cache)
@@ -208,8 +278,6 @@ class TorchFunctionValue(Value):
 
 def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
-    from framejit.values.handlers import HANDLERS
-
     handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:
         return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})

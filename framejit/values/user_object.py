@@ -96,6 +96,7 @@ class ObjectValue(Value):
             return found
         if static is not _ABSENT:
             return bind_attribute(tx, static, self, self.cls, name)
+        guard_missing(tx, self.cls, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def instance_attribute(self, tx: "Frame", name: str, shadowing: bool = False) -> Value | None:
@@ -246,6 +247,12 @@ def _filler(cls: type, fill: Any) -> Any:
 def _is_data_descriptor(static: Any) -> bool:
     cls = type(static)
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+
+
+def guard_missing(tx: "Frame", cls: type, name: str) -> None:
+    """Guard that the class still lacks an attribute that was looked for."""
+    if cls.__flags__ & _HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
+        tx.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
 
 
 def class_attribute(tx: "Frame", value: Value, cls: type, name: str) -> Value:

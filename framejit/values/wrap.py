@@ -20,7 +20,7 @@ from framejit.values.builtin_operator import GetterValue
 from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
 from framejit.values.exceptions import ExceptionValue
-from framejit.values.functions import FunctionValue, MethodValue, PartialValue
+from framejit.values.functions import CachedFunctionValue, FunctionValue, MethodValue, PartialValue
 from framejit.values.iterators import OpaqueIterator
 from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue, SetValue
@@ -67,7 +67,7 @@ def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
     elif type(obj) in EQUAL_TYPES or type(obj) is slice:
         capture.add_guard(source, native.C_EQUALS, obj)
     else:
-        capture.add_guard(source, native.C_TYPE, type(obj))
+        capture.add_guard(source, native.C_ID, obj)
     return ConstantValue(obj, source)
 
 
@@ -138,9 +138,8 @@ def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
 
 
 def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value:
-    # Inlining the function behind the cache gives what it would give, without touching the cache.
     capture.add_guard(source, native.C_ID, obj)
-    return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+    return CachedFunctionValue(obj, wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__")), source)
 
 
 def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) -> Value:
@@ -162,11 +161,16 @@ def _wrap_tuple(capture: "Capture", obj: tuple[Any, ...], source: Source) -> Val
 
 
 def _wrap_list(capture: "Capture", obj: Any, source: Source) -> Value:
-    capture.add_guard(source, native.C_LEN, len(obj))
-    return ListValue([LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)], source, type(obj), getattr(obj, "maxlen", None))
+    def look() -> list[Value]:
+        capture.add_guard(source, native.C_LEN, len(obj))
+        return [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
+
+    return ListValue([], source, type(obj), getattr(obj, "maxlen", None), look)
 
 
 def _wrap_dict(capture: "Capture", obj: Any, source: Source) -> Value:
+    if capture.effects.globals_of(obj):
+        raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
     kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if isinstance(obj, k))
     factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
     return DictValue(_dict_items(capture, obj, source), source, kind, factory)

@@ -23,7 +23,7 @@ def test_integer_value():
 
 
 def test_equal_numbers_of_different_type():
-    after(lambda x, n: (x * 1, n), 1, (1.0, True), (True, None))
+    after(lambda x, n: (x * n, n), 1, (1.0, True), (True, None))
 
 
 def test_float_bits():
