@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Iterator
 
 from framejit import _native as native
+from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
@@ -18,6 +19,7 @@ from framejit.values.sequence import TupleValue
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
@@ -132,17 +134,25 @@ def _is_library(filename: str) -> bool:
 
 
 class FunctionValue(CallableValue):
-    """A function that exists outside the trace."""
+    """A function that exists outside the trace.
 
-    def __init__(self, fn: FunctionType, source: Source) -> None:
-        self.fn, self.source = fn, source
+    With `capture`, only its code is guarded so far; asking for the very function guards that too.
+    """
+
+    def __init__(self, fn: FunctionType, source: Source, capture: "Capture | None" = None) -> None:
+        self.fn, self.source, self.capture = fn, source, capture
         self.code, self.globals = fn.__code__, fn.__globals__
 
     def describe(self) -> str:
         return f"function {self.fn.__module__}.{self.fn.__qualname__}"
 
     def constant(self) -> Any:
+        if self.capture is not None:
+            self.capture.add_guard(self.source, native.C_ID, self.fn)
         return self.fn
+
+    def is_constant(self) -> bool:
+        return True
 
     def proxy(self) -> Any:
         raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")

@@ -48,7 +48,7 @@ def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
     known = capture.known(obj)
     if known is not None:
         if known.source is not None and known.source != source:
-            if known.is_constant():
+            if known.is_constant() and not (isinstance(known, FunctionValue) and known.capture is not None):
                 capture.add_guard(source, native.C_ID, obj)
             else:
                 capture.guard_same(source, known.source)
@@ -143,6 +143,12 @@ def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value
 
 
 def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) -> Value:
+    if "<locals>" in obj.__qualname__ and not hasattr(obj, "_framejit_resume"):
+        # Made anew by each call of what defines it: the same code with other cells and defaults, which are read from it.
+        capture.add_guard(source, native.C_TYPE, types.FunctionType)
+        capture.add_guard(AttrSource(source, "__code__"), native.C_ID, obj.__code__)
+        capture.add_guard(AttrSource(source, "__globals__"), native.C_ID, obj.__globals__)
+        return FunctionValue(obj, source, capture)
     capture.add_guard(source, native.C_ID, obj)
     return FunctionValue(obj, source)
 

@@ -137,9 +137,9 @@ def test_status_reports_at_the_end(shell, script):
 def test_explain_reports_at_the_end(shell, script, tmp_path):
     done = shell.framejit("explain", "--json", "report.json", "script.py")
     assert done.stdout == shell.python("script.py").stdout
-    assert "script.py:14, in outer" in done.stderr and ".item()" in done.stderr
+    assert "script.py:12, in outer" in done.stderr and ".item()" in done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
-    assert [finding["line"] for finding in report["findings"]] == [14]
+    assert [finding["line"] for finding in report["findings"]] == [12]
 
 
 def test_explain_reports_even_if_the_script_raises(shell, script):
