@@ -190,6 +190,17 @@ class Capture:
         self.run_state_change(change, (), back)
         return change()
 
+    def close(self) -> None:
+        """Let go of the user's objects, which the cycles among frames and values would keep until a collection."""
+        self.restore_state()
+        self.flat_args = ()
+        self._memo.clear()
+        self._cells.clear()
+        self._guards.clear()
+        self.graph.examples.clear()
+        for part in (self.root.locals, self.root.cells, self.root.stack):
+            part.clear()
+
     def restore_state(self) -> None:
         while self._undo:
             self._undo.pop()()

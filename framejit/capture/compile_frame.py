@@ -100,7 +100,11 @@ class FrameCompiler:
         forced: dict[int, Unsupported] = {}
         if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
             # Operations mean something else here; the entry is guarded by this state.
-            return self._plain_entry(Capture(self.fn, self.flat_args, forced), "a torch dispatch mode or functorch transform is active")
+            outside = Capture(self.fn, self.flat_args, forced)
+            try:
+                return self._plain_entry(outside, "a torch dispatch mode or functorch transform is active")
+            finally:
+                outside.close()
         for _ in range(MAX_RESTARTS):
             capture = Capture(self.fn, self.flat_args, forced, self._changing_numbers(), getattr(self.options.backend, "static_scalars", False))
             try:
@@ -110,7 +114,7 @@ class FrameCompiler:
                     raise SkipFrame(again.reason.reason, again.reason.code) from None
                 forced[again.seq] = again.reason
             finally:
-                capture.restore_state()
+                capture.close()
         raise SkipFrame("too many restarts", "FJ205")
 
     def _explain_recompile(self) -> None:
@@ -195,7 +199,7 @@ class FrameCompiler:
         for frame in chain:
             for exc in [*frame.handled, *frame.stack]:
                 if isinstance(exc, ExceptionValue) and exc.source is None and exc.seq >= 0 and exc.obj is None:
-                    capture.break_at(exc.seq, reason)
+                    capture.break_at(exc.seq, Unsupported(f"raises {exc.cls.__name__}, and {reason.reason}", RAISES))
 
     def _report_break(self, capture: Capture, broken: Broken) -> None:
         frame, reason = broken.frame, broken.reason
@@ -203,7 +207,7 @@ class FrameCompiler:
         capture.frame = frame
         stack = capture.user_stack()
         capture.frame = None
-        if reason.code in (RAISES, STEPS_LOOP):  # the program ends here, or goes on in its own loop: no break a user could mend
+        if reason.code in (RAISES, STEPS_LOOP):  # the program raises here, or goes on in its own loop: no break a user could mend
             return
         emit("graph_break", frame_id=self.frame_id, function=frame.name, file=frame.code.co_filename, line=ins.line, column=ins.column, end_column=ins.end_column, reason=reason.reason, code=reason.code, hint=reason.hint, user_stack=stack, in_graph_ops=capture.graph.n_ops)
         if self.options.fullgraph:

@@ -60,17 +60,6 @@
 #define code_extra_set PyUnstable_Code_SetExtra
 #endif
 
-/* ---- C recursion ---- */
-/* 3.12 and 3.13 charge each evaluation of a frame from C against a small allowance; these give back what one evaluation takes. */
-#if FJ_V311
-static inline void c_recursion_give(PyThreadState *ts) { (void)ts; }
-static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
-#else
-enum { EVALUATION_UNITS = 2 };
-static inline void c_recursion_give(PyThreadState *ts) { ts->c_recursion_remaining += EVALUATION_UNITS; }
-static inline void c_recursion_take(PyThreadState *ts) { ts->c_recursion_remaining -= EVALUATION_UNITS; }
-#endif
-
 /* ---- dictionaries ---- */
 /* A dictionary gets a fresh, globally unique number at each change. dict_version() may be compared with a number kept from earlier;
  * a number to keep comes from dict_version_to_keep(), which may decline with NO_VERSION. */

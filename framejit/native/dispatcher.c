@@ -1,6 +1,7 @@
 /* Dispatcher: the callable that stands for an optimised function. It finds the entry whose guards hold for the arguments of the call and
  * runs it without ever pushing the function's own frame. */
 #include "native.h"
+#include "c_stack.h"
 
 typedef struct {
     EntryCache cache;
@@ -24,7 +25,7 @@ static PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t n
     Py_INCREF(fn);
     PyObject *passing = fj_scope.passing;
     fj_scope.passing = ((PyFunctionObject *)fn)->func_code;     /* its frame was considered here: nothing is left for the hook */
-    PyObject *result = PyObject_Vectorcall(fn, args, nargsf, kwnames);
+    PyObject *result = call_deep(fn, args, nargsf, kwnames);
     fj_scope.passing = passing;
     Py_DECREF(fn);
     return result;

@@ -1,5 +1,6 @@
 /* Entry: replacement code and the guards under which it may run. Slot: what that code calls. TailCall: how it continues elsewhere. */
 #include "native.h"
+#include "c_stack.h"
 
 enum { SLOT_VALUE, SLOT_CALL, SLOT_TAIL };
 
@@ -169,17 +170,16 @@ PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf)
     PyObject *function = entry->function, *result;
     if (FJ_UNLIKELY(function == NULL))
         return slot_dead();
-    vectorcallfunc call = ((PyFunctionObject *)function)->vectorcall;
     int active = fj_scope.active;
     if (FJ_LIKELY(!(entry->flags & ENTRY_RUNS_USER_CODE))) {
         fj_scope.active = SCOPE_COMPILED;
-        result = call(function, args, nargsf, NULL);
+        result = call_deep(function, args, nargsf, NULL);
     }
     else {
         fj_scope.passing = NULL;
         fj_scope.active = SCOPE_USER_CODE;
         hook_retain();
-        result = call(function, args, nargsf, NULL);
+        result = call_deep(function, args, nargsf, NULL);
         hook_release();
     }
     fj_scope.active = active;

@@ -3,10 +3,9 @@
  * A frame arrives pushed and filled with its arguments, but not yet started. If an entry of its code object matches, the frame is pointed at the
  * replacement code and run in place: no second frame, no copying, and CPython clears it as it would have.
  * The hook costs every Python call of the process its inlining, so it is installed only while it has something to do. */
-#define _GNU_SOURCE
 #include "native.h"
+#include "c_stack.h"
 #include "frame_disposal.h"
-#include <pthread.h>
 
 FJ_THREAD_LOCAL HookScope fj_scope;
 static int installs, intercept_everything;
@@ -14,32 +13,7 @@ static _PyFrameEvalFunction previous_hook;      /* who was there before us, NULL
 static PyObject *hook_policy, *hook_on_miss;
 static PyObject *orphans;                       /* owner of the caches captured outside any dispatcher */
 
-/* ---- the stack ---- */
-/* Under the hook each Python call takes C stack, and CPython's own count of it is too strict for the depth that the user's recursion limit
- * allows (3.12, 3.13) or does not exist (3.11). We look at the real stack instead. */
-enum { STACK_RESERVE = 256 * 1024 };
-static FJ_THREAD_LOCAL char *stack_floor;
-
-static __attribute__((noinline)) void find_stack_floor(void)
-{
-    pthread_attr_t attributes;
-    void *lowest = NULL;
-    size_t size = 0;
-    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-        pthread_attr_getstack(&attributes, &lowest, &size);
-        pthread_attr_destroy(&attributes);
-    }
-    size_t reserve = size / 4 < STACK_RESERVE ? size / 4 : STACK_RESERVE;
-    stack_floor = (char *)lowest + reserve + 1;
-}
-
-static inline int stack_is_low(void)
-{
-    if (FJ_UNLIKELY(stack_floor == NULL))
-        find_stack_floor();
-    return (char *)__builtin_frame_address(0) < stack_floor;
-}
-
+/* ---- running what was there ---- */
 static PyObject *give_up(PyThreadState *ts, _PyInterpreterFrame *frame)
 {
     frame_dispose(ts, frame);
@@ -49,7 +23,7 @@ static PyObject *give_up(PyThreadState *ts, _PyInterpreterFrame *frame)
 static inline PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag, _PyFrameEvalFunction eval)
 {
     if (FJ_UNLIKELY(stack_is_low()) && !throwflag && frame->owner == FRAME_OWNED_BY_THREAD) {
-        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+        raise_recursion_error();
         return give_up(ts, frame);
     }
     c_recursion_give(ts);

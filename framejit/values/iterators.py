@@ -11,6 +11,7 @@ from framejit.values.sequence import SequenceValue, TupleValue
 from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
 
 if TYPE_CHECKING:
+    from framejit.guards.sources import Source
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
@@ -48,8 +49,9 @@ class IteratorValue(Value):
 class ItemsIterator(IteratorValue):
     """Over a list (live, as Python's own list iterator) or over items fixed at its creation."""
 
-    def __init__(self, sequence: SequenceValue, kind: type, index: int = 0) -> None:
-        self.sequence, self.kind, self.index = sequence, kind, index
+    def __init__(self, sequence: SequenceValue, kind: type, index: int = 0, source: "Source | None" = None) -> None:
+        self.sequence, self.kind, self.index, self.source = sequence, kind, index, source
+        self._began_at = index
 
     def python_type(self) -> type:
         return self.kind
@@ -60,6 +62,7 @@ class ItemsIterator(IteratorValue):
     def next(self, tx: "Frame") -> Value:
         if self.index >= len(self.sequence.items):
             raise Exhausted
+        tx.capture.effects.changed(self)
         self.index += 1
         return self.sequence.items[self.index - 1]
 
@@ -69,6 +72,32 @@ class ItemsIterator(IteratorValue):
             cg.em.call_object(iter, lambda: cg.load(rest))
             return
         cg.em.call_object(_iterator_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
+
+
+    def replay(self, cg: "Codegen") -> None:
+        """Bring the real iterator to where this one is."""
+        if self.source is not None:
+            cg.em.call_object(_advance, lambda: (cg.load(self), cg.em.load_object(self.index - self._began_at)), 2)
+            cg.em.pop()
+
+
+def _advance(iterator: Iterator[Any], n: int) -> None:
+    for _ in range(n):
+        next(iterator, None)
+
+
+def iterator_state(iterator: Any) -> tuple[Any, int | None]:
+    """The sequence a list or tuple iterator goes over and its position; None at the end."""
+    reduced = iterator.__reduce__()
+    return (reduced[1][0], reduced[2]) if len(reduced) == 3 else (reduced[1][0], None)
+
+
+def iterated_sequence(iterator: Any) -> Any:
+    return iterator_state(iterator)[0]
+
+
+def iterator_position(iterator: Any) -> int | None:
+    return iterator_state(iterator)[1]
 
 
 def _iterator_at(sequence: Any, index: int) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, DictKeySource, IndexSource, Source, const_source, key_source
+from framejit.guards.sources import CallSource, AttrSource, DictKeySource, IndexSource, Source, const_source, key_source
 from framejit.values.base import Value
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
 from framejit.values.builtin_functions import BuiltinValue
@@ -21,13 +21,13 @@ from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
 from framejit.values.exceptions import ExceptionValue
 from framejit.values.functions import CachedFunctionValue, FunctionValue, MethodValue, PartialValue
-from framejit.values.iterators import OpaqueIterator
+from framejit.values.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
 from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue, SetValue
 from framejit.values.module import ModuleValue
 from framejit.values.python_module import PythonModuleValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
+from framejit.values.sequence import ListValue, SequenceValue, TupleValue, is_namedtuple_class, is_return_type
 from framejit.values.signals import Unsupported
 from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
 from framejit.values.user_object import ObjectValue
@@ -253,6 +253,15 @@ def _wrap_getter(capture: "Capture", obj: Any, source: Source) -> Value:
 
 
 def _wrap_iterator(capture: "Capture", obj: Any, source: Source) -> Value:
+    if type(obj) in (type(iter([])), type(iter(()))):
+        sequence, position = iterator_state(obj)
+        where = CallSource(source, iterator_position)
+        # A position that differs from call to call is that of a loop with a break in its body: the loop stays in Python.
+        if where.name() not in capture.changing and position is not None:
+            capture.add_guard(where, native.C_EQUALS, position)
+            known = wrap(capture, sequence, CallSource(source, iterated_sequence))
+            if isinstance(known, SequenceValue):
+                return ItemsIterator(known, type(obj), position, source)
     return OpaqueIterator(obj, source)
 
 

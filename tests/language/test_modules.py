@@ -1,6 +1,8 @@
 """nn.Module: parameters, buffers, containers, hooks, training mode, functional use, attributes changed in forward."""
+import copy
+
 import torch
-from support import Pair, check
+from support import Pair, check, check_state
 from torch import nn
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
@@ -164,11 +166,18 @@ def test_lstm_equals_eager():
 
 
 def test_module_getattr_and_setattr():
-    def fn(m, x):
-        m.scale = m.scale + 1
-        return m.fc(x) * m.scale, hasattr(m, "nothing"), m.training
+    block = Block()
 
-    check(fn, Block(), X)
+    def make():
+        m = copy.deepcopy(block)
+
+        def fn(x):
+            m.scale = m.scale + 1
+            return m.fc(x) * m.scale, hasattr(m, "nothing"), m.training
+
+        return fn, lambda: (m.scale, list(vars(m)))
+
+    check_state(make, (X,), (X,), (X,), graphs=range(1, 4))
 
 
 def test_loss_modules():

@@ -178,7 +178,7 @@ def test_closures_globals_and_builtins_are_those_of_the_function():
     assert dispatcher([]) == ("mine", 7)
 
 
-def test_recursion_through_the_dispatcher_ends_in_recursion_error():
+def test_recursion_through_the_dispatcher_has_the_depth_of_plain_python():
     def fn(n):
         return None
 
@@ -186,7 +186,20 @@ def test_recursion_through_the_dispatcher_ends_in_recursion_error():
     dispatcher = native.Dispatcher(fn, never)
     slot = native.Slot(dispatcher, native.SLOT_CALL)
     dispatcher.add_entry(entry_for(fn, template, slots=(slot,), SELF=slot))
-    assert dispatcher(200) == 200
-    with pytest.raises(RecursionError):
-        dispatcher(10**6)
+    limit = sys.getrecursionlimit()
+    for depth in (1000, 6000, 10**6):
+        sys.setrecursionlimit(depth)
+        try:
+            if depth < 10**6:
+                assert dispatcher(depth - 200) == depth - 200
+            with pytest.raises(RecursionError):
+                dispatcher(10**6)
+            plain = native.Dispatcher(compile_function("def f(n):\n return 0 if n == 0 else 1 + d(n - 1)"), lambda *a: None)
+            plain.__wrapped__.__globals__["d"] = plain
+            plain.skip = True
+            with pytest.raises(RecursionError):
+                plain(10**6)
+            assert plain(700) == 700
+        finally:
+            sys.setrecursionlimit(limit)
     assert dispatcher(200) == 200

@@ -46,15 +46,15 @@ def test_greedy_decoding_in_a_window_compiles_its_body_once():
 
 
 def test_newton_iteration():
-    x = torch.tensor([2.0, 9.0, 100.0])
+    x = torch.tensor([2.0, 9.0, 100.0], dtype=torch.double)
     pair = check(newton_sqrt, x, graphs=range(1, 6), breaks=1)
-    root, steps = pair.call(x * 1000)
-    torch.testing.assert_close(root, (x * 1000).sqrt(), rtol=1e-3, atol=1e-3)
+    root, steps = pair.call(x * 1000, 0.5)  # float32 gets no nearer
+    torch.testing.assert_close(root, (x * 1000).sqrt())
     assert steps > 5 and pair.graphs <= 6
 
 
 def test_newton_iteration_share():
-    assert captured_share(lambda: newton_sqrt, torch.tensor([2.0, 9.0])) >= 0.99
+    assert captured_share(lambda: newton_sqrt, torch.tensor([2.0, 9.0], dtype=torch.double)) >= 0.99
 
 
 def test_conjugate_gradient():
