@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from comparison import assert_same
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import framejit
 from framejit import events
+
+from comparison import assert_same
 
 ANY = range(1, 1_000_000)  # at least one graph
 READS = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"}  # tensor to Python: never part of a graph

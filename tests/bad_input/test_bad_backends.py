@@ -3,10 +3,11 @@ import warnings
 
 import pytest
 import torch
-from support import of_kind, recorded
 
 import framejit
 from framejit.errors import BackendError, FramejitError, UnknownBackend
+
+from support import of_kind, recorded
 
 X = torch.tensor([1.0, 2.0])
 

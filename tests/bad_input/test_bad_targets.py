@@ -5,10 +5,11 @@ import sys
 
 import pytest
 import torch
-from support import CountingBackend
 
 import framejit
 from framejit.errors import FramejitError
+
+from support import CountingBackend
 
 X = torch.tensor([1.0, 2.0])
 

@@ -1,9 +1,10 @@
 """What breaks a graph: each cause breaks exactly where it stands, and the work around it stays captured."""
 import numpy as np
 import torch
-from support import check
 
 import framejit
+
+from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

@@ -1,5 +1,6 @@
 """`assert` on tensors and on Python values. (PYTEST_DONT_REWRITE: the asserts here belong to the code under test.)"""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])

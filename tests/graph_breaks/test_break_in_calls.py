@@ -1,9 +1,10 @@
 """Breaks inside inlined calls resume inside those calls, at any depth, with the callers' work kept."""
 import torch
-from support import Pair, captured_share, check
 from torch import nn
 
 import framejit
+
+from support import Pair, captured_share, check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

@@ -1,9 +1,10 @@
 """A break in a loop body keeps the body compiled: the loop stays in Python and graphs do not grow with iterations."""
 # ruff: noqa: B905, B007
 import torch
-from support import Pair, captured_share, check
 
 import framejit
+
+from support import Pair, captured_share, check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

@@ -2,9 +2,10 @@
 import contextlib
 
 import torch
-from support import check
 
 import framejit
+
+from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 SOME = range(2, 8)

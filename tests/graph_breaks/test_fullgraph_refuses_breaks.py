@@ -1,10 +1,11 @@
 """fullgraph=True refuses a break with an error that names the line, the reason and what to do."""
 import pytest
 import torch
-from support import Pair, check
 
 import framejit
 from framejit.errors import GraphBreakError
+
+from support import Pair, check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

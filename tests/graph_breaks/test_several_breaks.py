@@ -1,8 +1,9 @@
 """Several breaks in one frame, live variables of every kind across them, deletions and reassignments."""
 import torch
-from support import check, check_state
 
 import framejit
+
+from support import check, check_state
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

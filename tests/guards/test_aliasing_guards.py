@@ -1,5 +1,6 @@
 """Entries captured for distinct inputs are not used for aliased ones, and the reverse."""
 import torch
+
 from support import Pair
 
 X = torch.tensor([1.0, 2.0, 3.0])

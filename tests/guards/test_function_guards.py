@@ -3,6 +3,7 @@ import builtins
 import types
 
 import torch
+
 from comparison import Opaque
 from support import Pair, world
 
@@ -158,9 +159,9 @@ def test_code_of_an_inlined_function_changed():
 
 
 def test_code_of_the_function_itself_changed():
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     def fn(x):
         return x + 1

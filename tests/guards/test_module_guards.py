@@ -1,8 +1,9 @@
 """Guards on modules: training flag, parameters replaced, submodules swapped, hooks added, attributes and buffers."""
 import pytest
 import torch
-from support import Pair
 from torch import nn
+
+from support import Pair
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 

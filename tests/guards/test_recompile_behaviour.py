@@ -1,8 +1,9 @@
 """Recompiles: entries are kept side by side, the message says which guard failed, the limit stops runaway captures."""
 import torch
-from support import Pair, of_kind, recorded
 
 import framejit
+
+from support import Pair, of_kind, recorded
 
 X = torch.tensor([1.0, 2.0])
 

@@ -1,7 +1,8 @@
 """Guards on the thread's torch state: grad mode, inference mode, autocast, default dtype and device, function modes."""
 import torch
-from support import Pair
 from torch.overrides import TorchFunctionMode
+
+from support import Pair
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 

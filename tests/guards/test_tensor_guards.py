@@ -1,8 +1,9 @@
 """What a tensor guard looks at: each property that changes makes a new entry, each that does not matter makes none."""
 import pytest
 import torch
-from support import Pair
 from torch import nn
+
+from support import Pair
 
 X = torch.arange(12.0).reshape(3, 4)
 

@@ -2,6 +2,7 @@
 import math
 
 import torch
+
 from support import Pair, check
 
 X = torch.tensor([1.0, 2.0])

@@ -1,8 +1,9 @@
 """Gradients through compiled functions: backward outside and inside, leaf handling, custom Functions, grad()."""
 # ruff: noqa: B905
 import torch
-from support import check
 from torch import nn
+
+from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -19,9 +20,9 @@ def backward_of(fn):
 
 
 def test_backward_outside_the_compiled_function():
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     backend, w = CountingBackend(), X.clone().requires_grad_()
     fn = framejit.optimize(lambda w: (w * w).sin(), backend=backend)
@@ -33,9 +34,9 @@ def test_backward_outside_the_compiled_function():
 def test_module_training_step_accumulates_like_eager():
     import copy
 
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     eager = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     twin, backend = copy.deepcopy(eager), CountingBackend()
@@ -80,9 +81,9 @@ class Cube(torch.autograd.Function):
 
 
 def test_custom_function_forward_and_its_own_backward():
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     check(lambda w: Cube.apply(w + 1) * 2, X, graphs=range(1, 4), breaks=range(0, 3))
     w = X.clone().requires_grad_()
@@ -130,9 +131,9 @@ def test_no_grad_region_yields_constants_for_autograd():
 
 
 def test_higher_order_gradient():
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     w = X.clone().requires_grad_()
     y = framejit.optimize(lambda w: (w**3).sum(), backend=CountingBackend())(w)

@@ -1,6 +1,7 @@
 """Builtin functions on Python values and tensors."""
 # ruff: noqa: B905
 import torch
+
 from support import check
 
 X = torch.tensor([3.0, 1.0, 2.0])

@@ -1,5 +1,6 @@
 """Argument passing: defaults, *args, **kwargs, keyword-only, positional-only, calls of calls."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

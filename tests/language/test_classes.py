@@ -2,6 +2,7 @@
 import abc
 
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

@@ -1,5 +1,6 @@
 """Closures, nonlocal, cells shared between functions, global statements."""
 import torch
+
 from support import check, check_state, world
 
 X = torch.tensor([1.0, 2.0])

@@ -1,5 +1,6 @@
 """List, dict, set and generator comprehensions."""
 import torch
+
 from support import check
 
 X = torch.arange(6.0).reshape(3, 2)

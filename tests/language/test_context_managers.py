@@ -3,6 +3,7 @@ import contextlib
 
 import pytest
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

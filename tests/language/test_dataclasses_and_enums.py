@@ -4,6 +4,7 @@ import enum
 import typing
 
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

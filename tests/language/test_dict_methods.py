@@ -1,6 +1,7 @@
 """Every method of dict, insertion order, views, merging."""
 # ruff: noqa: B905
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

@@ -1,5 +1,6 @@
 """try/except/else/finally, raise from, chaining, custom exceptions, groups."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

@@ -1,5 +1,6 @@
 """Decorators, recursion, walrus, lambdas, function attributes, global state read and nested definitions."""
 import torch
+
 from support import ANY, check, check_state, world
 
 X = torch.tensor([1.0, 2.0])

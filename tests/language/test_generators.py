@@ -1,6 +1,7 @@
 """Generators: for loops, send, throw, return values, yield from, delegation, laziness."""
 # ruff: noqa: B905
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])
@@ -169,9 +170,9 @@ def test_returned_generator_runs_later():
         return (y * i for i in range(3))
 
     check(lambda x: list(fn(x)), X)
-    from support import CountingBackend
-
     import framejit
+
+    from support import CountingBackend
 
     backend = CountingBackend()
     out = list(framejit.optimize(fn, backend=backend)(X))

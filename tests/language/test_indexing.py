@@ -1,6 +1,7 @@
 """Reading and writing tensors through integers, slices, masks, tensors, None and Ellipsis."""
 import pytest
 import torch
+
 from support import check
 
 X = torch.arange(24.0).reshape(2, 3, 4)

@@ -1,5 +1,6 @@
 """In-place tensor methods on intermediates, arguments, views and aliases."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, -2.0, 3.0, 4.0])

@@ -1,5 +1,6 @@
 """Every method of list and tuple, on lists made inside and on arguments."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

@@ -1,6 +1,7 @@
 """for, while, else, break, continue over ranges, containers, zip, enumerate and tensors."""
 # ruff: noqa: B905, B007
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])

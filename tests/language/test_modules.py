@@ -2,8 +2,9 @@
 import copy
 
 import torch
-from support import Pair, check, check_state
 from torch import nn
+
+from support import Pair, check, check_state
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
 

@@ -3,6 +3,7 @@ import operator
 
 import pytest
 import torch
+
 from support import check
 
 X, Y = torch.tensor([1.0, -2.0, 3.5]), torch.tensor([2.0, 5.0, -1.5])

@@ -1,5 +1,6 @@
 """Sets and frozensets."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

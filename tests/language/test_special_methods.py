@@ -1,5 +1,6 @@
 """Special methods of user classes reached through syntax and builtins."""
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

@@ -12,6 +12,7 @@ import types
 import typing
 
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0, 3.0])

@@ -1,6 +1,7 @@
 """String methods, f-strings and formatting."""
 import pytest
 import torch
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])

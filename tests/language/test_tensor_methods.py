@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+
 from support import check
 
 X = torch.arange(1.0, 13.0).reshape(3, 4)

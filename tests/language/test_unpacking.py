@@ -1,5 +1,6 @@
 """Sequence, starred, nested and mapping unpacking."""
 import torch
+
 from support import check
 
 X = torch.arange(6.0).reshape(3, 2)

@@ -2,6 +2,7 @@
 # ruff: noqa: B905
 import pytest
 import torch
+
 from support import Pair, check
 
 transformers = pytest.importorskip("transformers")

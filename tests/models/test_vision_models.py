@@ -1,8 +1,9 @@
 """torchvision and timm models, random weights, small images: equal to eager, one graph, no recompile."""
 import pytest
 import torch
-from support import check
 from torch import nn
+
+from support import check
 
 pytestmark = pytest.mark.model
 

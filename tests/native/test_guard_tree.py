@@ -409,7 +409,7 @@ def test_values_that_die_during_the_evaluation():
     """A guard that runs Python code may free what lies between the root and the value at hand."""
     for _ in range(50):
         box = [[Plain(x=[1, 2, 3])]]
-        clear = (C.C_PY, lambda v, box=box: (box.clear(), gc.collect(), [Plain() for _ in range(100)]) and True)
+        clear = (C.C_PY, lambda v, box=box: (box.clear(), gc.collect(0), [Plain() for _ in range(100)]) and True)
         inner = [node(A.A_ATTR, "x", clear, (C.C_LEN, 3), children=[node(A.A_INDEX, 2, (C.C_EQUALS, 3))])]
         built = tree(arg(0, children=[node(A.A_INDEX, 0, children=[node(A.A_INDEX, 0, children=inner)])]))
         assert built.check((box,), None)

@@ -134,7 +134,7 @@ def test_a_run_in_progress_survives_the_removal_of_its_entry():
     for _ in range(20):
         dispatcher = _dispatch_to(fn, source, SLOT=(len, native.SLOT_VALUE))
         entry = weakref.ref(dispatcher)
-        assert dispatcher(lambda d=dispatcher: (d.clear(), gc.collect())) == 3
+        assert dispatcher(lambda d=dispatcher: (d.clear(), gc.collect(0))) == 3
         assert dispatcher.entries == () and entry() is dispatcher
 
 

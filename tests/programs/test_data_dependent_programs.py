@@ -5,6 +5,7 @@ import copy
 import torch
 from programs.decoding import TinyLM, beam_search, greedy, greedy_in_a_window
 from programs.numerics import Router, clip_and_report, conjugate_gradient, newton_sqrt
+
 from support import ANY, Pair, captured_share, check
 
 

@@ -1,7 +1,8 @@
 """Attributes, class attributes, cells, globals and function attributes written by compiled code."""
 import torch
-from support import check, check_state, world
 from torch import nn
+
+from support import check, check_state, world
 
 X = torch.tensor([1.0, 2.0])
 

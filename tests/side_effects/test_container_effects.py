@@ -2,6 +2,7 @@
 import collections
 
 import torch
+
 from support import check, check_state
 
 X = torch.tensor([1.0, 2.0])

@@ -3,9 +3,10 @@ import io
 import logging
 
 import torch
-from support import check, check_state
 
 import framejit
+
+from support import check, check_state
 
 X = torch.tensor([1.0, 2.0])
 

@@ -1,7 +1,8 @@
 """In-place writes to inputs, aliases among inputs and outputs, objects created inside and returned."""
 import torch
-from support import check, check_state
 from torch import nn
+
+from support import check, check_state
 
 X = torch.tensor([1.0, 2.0, 3.0, 4.0])
 

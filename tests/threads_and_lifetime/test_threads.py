@@ -3,9 +3,10 @@ import threading
 import time
 
 import torch
-from support import CountingBackend
 
 import framejit
+
+from support import CountingBackend
 
 X = torch.arange(4.0)
 THREADS = 8
