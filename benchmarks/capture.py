@@ -88,7 +88,7 @@ class CountingBackend:
     def __call__(self, gm: Any, inputs: Any) -> Callable[..., Any]:
         self.graphs += 1
         self.ops += sum(node.op.startswith("call_") for node in gm.graph.nodes)
-        return gm.forward  # type: ignore[no-any-return]
+        return gm.forward
 
 
 def prepare_imports() -> None:
@@ -147,7 +147,7 @@ def in_fresh_process(implementation: str, name: str) -> dict[str, Any]:
     if run.returncode:
         lines = run.stderr.strip().splitlines()
         return {"error": lines[-1] if lines else f"exit code {run.returncode}"}
-    return json.loads(run.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return json.loads(run.stdout.splitlines()[-1])
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:

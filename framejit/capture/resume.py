@@ -12,9 +12,11 @@ declared a cell variable and not made again by MAKE_CELL serves as the variable'
 """
 from __future__ import annotations
 
+import operator
 import sys
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from functools import partial
+from types import CellType, CodeType, FunctionType
 from typing import Any, Callable
 
 from bytecode import CellVar, FreeVar, Instr, Label
@@ -382,7 +384,9 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
             if out.is_jump:
                 em.place(jump)
                 if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
-                    em.op("END_FOR")
+                    em.op("END_FOR")  # FOR_ITER skips it, so it must be there
+                    if sys.version_info >= (3, 13):
+                        em.op("POP_TOP")
             _leave(points, outers, frame, em, out)
 
     body = _protected(points, outers, frame, em, emit, leave)
@@ -415,7 +419,20 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
             em.op("KW_NAMES", frame.keyword_names)
         if sys.version_info < (3, 12):
             em.op("PRECALL", arg)
+    if ins.name == "LOAD_DEREF" and isinstance(arg, CellVar) and arg.name in frame.code.co_freevars:
+        _complain_of_empty_cell(em, arg.name)
     em.instructions.append(ins.original if arg is ins.original.arg else Instr(ins.name, arg, location=em.location))
+
+
+def _complain_of_empty_cell(em: Emitter, name: str) -> None:
+    """Raise what LOAD_DEREF raises for a free variable; here it is a cell variable, for which that says something else."""
+    bound = Label()
+    error = partial(NameError, f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope", name=name)
+    em.call_object(operator.eq, lambda: (em.load_cell(name), em.load_object(CellType())), 2)
+    em.op("POP_JUMP_FORWARD_IF_FALSE" if sys.version_info < (3, 12) else "POP_JUMP_IF_FALSE", bound)
+    em.call_object(error, list, 0)
+    em.op("RAISE_VARARGS", 1)
+    em.place(bound)
 
 
 def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, passed_on: list[str]) -> native.Dispatcher:

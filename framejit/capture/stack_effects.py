@@ -80,12 +80,9 @@ def exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
 def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Exit]:
     assert ins.target is not None
     if ins.name == "FOR_ITER":
-        past, left = ins.target, stack[:-1]
-        if sys.version_info >= (3, 13):
-            past, left = ins.target + 1, stack  # a POP_TOP after END_FOR takes the iterator
-        elif sys.version_info >= (3, 12):
-            past = ins.target + 1
-        return [Exit(after, stack + ("r",), False), Exit(past, left, True)]
+        # The real instruction skips what clears the loop away on other paths: END_FOR, from 3.13 on with a POP_TOP.
+        past = ins.target + (0 if sys.version_info < (3, 12) else 1 if sys.version_info < (3, 13) else 2)
+        return [Exit(after, stack + ("r",), False), Exit(past, stack[:-1], True)]
     if ins.name.startswith("POP_JUMP"):
         return [Exit(after, stack[:-1], False), Exit(ins.target, stack[:-1], True)]
     if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):

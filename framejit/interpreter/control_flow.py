@@ -61,10 +61,9 @@ def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
     try:
         item = tx.next(tx.peek(1))
     except Exhausted:
-        target = _target(ins)
-        if sys.version_info < (3, 13):  # 3.13 leaves the iterator to a POP_TOP after END_FOR
-            tx.pop()
-        return target if sys.version_info < (3, 12) else target + 1  # skipping END_FOR, as the real one does
+        tx.pop_unseen()
+        # Skipping what clears the loop away on other paths, as the real instruction does: END_FOR, from 3.13 on with a POP_TOP.
+        return _target(ins) + (0 if sys.version_info < (3, 12) else 1 if sys.version_info < (3, 13) else 2)
     tx.push(item)
     return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.config import config
+from framejit.values.inspection import instance_dict, is_a
 
 if TYPE_CHECKING:
     from framejit.values.functions import CallableValue
@@ -53,10 +54,10 @@ def may_hold_tensors(flat_args: tuple[Any, ...]) -> bool:
     """Whether a tensor or module is among the arguments, or one step inside them."""
     kinds = (torch.Tensor, torch.nn.Module)
     for arg in flat_args:
-        if isinstance(arg, kinds):
+        if is_a(arg, kinds):
             return True
-        inside = arg.values() if type(arg) is dict else arg if type(arg) in (list, tuple) else getattr(arg, "__dict__", {}).values()
-        if any(isinstance(x, kinds) for x in list(inside)):
+        inside = arg.values() if type(arg) is dict else arg if type(arg) in (list, tuple) else (instance_dict(arg) or {}).values()
+        if any(is_a(x, kinds) for x in list(inside)):
             return True
     return False
 

@@ -28,6 +28,9 @@ def nothing(tx: "Frame", ins: "Instruction") -> None:
 
 def load_fast(tx: "Frame", name: str) -> None:
     found = tx.locals.get(name)
+    if found is None and name in tx.cells:  # from 3.13 on this is how closures are given their cells
+        tx.stack.append(tx.cells[name])
+        return
     if found is None:
         raise tx.raised(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
     tx.push(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 import torch
 
 from framejit.values.base import Value
+from framejit.values.inspection import is_a
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix 
 def is_constant_object(obj: Any) -> bool:
     """True for objects whose value can't change, so that knowing them once is knowing them for ever."""
     cls = type(obj)
-    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES or isinstance(obj, enum.Enum):
+    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES or is_a(obj, enum.Enum):
         return True
     if cls in (tuple, frozenset, torch.Size):
         return all(map(is_constant_object, obj))
     if cls is slice:
         return is_constant_object(obj.start) and is_constant_object(obj.stop) and is_constant_object(obj.step)
-    return isinstance(obj, (torch.finfo, torch.iinfo))
+    return is_a(obj, (torch.finfo, torch.iinfo))
 
 
 class ConstantValue(Value):

@@ -13,6 +13,7 @@ from framejit.guards.sources import Source, const_source
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.folding import fold
+from framejit.values.inspection import is_a
 from framejit.values.handlers import HANDLERS
 from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
@@ -229,9 +230,9 @@ def _assert(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def is_graph_callable(obj: Any) -> bool:
     """C functions of torch, operators of torch.ops, and the Python functions of GRAPH_MODULES."""
-    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
-    if isinstance(obj, types.BuiltinFunctionType):
+    if is_a(obj, types.BuiltinFunctionType):
         owner = getattr(obj, "__self__", None)
         home = owner.__name__ if isinstance(owner, types.ModuleType) else obj.__module__ if owner is None else owner.__module__ if isinstance(owner, type) else None
         return home is not None and (home == "torch" or home.startswith("torch."))

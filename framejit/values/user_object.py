@@ -9,6 +9,7 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.inspection import instance_dict
 from framejit.values.mapping import DictValue, SetValue
 from framejit.values.sequence import ListValue, TupleValue
 from framejit.values.signals import Raised, Unsupported
@@ -105,7 +106,7 @@ class ObjectValue(Value):
             return self.attrs[name]
         if self.obj is None:
             return None
-        own = getattr(self.obj, "__dict__", None)
+        own = instance_dict(self.obj)
         if own is None or self.source is None:
             return None
         where = DictSource(self.source)
@@ -147,7 +148,7 @@ class ObjectValue(Value):
         if value is None:
             self.delete_attribute(tx, name)
             return
-        if not hasattr(self.obj, "__dict__") and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
+        if instance_dict(self.obj) is None and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
         if name in self.attrs and self.attrs[name] is None:
             raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
@@ -157,7 +158,7 @@ class ObjectValue(Value):
     def delete_attribute(self, tx: "Frame", name: str) -> None:
         """`del self.name`, or of an entry of the instance's dict."""
         written = name in self.attrs
-        own = getattr(self.obj, "__dict__", {})
+        own = instance_dict(self.obj) or {}
         slot = isinstance(static_lookup(self.cls, name, None), types.MemberDescriptorType)
         if self.attrs.get(name, _ABSENT) is None or not written and not slot and self.instance_attribute(tx, name) is None:
             raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
@@ -371,7 +372,7 @@ class InstanceDictValue(Value):
         from framejit.values.lazy import LazyValue
 
         items: dict[Any, Value] = {}
-        own = getattr(self.owner.obj, "__dict__", None)
+        own = instance_dict(self.owner.obj)
         if own is not None and self.source is not None:
             tx.capture.add_guard(self.source, native.C_KEYS, tuple(own))
             items = {k: LazyValue(v, key_source(self.source, k)) for k, v in own.items()}

@@ -21,6 +21,7 @@ from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
 from framejit.values.exceptions import ExceptionValue
 from framejit.values.functions import CachedFunctionValue, FunctionValue, MethodValue, PartialValue
+from framejit.values.inspection import instance_dict, is_a
 from framejit.values.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
 from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue, SetValue
@@ -62,7 +63,7 @@ def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
     if type(obj) in (int, float) and source.name() in capture.changing:
         capture.add_guard(source, native.C_TYPE, type(obj))
         return ScalarValue(capture, obj, source)
-    if type(obj) in SINGLETON_TYPES or type(obj) is bool or isinstance(obj, enum.Enum):
+    if type(obj) in SINGLETON_TYPES or type(obj) is bool or is_a(obj, enum.Enum):
         capture.add_guard(source, native.C_ID, obj)
     elif type(obj) in EQUAL_TYPES or type(obj) is slice:
         capture.add_guard(source, native.C_EQUALS, obj)
@@ -73,15 +74,15 @@ def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
 
 def _wrap_new(capture: "Capture", obj: Any, source: Source) -> Value:
     cls = type(obj)
-    if isinstance(obj, torch.Tensor):
+    if is_a(obj, torch.Tensor):
         return _wrap_tensor(capture, obj, source)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         capture.add_guard(source, native.C_ID, obj)
         return ClassValue(obj, source)
     if is_graph_callable(obj) or _is_known(obj):
         capture.add_guard(source, native.C_ID, obj)
-        return TorchFunctionValue(obj, source) if not isinstance(obj, types.FunctionType) else FunctionValue(obj, source)
-    if isinstance(obj, _BUILTIN_TYPES) or cls is functools._lru_cache_wrapper:
+        return TorchFunctionValue(obj, source) if not is_a(obj, types.FunctionType) else FunctionValue(obj, source)
+    if is_a(obj, _BUILTIN_TYPES) or cls is functools._lru_cache_wrapper:
         if cls is functools._lru_cache_wrapper:
             return _wrap_cached_function(capture, obj, source)
         return _wrap_builtin(capture, obj, source)
@@ -89,28 +90,25 @@ def _wrap_new(capture: "Capture", obj: Any, source: Source) -> Value:
         if cls in kinds:
             capture.add_guard(source, native.C_TYPE, cls)
             return wrapper(capture, obj, source)
-    if isinstance(obj, types.ModuleType):
+    if is_a(obj, types.ModuleType):
         capture.add_guard(source, native.C_ID, obj)
         return PythonModuleValue(obj, source)
-    if isinstance(obj, native.Dispatcher):  # an optimized function called from captured code: look through it
+    if is_a(obj, native.Dispatcher):  # an optimized function called from captured code: look through it
         capture.add_guard(source, native.C_ID, obj)
         return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
     capture.add_guard(source, native.C_TYPE, cls)
-    if isinstance(obj, torch.nn.Module):
+    if is_a(obj, torch.nn.Module):
         return ModuleValue(cls, obj, source)
-    if isinstance(obj, tuple):
+    if is_a(obj, tuple):
         return _wrap_tuple(capture, obj, source)
     base = _container_part(capture, obj, source)
-    if isinstance(obj, BaseException):
+    if is_a(obj, BaseException):
         return ExceptionValue(cls, [LazyValue(a, IndexSource(AttrSource(source, "args"), i)) for i, a in enumerate(obj.args)], obj, source)
     return ObjectValue(cls, obj, source, base)
 
 
 def _is_known(obj: Any) -> bool:
-    try:
-        return obj in KNOWN and not isinstance(obj, type)
-    except TypeError:
-        return False
+    return type(obj) in (types.FunctionType, *_BUILTIN_TYPES) and obj in KNOWN
 
 
 def _wrap_tensor(capture: "Capture", obj: torch.Tensor, source: Source) -> Value:
@@ -122,7 +120,7 @@ def _wrap_tensor(capture: "Capture", obj: torch.Tensor, source: Source) -> Value
 
 def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
-    if owner is not None and not isinstance(owner, (types.ModuleType, type)) and isinstance(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
         from framejit.values.builtin_methods import BuiltinMethodValue
 
         capture.add_guard(source, native.C_TYPE, type(obj))
@@ -161,7 +159,7 @@ def _wrap_tuple(capture: "Capture", obj: tuple[Any, ...], source: Source) -> Val
     cls = type(obj)
     capture.add_guard(source, native.C_LEN, len(obj))
     items: list[Value] = [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
-    if cls in (tuple, torch.Size) or is_namedtuple_class(cls) and "__dict__" not in dir(obj) or is_return_type(cls):
+    if cls in (tuple, torch.Size) or is_namedtuple_class(cls) and instance_dict(obj) is None or is_return_type(cls):
         return TupleValue(items, cls, source)
     return ObjectValue(cls, obj, source, TupleValue(items, tuple, source))
 
@@ -177,7 +175,7 @@ def _wrap_list(capture: "Capture", obj: Any, source: Source) -> Value:
 def _wrap_dict(capture: "Capture", obj: Any, source: Source) -> Value:
     if capture.effects.globals_of(obj):
         raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
-    kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if isinstance(obj, k))
+    kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if is_a(obj, k))
     factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
     return DictValue(_dict_items(capture, obj, source), source, kind, factory)
 
@@ -286,17 +284,17 @@ _WRAPPERS: list[tuple[tuple[Any, ...], Callable[["Capture", Any, Source], Value]
 def _container_part(capture: "Capture", obj: Any, source: Source) -> Value | None:
     """The built-in part of an instance of a list, dict or set subclass; a view, so writes to it are not captured."""
     cls = type(obj)
-    if isinstance(obj, dict):
-        kind = next(k for k in (OrderedDict, defaultdict, dict) if isinstance(obj, k))
+    if is_a(obj, dict):
+        kind = next(k for k in (OrderedDict, defaultdict, dict) if is_a(obj, k))
         factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
         if cls.__iter__ not in (dict.__iter__, OrderedDict.__iter__) or cls.items not in (dict.items, OrderedDict.items):
             raise Unsupported(f"an existing {cls.__qualname__}, whose iteration is its own")
         return DictValue(_base_dict_items(capture, obj, source), source, kind, factory)
-    if isinstance(obj, list):
+    if is_a(obj, list):
         if cls.__getitem__ is not list.__getitem__ or cls.__len__ is not list.__len__:
             raise Unsupported(f"an existing {cls.__qualname__}, whose indexing is its own")
         return _wrap_list(capture, obj, source)
-    if isinstance(obj, set):
+    if is_a(obj, set):
         return _wrap_set(capture, obj, source)
     return None
 
@@ -321,7 +319,7 @@ def from_python(obj: Any) -> Value:
     if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
         return ConstantValue(obj)
     cls = type(obj)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return ClassValue(obj)
     if cls is tuple or cls is torch.Size or is_namedtuple_class(cls):
         return TupleValue([from_python(x) for x in obj], cls)
@@ -331,15 +329,15 @@ def from_python(obj: Any) -> Value:
         return DictValue({k if is_constant_object(k) else from_python(k): from_python(v) for k, v in obj.items()})
     if cls in (set, frozenset):
         return SetValue(dict.fromkeys(obj), None, cls)
-    if isinstance(obj, types.FunctionType):
+    if is_a(obj, types.FunctionType):
         return FunctionValue(obj, const_source(obj))
     if is_graph_callable(obj):
         return TorchFunctionValue(obj)
-    if isinstance(obj, _BUILTIN_TYPES):
+    if is_a(obj, _BUILTIN_TYPES):
         return BuiltinValue(obj)
-    if isinstance(obj, types.ModuleType):
+    if is_a(obj, types.ModuleType):
         return PythonModuleValue(obj, const_source(obj))
-    if isinstance(obj, types.CodeType):
+    if is_a(obj, types.CodeType):
         return CodeValue(obj)
     return ObjectValue(cls, obj, const_source(obj))
 

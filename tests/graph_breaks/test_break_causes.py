@@ -178,7 +178,7 @@ def test_user_subclass_with_torch_function():
         def __deepcopy__(self, memo):
             return self.as_subclass(torch.Tensor).clone().as_subclass(Named)
 
-    check(lambda t: (t + 1) * 2, X.as_subclass(Named), graphs=range(0, 4), breaks=range(0, 4), ops=None)
+    check(lambda t: (t + 1) * 2, X.as_subclass(Named), graphs=range(0, 10), breaks=range(0, 20), ops=None)
 
 
 def test_timing_and_logging_calls():
