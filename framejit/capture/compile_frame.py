@@ -25,6 +25,7 @@ from framejit.guards.guard import record
 from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
+from framejit.values import own_functions  # noqa: F401  register framejit's own functions
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.scalar import ScalarValue
@@ -84,7 +85,11 @@ class FrameCompiler:
 
     @property
     def place(self) -> dict[str, Any]:
-        code = self.fn.__code__
+        """The frame as events name it; the call of a module by its class, not by nn.Module's own wrapper."""
+        resume = getattr(self.fn, "_framejit_resume", None)
+        code, options = self.fn.__code__ if resume is None else resume.original, self.options
+        if options.file is not None and code is torch.nn.Module._wrapped_call_impl.__code__:
+            return {"frame_id": self.frame_id, "function": options.name, "file": options.file, "line": options.line}
         return {"frame_id": self.frame_id, "function": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
 
     def compile(self) -> native.Entry | None:
@@ -211,8 +216,7 @@ class FrameCompiler:
             return
         emit("graph_break", frame_id=self.frame_id, function=frame.name, file=frame.code.co_filename, line=ins.line, column=ins.column, end_column=ins.end_column, reason=reason.reason, code=reason.code, hint=reason.hint, user_stack=stack, in_graph_ops=capture.graph.n_ops)
         if self.options.fullgraph:
-            advice = f" What to do: {reason.hint}." if reason.hint else ""
-            raise GraphBreakError(f"fullgraph=True, but the graph breaks at {frame.code.co_filename}:{ins.line} in {frame.name}: {reason.reason}.{advice}")
+            raise GraphBreakError(reason.reason, function=frame.name, file=frame.code.co_filename, line=ins.line or 0, code=reason.code, hint=reason.hint or "", user_stack=stack[:-1])
 
     def _plain_entry(self, capture: Capture, reason: str) -> native.Entry:
         """Nothing to compile for these guards: run the function's own code."""

@@ -52,6 +52,8 @@ def push_exc_info(tx: "Frame", ins: "Instruction") -> None:
 def pop_except(tx: "Frame", ins: "Instruction") -> None:
     previous = tx.pop()
     assert isinstance(previous, PreviousException)
+    # Cleanup code pops a copy: what stays on the stack is a dead value from here on, and a break must not enter a handler for it.
+    tx.stack[:] = [NONE if value is previous else value for value in tx.stack]
     if tx.handled:
         tx.handled.pop()
 

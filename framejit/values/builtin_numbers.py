@@ -25,6 +25,8 @@ def _len(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
         return fold(tx, len, args, {})
     if static_lookup(args[0].python_type(), "__len__", None) is None:
         raise tx.raised(TypeError, f"object of type {args[0].python_type().__name__!r} has no len()")
+    if isinstance(args[0], ObjectValue):
+        return ConstantValue(args[0].length(tx))
     return args[0].call_method(tx, "__len__", [], {})
 
 

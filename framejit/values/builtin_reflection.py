@@ -19,16 +19,28 @@ from framejit.values.mapping import HashedKey, as_key
 from framejit.values.sequence import TupleValue
 from framejit.values.signals import Raised, Unsupported
 from framejit.values.tensor import TensorValue
-from framejit.values.user_object import ObjectValue
+from framejit.values.user_object import ObjectValue, class_attribute
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
 
+# Metaclasses of these modules check by the class alone, so that issubclass() answers.
+_REAL_CHECKS = frozenset(("abc", "typing", "torch", "enum", "typing_extensions"))
+
+
 @handles(isinstance)
 def _isinstance(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, target = args[0].python_type(), args[1].constant()
+    for single in target if isinstance(target, tuple) else (target,):
+        check = static_lookup(type(single), "__instancecheck__", None)
+        if isinstance(check, types.FunctionType) and check.__module__.partition(".")[0] not in _REAL_CHECKS and not isinstance(args[0], TensorValue):
+            if isinstance(target, tuple):
+                raise Unsupported(f"isinstance() with several classes, of which {single.__qualname__} has its own check")
+            return ConstantValue(cls is target or tx.truth(class_attribute(tx, args[1], type(target), "__instancecheck__").call(tx, [args[0]], {})))
+    if isinstance(args[0], ObjectValue) and args[0].claims_another_class():
+        raise Unsupported(f"isinstance() of {args[0].describe()}, which claims to be of another class")
     try:
         if issubclass(cls, torch.Tensor) and isinstance(args[0], TensorValue):
             return ConstantValue(_tensor_isinstance(args[0], target))

@@ -239,11 +239,21 @@ class DictValue(Value):
 
     def replay(self, cg: "Codegen") -> None:
         em = cg.em
-        # OrderedDict keeps an order of its own, which dict's methods do not see.
-        native = OrderedDict if issubclass(self.cls, OrderedDict) else dict
-        for method in ("clear", "update"):
-            em.call(lambda m=method: em.load_object(getattr(native, m)), lambda m=method: (cg.load(self), self._load_dict(cg) if m == "update" else None), 2 if method == "update" else 1)
-            em.pop()
+        em.call_object(OrderedDict.clear if issubclass(self.cls, OrderedDict) else dict.clear, lambda: cg.load(self))
+        em.pop()
+        em.call_object(fill_method(self.cls), lambda: (cg.load(self), self._load_dict(cg)), 2)
+        em.pop()
+
+
+def fill_method(cls: type) -> Any:
+    """What puts items into an empty dict of class `cls` without asking methods of the class."""
+    return fill_ordered if issubclass(cls, OrderedDict) else dict.update
+
+
+def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
+    # dict.update does not see OrderedDict's order, and OrderedDict.update calls the __setitem__ of a subclass.
+    for key, value in items.items():
+        OrderedDict.__setitem__(target, key, value)
 
 
 def pairs(tx: "Frame", value: Value) -> dict[Any, Value]:

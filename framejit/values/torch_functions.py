@@ -282,6 +282,8 @@ def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], 
     handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:
         return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
+    if getattr(fn, "_framejit_constant", False):
+        return fold(tx, fn, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
     if getattr(fn, "_framejit_allow_in_graph", False) or _is_graph_python_function(fn):
         args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
         if not any(_holds_tensor(v) for v in (*args, *kwargs.values())):

@@ -10,7 +10,7 @@ from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSo
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.inspection import instance_dict
-from framejit.values.mapping import DictValue, SetValue
+from framejit.values.mapping import DictValue, SetValue, fill_method
 from framejit.values.sequence import ListValue, TupleValue
 from framejit.values.signals import Raised, Unsupported
 
@@ -83,7 +83,7 @@ class ObjectValue(Value):
 
     def generic_getattr(self, tx: "Frame", name: str) -> Value:
         """object.__getattribute__ (https://docs.python.org/3/howto/descriptor.html#invocation-from-an-instance)."""
-        if name == "__class__":
+        if name == "__class__" and not self.claims_another_class():
             from framejit.values.wrap import from_python
 
             return from_python(self.cls)
@@ -99,6 +99,10 @@ class ObjectValue(Value):
             return bind_attribute(tx, static, self, self.cls, name)
         guard_missing(tx, self.cls, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def claims_another_class(self) -> bool:
+        """Whether the class defines `__class__` itself, as proxies do."""
+        return static_lookup(self.cls, "__class__") is not object.__dict__["__class__"]
 
     def instance_attribute(self, tx: "Frame", name: str, shadowing: bool = False) -> Value | None:
         """What the instance's own dict holds under `name`, guarding absence."""
@@ -193,10 +197,21 @@ class ObjectValue(Value):
         return tx.call(method, args, kwargs)
 
     def truth(self, tx: "Frame") -> bool:
-        for name in ("__bool__", "__len__"):
-            if static_lookup(self.cls, name, None) is not None:
-                return tx.truth(self.call_method(tx, name, [], {}))
-        return True
+        if static_lookup(self.cls, "__bool__", None) is not None:
+            answer = self.call_method(tx, "__bool__", [], {})
+            if answer.python_type() is not bool:
+                raise tx.raised(TypeError, f"__bool__ should return bool, returned {answer.python_type().__name__}")
+            return tx.truth(answer)
+        return static_lookup(self.cls, "__len__", None) is None or self.length(tx) > 0
+
+    def length(self, tx: "Frame") -> int:
+        """`len(self)`."""
+        size = self.call_method(tx, "__len__", [], {}).constant()
+        if not isinstance(size, int):
+            raise tx.raised(TypeError, f"{type(size).__name__!r} object cannot be interpreted as an integer")
+        if size < 0:
+            raise tx.raised(ValueError, "__len__() should return >= 0")
+        return int(size)
 
     def iterator(self, tx: "Frame") -> Value:
         from framejit.values.iterators import CallIterator, IteratorValue, SubscriptIterator
@@ -227,8 +242,8 @@ class ObjectValue(Value):
     def replay(self, cg: "Codegen") -> None:
         em = cg.em
         if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)):
-            fill = {DictValue: dict.update, ListValue: list.extend, SetValue: set.update}[type(self.base)]
-            em.call(lambda: em.load_object(_filler(self.cls, fill)), lambda: (cg.load(self), cg.load_plain(self.base)), 2)
+            fill = {DictValue: fill_method(self.cls), ListValue: list.extend, SetValue: set.update}[type(self.base)]
+            em.call_object(fill, lambda: (cg.load(self), cg.load_plain(self.base)), 2)
             em.pop()
         for name, value in self.attrs.items():
             if value is None:
@@ -236,13 +251,6 @@ class ObjectValue(Value):
             else:
                 em.call_object(object.__setattr__, lambda n=name, v=value: (cg.load(self), em.load_object(n), cg.load(v)), 3)
             em.pop()
-
-
-def _filler(cls: type, fill: Any) -> Any:
-    """The built-in method that fills the container part; OrderedDict keeps an order of its own."""
-    from collections import OrderedDict
-
-    return OrderedDict.update if fill is dict.update and issubclass(cls, OrderedDict) else fill
 
 
 def _is_data_descriptor(static: Any) -> bool:

@@ -1,0 +1,25 @@
+"""framejit's own functions, called from captured code."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from framejit import api
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.signals import Unsupported
+from framejit.values.torch_functions import KNOWN
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+
+def _graph_break(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Unsupported("framejit.graph_break() asks for it", "FJ100")
+
+
+def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(True)
+
+
+KNOWN[api.graph_break] = _graph_break
+KNOWN[api.is_compiling] = _is_compiling
