@@ -13,6 +13,11 @@ from bytecode import Bytecode, ConcreteBytecode, CellVar, FreeVar, Instr, Label
 from bytecode.instr import TryBegin, TryEnd
 
 from framejit.bytecode.liveness import live_before
+from framejit.bytecode.pairs import take_apart
+
+
+class Undecodable(Exception):
+    """`bytecode` can't read a code object."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,12 @@ def decode(code: CodeType) -> Decoded:
 
 
 def _decode(code: CodeType) -> Decoded:
-    listing = Bytecode.from_code(code)
+    try:
+        listing = Bytecode.from_code(code)
+    except (IndexError, ValueError) as e:  # 0.19 on 3.13: a name that is a free variable outside and a cell inside a comprehension
+        raise Undecodable(f"the bytecode of {code.co_qualname} can't be decoded ({type(e).__name__}: {e})") from e
     _restore_depths(code, listing)
+    listing[:] = [part for item in listing for part in (take_apart(item) if isinstance(item, Instr) else [item])]
     labels: dict[Label, int] = {}
     instructions: list[Instruction] = []
     open_region: TryBegin | None = None

@@ -15,12 +15,6 @@ _WRITES = {"STORE_FAST", "LOAD_FAST_AND_CLEAR"}
 
 def reads_and_writes(name: str, arg: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Variables an instruction reads, then those it overwrites.  A cell counts as read when written through."""
-    if name == "LOAD_FAST_LOAD_FAST":
-        return tuple(arg), ()
-    if name == "STORE_FAST_LOAD_FAST":
-        return ((arg[1],) if arg[1] != arg[0] else ()), (arg[0],)
-    if name == "STORE_FAST_STORE_FAST":
-        return (), tuple(arg)
     return ((arg,) if name in _READS else ()), ((arg,) if name in _WRITES else ())
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode, UnsupportedOperatorException
 
+from framejit.capture.light_torch import light
 from framejit.values.signals import Unsupported
 
 
@@ -13,7 +14,8 @@ class Metadata:
     """One FakeTensorMode per compile, and the fakes of the real tensors seen in it."""
 
     def __init__(self) -> None:
-        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        with light():
+            self.mode = FakeTensorMode(allow_fallback_kernels=False)
 
     def fake_of(self, tensor: torch.Tensor) -> FakeTensor:
         """A fake with the metadata of `tensor`; Unsupported for what fakes can't stand for."""
@@ -22,18 +24,18 @@ class Metadata:
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_inference()
         if plain and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf):
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
-            with self.mode, torch.no_grad():
+            with light(), self.mode, torch.no_grad():
                 fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
             if tensor.requires_grad:
                 fake.requires_grad_(True)
             return fake
-        with torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
+        with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
         """Run an operation on fakes.  Unsupported says why it can't be in a graph."""
         try:
-            with self.mode:
+            with light(), self.mode:
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
         except DataDependentOutputException as e:
             raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None

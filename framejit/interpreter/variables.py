@@ -42,24 +42,6 @@ def load_fast_(tx: "Frame", ins: "Instruction") -> None:
     load_fast(tx, ins.arg)
 
 
-@opcode("LOAD_FAST_LOAD_FAST", since=(3, 13))
-def load_two(tx: "Frame", ins: "Instruction") -> None:
-    for name in ins.arg:
-        load_fast(tx, name)
-
-
-@opcode("STORE_FAST_LOAD_FAST", since=(3, 13))
-def store_then_load(tx: "Frame", ins: "Instruction") -> None:
-    tx.locals[ins.arg[0]] = tx.pop_unseen()
-    load_fast(tx, ins.arg[1])
-
-
-@opcode("STORE_FAST_STORE_FAST", since=(3, 13))
-def store_two(tx: "Frame", ins: "Instruction") -> None:
-    for name in ins.arg:
-        tx.locals[name] = tx.pop_unseen()
-
-
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
 def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
     found = tx.cells.pop(ins.arg, None) if ins.arg in tx.cells else tx.locals.pop(ins.arg, None)

@@ -124,6 +124,21 @@ static inline PyObject *instance_dict_if_ready(PyObject *obj)
     return NULL;
 }
 
+/* Where an instance keeps its dictionary, or NULL; holds what instance_dict_if_ready() gave. */
+static inline PyObject **instance_dict_slot(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
+#if FJ_V313
+        return (PyObject **)&_PyObject_ManagedDictPointer(obj)->dict;
+#elif FJ_V312
+        return (PyObject **)_PyObject_DictOrValuesPointer(obj);
+#else
+        return _PyObject_ManagedDictPointer(obj);
+#endif
+    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : NULL;
+}
+
 /* ---- exceptions: save and restore around code that must not disturb the one in flight ---- */
 #if FJ_V311
 typedef struct { PyObject *type, *value, *traceback; } SavedError;

@@ -2,6 +2,7 @@
 #include "guard_tree.h"
 
 typedef struct { int nodes, checks, depth; } TreeSize;
+enum { WORTH_A_MEMO = 12 };              /* nodes */
 
 /* ---- first pass: validate the shape, count ---- */
 static int node_parts(PyObject *node, long *accessor, PyObject **key, PyObject **checks, PyObject **children, int *guard_id)
@@ -55,7 +56,7 @@ static int hold_weakly(PyObject *obj, PyObject **held, uint8_t *weak)
     return 0;
 }
 
-static int key_is_plain(PyObject *key)
+int key_is_plain(PyObject *key)
 {
     return PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || PyBytes_CheckExact(key) || PyBool_Check(key) || key == Py_None;
 }
@@ -255,7 +256,7 @@ static int compile_access(GuardTree *tree, Node *node, PyObject *key)
 }
 
 /* A check whose outcome can change only if another object takes the value's place. */
-static int check_is_settled(const Check *check)
+int check_is_settled(const Check *check)
 {
     switch (check->kind) {
     case C_ID:
@@ -336,5 +337,8 @@ int guard_tree_compile(GuardTree *tree, PyObject *roots)
         PyErr_NoMemory();
         return -1;
     }
-    return compile_nodes(tree, roots, 0);
+    if (compile_nodes(tree, roots, 0) < 0)
+        return -1;
+    tree->memos.worthwhile = tree->n_nodes >= WORTH_A_MEMO;
+    return 0;
 }

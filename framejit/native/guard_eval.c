@@ -7,15 +7,7 @@
 #include <alloca.h>
 #include <stdlib.h>
 
-enum { FAIL = 0, PASS = 1, RESTART = 2 };     /* as tensor_spec_match() answers, too */
 enum { MAX_STACK_RECORDS = 1024 };
-
-typedef struct {
-    PyObject *const *args;
-    Py_ssize_t nargs;
-    PyFunctionObject *fn;
-    int hold;
-} Frame;
 
 /* ---- reading ---- */
 static PyObject *lookup_split(Node *node, PyObject *dict)
@@ -268,11 +260,6 @@ static FJ_APART int check_has_attr(Check *check, PyObject *value)
     return (found != NULL) == (check->kind == C_HAS_ATTR);
 }
 
-static int is_id(const Check *check, PyObject *value)
-{
-    return check->weak ? weak_target(check->payload) == value : check->payload == value;
-}
-
 static int compare_pointers(const void *a, const void *b)
 {
     uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
@@ -303,13 +290,13 @@ static FJ_APART int check_distinct(Distinct *distinct, PyObject **records)
     return result;
 }
 
-static FJ_APART int run_check(Check *check, PyObject *value, Frame *frame, PyObject **records)
+FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyObject **records)
 {
     switch (check->kind) {
     case C_TYPE:
         return Py_TYPE(value) == (PyTypeObject *)check->payload;
     case C_ID:
-        return is_id(check, value);
+        return check_is_id(check, value);
     case C_EQUALS:
         return value == check->payload || constant_equal(check->payload, value) == 1;
     case C_LEN:
@@ -352,10 +339,10 @@ static inline void blame(GuardFailure *failure, int guard_id, int failed_access,
     }
 }
 
-static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
+static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
 {
-    int held = 0, result = PASS;
-    for (int i = 0; i < tree->n_nodes;) {
+    int base = tree->nodes[range.first].depth, held = base, result = PASS;
+    for (int i = range.first; i < range.end;) {
         Node *node = &tree->nodes[i];
         PyObject *parent = node->depth ? values[node->depth - 1] : NULL;
         if (node->group_end && PyDict_Check(parent)) {
@@ -396,7 +383,7 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Frame
             else if (check->kind == C_TENSOR)
                 result = tensor_spec_match(check->tensor, value, hold);
             else
-                result = run_check(check, value, frame, records);
+                result = guard_check_passes(check, value, frame, records);
             if (FJ_UNLIKELY(result != PASS))
                 break;
         }
@@ -410,24 +397,35 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Frame
         i++;
     }
     if (hold)
-        while (held > 0)
+        while (held > base)
             Py_DECREF(values[--held]);
     return result;
 }
 
-static FJ_APART int evaluate_borrowing(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+static FJ_APART int evaluate_borrowing(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
 {
-    return evaluate(tree, frame, values, records, failure, 0);
+    return evaluate(tree, range, frame, values, records, failure, 0);
 }
 
-static FJ_APART int evaluate_holding(GuardTree *tree, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+static FJ_APART int evaluate_holding(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
 {
-    return evaluate(tree, frame, values, records, failure, 1);
+    return evaluate(tree, range, frame, values, records, failure, 1);
 }
 
-int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure)
+int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
 {
-    Frame frame = {args, nargs, (PyFunctionObject *)fn, tree->runs_python};
+    int result = RESTART;
+    if (range.first == range.end)
+        return PASS;
+    if (!frame->hold)
+        result = evaluate_borrowing(tree, range, frame, values, records, failure);
+    else
+        result = evaluate_holding(tree, range, frame, values, records, failure);
+    return result;
+}
+
+static FJ_APART int evaluate_whole(GuardTree *tree, Frame *frame, GuardFailure *failure)
+{
     PyObject **values = alloca((tree->max_depth + 1) * sizeof(PyObject *));
     PyObject **records = NULL;
     PyObject **heap_records = NULL;
@@ -440,15 +438,29 @@ int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, 
         records = alloca((tree->n_records + 1) * sizeof(PyObject *));
     if (tree->n_records)
         memset(records, 0, tree->n_records * sizeof(PyObject *));
-    int result = RESTART;
-    if (!frame.hold)
-        result = evaluate_borrowing(tree, &frame, values, records, failure);
+    Range whole = {0, tree->n_nodes};
+    frame->hold = tree->runs_python;
+    int result = guard_range_passes(tree, whole, frame, values, records, failure);
     if (result == RESTART) {
-        tree->runs_python = frame.hold = 1;
-        result = evaluate_holding(tree, &frame, values, records, failure);
+        tree->runs_python = frame->hold = 1;
+        result = guard_range_passes(tree, whole, frame, values, records, failure);
     }
-    if (result != PASS)
-        PyErr_Clear();                    /* a guard that raises is a guard that fails */
     PyMem_Free(heap_records);
+    return result;
+}
+
+int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure)
+{
+    Frame frame = {args, nargs, (PyFunctionObject *)fn, 0};
+    int result = RESTART;
+    if (tree->memos.n && failure == NULL)
+        result = guard_memos_pass(tree, &frame);
+    if (result == RESTART) {
+        result = evaluate_whole(tree, &frame, failure);
+        if (result == PASS && FJ_UNLIKELY(tree->memos.worthwhile))
+            guard_memo_learn(tree, &frame);
+    }
+    if (FJ_UNLIKELY(result != PASS))
+        PyErr_Clear();                    /* a guard that raises is a guard that fails */
     return result == PASS;
 }

@@ -65,6 +65,7 @@ static void tree_dealloc(PyObject *self)
             PyMem_Free(check->distinct);
         }
     }
+    guard_memos_free(tree);
     PyMem_Free(tree->nodes);
     PyMem_Free(tree->checks);
     Py_TYPE(self)->tp_free(self);

@@ -72,6 +72,19 @@ static inline int check_has_payload(const Check *check)
     return check->kind != C_TENSOR && check->kind != C_DISTINCT;
 }
 
+/* guard_memo.c: shorter proofs that the guards still hold, one for each of the models (say) that lately came this way. */
+typedef struct GuardMemo GuardMemo;
+enum { MAX_MEMOS = 8, MAX_RESTLESS = 16 };
+typedef struct {
+    GuardMemo *memo[MAX_MEMOS];
+    int n, oldest;
+    int wait, patience;                   /* passes until the next memo is made; grows while memos turn out to be of no use */
+    int learning;                         /* memos in use by Python code that a residual guard runs, or being made */
+    char worthwhile;                      /* the tree is large enough */
+    unsigned next_restless;
+    const void *restless[MAX_RESTLESS];   /* dictionaries that change while what is guarded in them does not; compared only */
+} GuardMemos;
+
 struct GuardTree {
     PyObject_HEAD
     Node *nodes;
@@ -79,7 +92,28 @@ struct GuardTree {
     int n_nodes, n_checks, n_records, max_depth;
     int room_nodes, room_checks;
     char runs_python;             /* some step may run Python code, so intermediate values need references */
+    GuardMemos memos;
 };
+
+enum { FAIL = 0, PASS = 1, RESTART = 2 };     /* as tensor_spec_match() answers, too */
+typedef struct { int first, end; } Range;     /* of nodes */
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t nargs;
+    PyFunctionObject *fn;
+    int hold;
+} Frame;
+
+#pragma GCC visibility push(hidden)
+int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyObject **records);
+/* Evaluates some subtrees of one parent, which the caller has put into `values` and holds. RESTART: again, with frame->hold. */
+int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure);
+int guard_memos_pass(GuardTree *tree, Frame *frame);         /* PASS, FAIL, or RESTART when no memo can tell */
+void guard_memo_learn(GuardTree *tree, Frame *frame);        /* after the whole tree has passed */
+void guard_memos_free(GuardTree *tree);
+int check_is_settled(const Check *check);
+int key_is_plain(PyObject *key);
+#pragma GCC visibility pop
 
 int guard_tree_compile(GuardTree *tree, PyObject *roots) __attribute__((visibility("hidden")));
 
@@ -88,5 +122,10 @@ static inline PyObject *weak_target(PyObject *ref)
     /* Not PyWeakref_GetObject: a dead reference must not turn into None, which is a value that a guard may see. */
     PyObject *obj = ((PyWeakReference *)ref)->wr_object;
     return obj == Py_None || Py_REFCNT(obj) <= 0 ? NULL : obj;
+}
+
+static inline int check_is_id(const Check *check, PyObject *value)
+{
+    return check->weak ? weak_target(check->payload) == value : check->payload == value;
 }
 #endif

@@ -12,7 +12,7 @@ from framejit.values.classes import ITERATOR_CLASSES
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.functions import PartialValue
 from framejit.values.handlers import HANDLERS, handles
-from framejit.values.iterators import make_tool
+from framejit.values.iterator_tools import make_tool
 from framejit.values.mapping import DictValue, SetValue, as_key, pairs
 from framejit.values.sequence import ListValue, TupleValue
 from framejit.values.user_object import ObjectValue

@@ -14,7 +14,7 @@ from framejit.values.classes import BuiltinNewValue
 from framejit.values.constant import NONE
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
-from framejit.values.iterators import make_tool
+from framejit.values.iterator_tools import make_tool
 from framejit.values.mapping import DictValue, as_key
 from framejit.values.signals import Unsupported
 from framejit.values.user_object import ObjectValue

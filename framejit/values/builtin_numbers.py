@@ -10,8 +10,7 @@ from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.iterators import make_tool
-from framejit.values.signals import Unsupported
+from framejit.values.iterator_tools import make_tool
 from framejit.values.tensor import TensorValue
 from framejit.values.user_object import ObjectValue
 

@@ -6,12 +6,12 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
-from framejit.values.base import Value, realize
+from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold, plain
 from framejit.values.handlers import HANDLERS
 from framejit.values.mapping import DictValue, SetValue
-from framejit.values.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.sequence import SequenceValue
 from framejit.values.signals import Unsupported
 from framejit.values.user_object import ObjectValue
 

@@ -9,7 +9,6 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Iterator
 
 from framejit import _native as native
-from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue

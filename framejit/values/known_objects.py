@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
+from framejit.guards.sources import CallSource
 from framejit.values.base import Value
 from framejit.values.folding import fold
 from framejit.values.signals import Unsupported
@@ -18,7 +20,13 @@ _PURE: dict[type, frozenset[str]] = {
 }
 
 
+def referent(ref: Any) -> Any:
+    return ref()
+
+
 def call_known_method(tx: "Frame", owner: "ObjectValue", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if owner.cls is weakref.ref and name == "__call__" and owner.source is not None:
+        return tx.wrap(owner.obj(), CallSource(owner.source, referent))
     if name in _PURE.get(owner.cls, ()):
         return fold(tx, getattr(owner.obj, name), args, kwargs)
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")

@@ -108,7 +108,9 @@ for _f in _CHANGING_QUESTIONS:
 
 @_known(*_optional("compiler.is_compiling", "compiler.is_dynamo_compiling", "_dynamo_is_compiling"))
 def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ConstantValue(True)
+    # Libraries ask in order to choose code without data-dependent branches.  Torch's own code (torch.optim) chooses other
+    # arithmetic, whose results differ in the last bits; it is to do what it does in plain Python.
+    return ConstantValue(not tx.globals.get("__name__", "").startswith("torch."))
 
 
 @_known(torch.is_tensor)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, AttrSource, DictKeySource, IndexSource, Source, const_source, key_source
+from framejit.guards.sources import CallSource, AttrSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.values.base import Value
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
 from framejit.values.builtin_functions import BuiltinValue
@@ -118,9 +118,14 @@ def _wrap_tensor(capture: "Capture", obj: torch.Tensor, source: Source) -> Value
     return capture.graph.add_input(obj, source)
 
 
+def _is_bound(obj: Any, owner: Any) -> bool:
+    """Whether a C function is a method of `owner`; pybind11's functions keep a record of their own in its place."""
+    return owner is not None and static_lookup(type(owner), obj.__name__, None) is not None
+
+
 def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
-    if owner is not None and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
+    if _is_bound(obj, owner) and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
         from framejit.values.builtin_methods import BuiltinMethodValue
 
         capture.add_guard(source, native.C_TYPE, type(obj))

@@ -1,0 +1,261 @@
+"""Fake tensors without torch._dynamo and sympy, whose import would cost the first compiled call more than all the rest of it.
+
+Static shapes need neither, but torch's code for fake tensors imports them on the way. While `light()` is entered, stand-ins take their places
+in `sys.modules`. For the threads that entered it a stand-in has the few names that are needed, each equal to the real one on plain Python
+values; for whatever else is asked of it, and for other threads, it imports the real module and answers from there. Modules loaded meanwhile
+never see one. After `light()` nothing is left behind, and where the real modules are there already nothing is done.
+"""
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import torch
+
+DYNAMO, CONFIG, SOURCES = "torch._dynamo", "torch._dynamo.config", "torch._dynamo.source"
+SYMBOLS, FUNCTIONS, SYMPY = "torch.fx.experimental.symbolic_shapes", "torch.utils._sympy.functions", "sympy"
+
+
+class StandIn(ModuleType):
+    """Takes the place of a module until something is needed that it does not have."""
+
+    def __init__(self, name: str, **content: Any) -> None:
+        super().__init__(name)
+        self._content = content
+        self.__spec__ = ModuleSpec(name, None)
+        self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._content and _here.depth:
+            return self._content[name]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(real(self.__name__), name)
+
+
+class _Here(threading.local):
+    """How often this thread has entered `light()`."""
+
+    depth = 0
+
+
+_here = _Here()
+_lock = threading.RLock()
+_inside = 0  # how often all threads together have
+_loading = 0  # stand-ins are away while anything is imported
+_marked: list[Callable[..., Any]] = []  # functions that hold an answer of `_disable`
+
+
+class _Light:
+    def __enter__(self) -> None:
+        global _inside
+        with _lock:
+            _inside += 1
+            _here.depth += 1
+            if _inside == 1:
+                _put()
+
+    def __exit__(self, *exception: Any) -> None:
+        global _inside
+        with _lock:
+            _inside -= 1
+            _here.depth -= 1
+            if not _inside:
+                _take_away()
+                _unmark()
+
+
+_light = _Light()
+
+
+def light() -> _Light:
+    """Stand-ins are in place for the duration of the block."""
+    return _light
+
+
+def _put() -> None:
+    modules = sys.modules
+    missing = [stand_in for name, stand_in in _stand_ins.items() if name not in modules]
+    if missing and not _loading:
+        sys.meta_path.insert(0, _finder)
+        for stand_in in missing:
+            modules[stand_in.__name__] = stand_in
+
+
+def _take_away() -> None:
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+        for name, stand_in in _stand_ins.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
+
+
+def real(name: str) -> ModuleType:
+    """The module itself, imported without stand-ins in sight."""
+    global _loading
+    with _lock:
+        _loading += 1
+        _take_away()
+    try:
+        return importlib.import_module(name)
+    finally:
+        with _lock:
+            _loading -= 1
+            if _inside:
+                _put()
+
+
+class _Finder:
+    """First in line while stand-ins are in place: has every import done without them, so that no module keeps one."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if target is not None:  # a reload
+            return None
+        return ModuleSpec(name, _Loaded(real(name)))
+
+
+class _Loaded:
+    """Hands over a module that is complete."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+_finder = _Finder()
+
+
+# ---- what the stand-ins have ----
+
+
+def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
+    """torch keeps what `torch._dynamo.disable` returns for a function in an attribute of it; `_unmark` has it ask again."""
+    _marked.append(fn)
+    return fn
+
+
+def _unmark() -> None:
+    while _marked:
+        fn = _marked.pop()
+        if getattr(fn, "__dynamo_disable", None) is fn:
+            del fn.__dynamo_disable  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> bool:
+    """Whether there are no symbols in `value`."""
+    if isinstance(value, (int, float, str, type(None))):
+        return True
+    if isinstance(value, torch.Tensor):
+        return not value._has_symbolic_sizes_strides
+    return isinstance(value, (tuple, list)) and all(map(_plain, value))
+
+
+def _unless_symbolic(home: str, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if all(map(_plain, args)) and all(map(_plain, kwargs.values())):
+            return plain(*args)
+        return getattr(real(home), name)(*args, **kwargs)
+
+    return call
+
+
+def _same(x: Any, *_: Any) -> Any:
+    return x
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return bool(tuple(x) == tuple(y) if isinstance(x, (tuple, list)) else x == y)
+
+
+def _all(*conditions: Any) -> Any:
+    return functools.reduce(operator.and_, conditions)
+
+
+def _any(*conditions: Any) -> Any:
+    return functools.reduce(operator.or_, conditions)
+
+
+_ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
+    "guard_or_false": _same,
+    "guard_or_true": _same,
+    "guard_int": _same,
+    "guard_bool": _same,
+    "guard_scalar": _same,
+    "statically_known_true": _same,
+    "statically_known_false": operator.not_,
+    "sym_eq": _equal,
+    "sym_and": _all,
+    "sym_or": _any,
+    "is_symbolic": lambda x: False,
+    "is_nested_int": lambda x: False,
+    "has_free_symbols": lambda x: False,
+    "has_free_unbacked_symbols": lambda x: False,
+    "has_guarding_hint": lambda x: True,
+    "optimization_hint": _same,
+    "_iterate_exprs": lambda x: (),
+    "_iterate_nodes": lambda x: (),
+    "free_symbols": lambda x: set(),
+    "free_unbacked_symbols": lambda x: set(),
+}
+
+
+def _compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
+    return None if shape_env is None else real(SYMBOLS).compute_unbacked_bindings(shape_env, *args, **kwargs)
+
+
+class _Never(RuntimeError):
+    """For `except` clauses of an exception that only the real module raises."""
+
+
+class _ClassOf(type):
+    """For `isinstance` with a class of a module: nothing is an instance of it while the module is not there."""
+
+    home: str
+
+    def __instancecheck__(cls, value: object) -> bool:
+        module = sys.modules.get(cls.home)
+        return not isinstance(module, (StandIn, type(None))) and isinstance(value, getattr(module, cls.__name__))
+
+
+def _classes(home: str, *names: str) -> dict[str, type]:
+    return {name: _ClassOf(name, (), {"home": home}) for name in names}
+
+
+class _ConstantSource:
+    """The name of a tensor nobody named; only symbols would be derived from it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+# torch's defaults: without Dynamo nobody can have changed them
+_config = StandIn(CONFIG, fake_tensor_cache_enabled=True, fake_tensor_cache_crosscheck_enabled=False, _custom_ops_profile=None)
+_stand_ins: dict[str, StandIn] = {
+    module.__name__: module
+    for module in (
+        StandIn(SYMPY, **_classes(SYMPY, "Basic", "Expr", "Symbol")),
+        StandIn(FUNCTIONS, Max=_unless_symbolic(FUNCTIONS, "Max", max)),
+        StandIn(
+            SYMBOLS,
+            GuardOnDataDependentSymNode=_Never,
+            compute_unbacked_bindings=_compute_unbacked_bindings,
+            **{name: _unless_symbolic(SYMBOLS, name, plain) for name, plain in _ON_PLAIN_VALUES.items()},
+        ),
+        _config,
+        StandIn(SOURCES, ConstantSource=_ConstantSource, **_classes(SOURCES, "RandomValueSource")),
+        StandIn(DYNAMO, disable=_disable, config=_config),
+    )
+}

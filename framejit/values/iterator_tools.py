@@ -1,0 +1,250 @@
+"""enumerate, zip, map, filter and itertools, stepped while capturing."""
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.iterators import ItemsIterator, IteratorValue, advanced
+from framejit.values.sequence import SequenceValue, TupleValue
+from framejit.values.signals import Exhausted, Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class ToolIterator(IteratorValue):
+    """enumerate, zip, map, filter and the lazy itertools, as one stepping function over inner iterators.
+
+    `rebuild` gives the callable and arguments that make the real iterator in its present state.
+    """
+
+    def __init__(self, kind: type, step: "Callable[[Frame], Value]", rebuild: Callable[[], tuple[Any, list[Value]]]) -> None:
+        self.kind, self.step, self.rebuild = kind, step, rebuild
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Iterator[Value]:
+        return iter(self.rebuild()[1])
+
+    def next(self, tx: "Frame") -> Value:
+        return self.step(tx)
+
+    def reconstruct(self, cg: "Codegen") -> None:
+        function, args = self.rebuild()
+        cg.em.call_object(function, lambda: [cg.load(a) for a in args], len(args))
+
+
+def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call an iterator class."""
+    if kind is reversed:
+        return _reversed(tx, args[0])
+    if kind is enumerate:
+        inner, count = tx.get_iter(args[0]), (args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))).constant()
+        state = [count]
+
+        def enumerate_step(tx: "Frame") -> Value:
+            item = tx.next(inner)
+            state[0] += 1
+            return TupleValue([ConstantValue(state[0] - 1), item])
+
+        return ToolIterator(enumerate, enumerate_step, lambda: (enumerate, [inner, ConstantValue(state[0])]))
+    if kind is zip:
+        inners, strict = [tx.get_iter(a) for a in args], "strict" in kwargs and tx.truth(kwargs["strict"])
+
+        def zip_step(tx: "Frame") -> Value:
+            if not inners:
+                raise Exhausted
+            items: list[Value] = []
+            for i, it in enumerate(inners):
+                try:
+                    items.append(tx.next(it))
+                except Exhausted:
+                    if strict and i:
+                        raise tx.raised(ValueError, f"zip() argument {i + 1} is shorter than argument{'s 1-' if i > 1 else ' '}{i}") from None
+                    if strict:
+                        for j, other in enumerate(inners[1:], 2):
+                            try:
+                                tx.next(other)
+                            except Exhausted:
+                                continue
+                            raise tx.raised(ValueError, f"zip() argument {j} is longer than argument{'s 1-' if j > 2 else ' '}{j - 1}") from None
+                    raise
+            return TupleValue(items)
+
+        return ToolIterator(zip, zip_step, lambda: (functools.partial(zip, strict=True) if strict else zip, list(inners)))
+    if kind is itertools.cycle:
+        return _cycle(tx, args[0])
+    if kind in (map, filter, itertools.filterfalse, itertools.starmap, itertools.takewhile, itertools.dropwhile):
+        return _with_function(tx, kind, args)
+    if kind is itertools.chain:
+        rest = list(args)
+        active: list[Value] = []
+
+        def chain_step(tx: "Frame") -> Value:
+            while True:
+                if not active:
+                    if not rest:
+                        raise Exhausted
+                    active.append(tx.get_iter(rest.pop(0)))
+                try:
+                    return tx.next(active[0])
+                except Exhausted:
+                    active.clear()
+
+        return ToolIterator(itertools.chain, chain_step, lambda: (itertools.chain, [*active, *rest]))
+    if kind is itertools.islice:
+        return _islice(tx, args)
+    if kind in (itertools.count, itertools.repeat):
+        return _endless(tx, kind, args, kwargs)
+    return _eager(tx, kind, args, kwargs)
+
+
+def _reversed(tx: "Frame", value: Value) -> Value:
+    value = realize(tx, value)
+    if isinstance(value, SequenceValue):
+        return ItemsIterator(TupleValue(value.items[::-1]), reversed)
+    return tx.get_iter(value.call_method(tx, "__reversed__", [], {})) if not value.is_constant() else ItemsIterator(TupleValue(list(value.iterate(tx))[::-1]), reversed)
+
+
+def _with_function(tx: "Frame", kind: Any, args: list[Value]) -> Value:
+    function, inners = args[0], [tx.get_iter(a) for a in args[1:]]
+    dropping = [True]
+
+    def test(tx: "Frame", item: Value) -> bool:
+        return tx.truth(item if function.is_constant() and function.constant() is None else tx.call(function, [item], {}))
+
+    def step(tx: "Frame") -> Value:
+        if kind is map:
+            return tx.call(function, [tx.next(i) for i in inners], {})
+        if kind is itertools.starmap:
+            return tx.call(function, list(tx.iterate(tx.next(inners[0]))), {})
+        if kind is itertools.takewhile:
+            item = tx.next(inners[0])
+            if test(tx, item):
+                return item
+            inners[0] = tx.get_iter(TupleValue([]))
+            raise Exhausted
+        while True:
+            item = tx.next(inners[0])
+            if kind in (filter, itertools.filterfalse) and test(tx, item) == (kind is filter):
+                return item
+            if kind is itertools.dropwhile and not (dropping[0] and test(tx, item)):
+                dropping[0] = False
+                return item
+
+    return ToolIterator(kind, step, lambda: (kind, [function, *inners]) if kind is not itertools.dropwhile or dropping[0] else (iter, inners))
+
+
+def _cycle(tx: "Frame", iterable: Value) -> Value:
+    inner, saved, at = tx.get_iter(iterable), list[Value](), [-1]  # the position in `saved` once `inner` has ended
+
+    def cycle_step(tx: "Frame") -> Value:
+        if at[0] < 0:
+            try:
+                saved.append(tx.next(inner))
+                return saved[-1]
+            except Exhausted:
+                at[0] = 0
+        if not saved:
+            raise Exhausted
+        at[0] = (at[0] + 1) % len(saved)
+        return saved[at[0] - 1]
+
+    def rebuild() -> tuple[Any, list[Value]]:
+        if at[0] < 0:
+            return _cycle_after, [TupleValue(saved), inner]
+        return itertools.cycle, [TupleValue(saved[at[0] :] + saved[: at[0]])]
+
+    return ToolIterator(itertools.cycle, cycle_step, rebuild)
+
+
+def _cycle_after(done: tuple[Any, ...], rest: Iterator[Any]) -> Iterator[Any]:
+    return advanced(itertools.cycle(itertools.chain(done, rest)), len(done))
+
+
+def _islice(tx: "Frame", args: list[Value]) -> Value:
+    inner, bounds = tx.get_iter(args[0]), slice(*tx.constants(args[1:]))
+    start, stop, stride = bounds.start or 0, bounds.stop, bounds.step or 1
+    state = [0, start]
+
+    def step(tx: "Frame") -> Value:
+        if stop is not None and state[1] >= stop:
+            raise Exhausted
+        while state[0] < state[1]:
+            tx.next(inner)
+            state[0] += 1
+        item = tx.next(inner)
+        state[0] += 1
+        state[1] += stride
+        return item
+
+    def rebuild() -> tuple[Any, list[Value]]:
+        return itertools.islice, [inner, ConstantValue(state[1] - state[0]), ConstantValue(None if stop is None else max(stop - state[0], 0)), ConstantValue(stride)]
+
+    return ToolIterator(itertools.islice, step, rebuild)
+
+
+def _endless(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kind is itertools.count:
+        start = (args[0] if args else kwargs.get("start", ConstantValue(0))).constant()
+        stride = (args[1] if len(args) > 1 else kwargs.get("step", ConstantValue(1))).constant()
+        at = [start]
+
+        def count_step(tx: "Frame") -> Value:
+            at[0] += stride
+            return ConstantValue(at[0] - stride)
+
+        return ToolIterator(kind, count_step, lambda: (kind, [ConstantValue(at[0]), ConstantValue(stride)]))
+    times = args[1] if len(args) > 1 else kwargs.get("times")
+    left = [None if times is None else times.constant()]
+
+    def repeat_step(tx: "Frame") -> Value:
+        if left[0] is not None:
+            if left[0] <= 0:
+                raise Exhausted
+            left[0] -= 1
+        return args[0]
+
+    return ToolIterator(kind, repeat_step, lambda: (kind, [args[0]] + ([ConstantValue(left[0])] if left[0] is not None else [])))
+
+
+def _eager(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Combinatoric itertools: run the real one over the items, each standing for its value."""
+    if kind in (itertools.product, itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.pairwise, itertools.zip_longest, itertools.compress, itertools.batched if hasattr(itertools, "batched") else None):
+        n_iterables = len(args) if kind in (itertools.product, itertools.zip_longest) else 1
+        pools = [list(tx.iterate(a)) for a in args[:n_iterables]]
+        rest = [bool(tx.truth(v)) for v in tx.iterate(args[1])] if kind is itertools.compress else tx.constants(args[n_iterables:])
+        extra: dict[str, Any] = {k: (v if k == "fillvalue" else v.constant()) for k, v in kwargs.items()}
+        if kind is itertools.zip_longest:
+            extra.setdefault("fillvalue", NONE)
+        made = list(kind(*pools, *([rest] if kind is itertools.compress else rest), **extra))
+        return ItemsIterator(TupleValue([m if isinstance(m, Value) else TupleValue(list(m)) for m in made]), kind)
+    if kind is itertools.accumulate:
+        function = args[1] if len(args) > 1 else kwargs.get("func", NONE)
+        total = kwargs.get("initial")
+        made_values: list[Value] = [] if total is None else [total]
+        for item in tx.iterate(args[0]):
+            if total is None:
+                total = item
+            elif function.is_constant() and function.constant() is None:
+                total = tx.binary("+", total, item)
+            else:
+                total = tx.call(function, [total, item], {})
+            made_values.append(total)
+        return ItemsIterator(TupleValue(made_values), kind)
+    if kind is itertools.groupby:
+        key = args[1] if len(args) > 1 else kwargs.get("key", NONE)
+        groups: list[tuple[Value, list[Value]]] = []
+        for item in tx.iterate(args[0]):
+            k = item if key.is_constant() and key.constant() is None else tx.call(key, [item], {})
+            if groups and tx.equal(groups[-1][0], k):
+                groups[-1][1].append(item)
+            else:
+                groups.append((k, [item]))
+        return ItemsIterator(TupleValue([TupleValue([k, ItemsIterator(TupleValue(g), kind)]) for k, g in groups]), kind)
+    raise Unsupported(f"itertools.{kind.__name__}")
