@@ -97,8 +97,8 @@ def _decode(code: CodeType) -> Decoded:
             loc, arg, name = item.location, item.arg, item.name
             if isinstance(arg, (CellVar, FreeVar)):
                 arg = arg.name
-                if name == "LOAD_FAST":  # 3.13 spells LOAD_CLOSURE this way
-                    name = "LOAD_CLOSURE"
+            if name == "LOAD_FAST" and (arg in code.co_cellvars or arg in code.co_freevars):  # 3.13 spells LOAD_CLOSURE this way
+                name = "LOAD_CLOSURE"
             instructions.append(
                 Instruction(len(instructions), name, arg, *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4), original=item)
             )

@@ -25,7 +25,7 @@ from bytecode.instr import TryBegin, TryEnd
 from framejit import _native as native
 from framejit.bytecode.decode import Decoded, Instruction, decode
 from framejit.bytecode.emitter import CALL, TAIL, Emitter, assemble
-from framejit.capture.stack_effects import Exit, exits
+from framejit.capture.stack_effects import Exit, branch_after, exits
 
 # Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
 # exception is being handled, the slot of the one handled before passes on the one handled now.
@@ -111,6 +111,7 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
     indices: list[int] = []
     bare_super = False
     at = {id(ins.original): ins.index for ins in decoded.instructions}
+    start = next(ins.index for ins in decoded.instructions if ins.name == "RESUME")  # later cells are those of inlined comprehensions
     body: list[Any] = []
     for item in decoded.bytecode:
         if not isinstance(item, Instr):
@@ -136,8 +137,11 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
             body.append(Instr(item.name, 2, location=item.location))
             bare_super = item.name == "PRECALL"
             continue
-        if item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
+        if index <= start and item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
             body.append(Instr("NOP", location=item.location))
+        elif item.name == "LOAD_SUPER_ATTR":
+            method, _, name = item.arg  # type: ignore[misc]
+            body.append(Instr("LOAD_SUPER_ATTR", (method, True, name), location=item.location))
         elif isinstance(item.arg, (CellVar, FreeVar)):
             body.append(Instr(item.name, CellVar(item.arg.name), location=item.location))
         else:
@@ -208,7 +212,7 @@ class BrokenFrame:
         return self._layout(self.stack, live)
 
     def exits_of_instruction(self) -> list[Exit]:
-        return exits(self.instruction, self.stack)
+        return exits(self.instruction, self.stack, decode(self.code).instructions)
 
     def layout_at(self, index: int, stack: tuple[str, ...]) -> Layout:
         return self._layout(stack, set(decode(self.code).live_at(index)))
@@ -403,16 +407,24 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
     if ins.target is not None:
         em.op(ins.name.replace("BACKWARD", "FORWARD"), jump)
         return
-    if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL") and isinstance(arg, tuple) and arg[0]:
+    branch = branch_after(ins, decode(frame.code).instructions)
+    if branch is not None:
+        em.op(ins.name)
+        em.op(branch.name, jump)
+        return
+    if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR") and isinstance(arg, tuple):
         # The method form leaves [method, self] or [NULL, callable] by what it finds; use the plain form.
-        name = arg if isinstance(arg, str) else arg[1]
+        name = arg if isinstance(arg, str) else arg[-1]
         if ins.name == "LOAD_GLOBAL":
             em.load_global(name)
+        elif ins.name == "LOAD_SUPER_ATTR":
+            em.op(ins.name, (False, True, name))  # told class and object, which it can't find in this frame
         else:
             em.load_attr(name)
-        em.op("PUSH_NULL")
-        if null_first:
-            em.swap()
+        if isinstance(arg, str) or arg[0]:
+            em.op("PUSH_NULL")
+            if null_first:
+                em.swap()
         return
     if ins.name == "CALL":
         if frame.keyword_names:

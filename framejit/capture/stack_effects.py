@@ -58,16 +58,35 @@ def _operands(ins: Instruction) -> tuple[int, int]:
     raise SkipFrame(f"a graph break at {name}", "FJ204")
 
 
-def exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
-    """The exits of `ins`; jumps come last.  Raises SkipFrame where framejit can't break."""
+def branch_after(ins: Instruction, code: list[Instruction]) -> Instruction | None:
+    """The jump on what TO_BOOL leaves, which is carried out with it, so that its truth is no value of its own."""
+    following = code[ins.index + 1] if ins.name == "TO_BOOL" else None
+    return following if following is not None and following.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") else None
+
+
+def exits(ins: Instruction, stack: tuple[str, ...], code: list[Instruction]) -> list[Exit]:
+    """The exits of `ins` in `code`; jumps come last.  Raises SkipFrame where framejit can't break."""
+    return [Exit(_landing(out.index, code), out.stack, out.is_jump) for out in _exits(branch_after(ins, code) or ins, stack)]
+
+
+def _landing(index: int, code: list[Instruction]) -> int:
+    """Where plain jumps from `index` lead: from 3.12 on loops end in a jump forward over a jump back to their start."""
+    seen = set()
+    while code[index].name in ("JUMP_FORWARD", "JUMP_BACKWARD") and index not in seen:
+        seen.add(index)
+        target = code[index].target
+        assert target is not None
+        index = target
+    return index
+
+
+def _exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
     after = ins.index + 1
     name = ins.name
     if name in _NO_EXIT:
         return []
     if name in ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR"):
         with_null = name == "LOAD_METHOD" or isinstance(ins.arg, tuple) and ins.arg[0]
-        if name == "LOAD_SUPER_ATTR" and with_null:
-            raise SkipFrame("a graph break at a method of super()", "FJ204")
         taken = {"LOAD_GLOBAL": 0, "LOAD_SUPER_ATTR": 3}.get(name, 1)
         rest = stack[: len(stack) - taken]
         return [Exit(after, rest + (("n", "r") if with_null and NULL_FIRST else ("r", "n") if with_null else ("r",)), False)]

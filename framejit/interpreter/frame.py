@@ -6,7 +6,7 @@ import sys
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from framejit.bytecode.decode import Instruction, decode
+from framejit.bytecode.decode import Instruction, Undecodable, decode
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
 from framejit.interpreter.operations import Operations
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
@@ -48,7 +48,10 @@ class Frame(Operations):
         self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
         self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
         self.resume = resume
-        self.decoded = decode(code)
+        try:
+            self.decoded = decode(code)
+        except Undecodable as e:
+            raise (SkipFrame(str(e), "FJ209") if caller is None else Unsupported(str(e), "FJ160")) from None
         self.instructions = self.decoded.instructions
         self.stack: list[Value] = []
         self.pc = 0

@@ -30,10 +30,12 @@ class Operations:
 
     def constants(self, values: "list[Value] | Iterator[Value]") -> list[Any]:
         """The Python objects of values that must be known; Unsupported otherwise."""
+        from framejit.values.lazy import deep_realize
+
         found = []
         for value in values:
             try:
-                found.append(realize(self, value).constant())  # type: ignore[arg-type]
+                found.append(deep_realize(self, [value])[0].constant())  # type: ignore[arg-type]
             except NotConstant:
                 raise Unsupported(f"{value.describe()} must be known before the program runs", "FJ121") from None
         return found

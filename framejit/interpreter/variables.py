@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from framejit.interpreter.opcodes import opcode
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
 from framejit.values.functions import CellValue
 from framejit.values.mapping import DictValue
@@ -21,25 +21,18 @@ if TYPE_CHECKING:
 NULL_FIRST = sys.version_info < (3, 13)
 
 
-@opcode("NOP", "RESUME", "CACHE", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG")
+@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
 def nothing(tx: "Frame", ins: "Instruction") -> None:
-    """Cells are made when the frame is set up; the rest has no effect here."""
-
-
-def load_fast(tx: "Frame", name: str) -> None:
-    found = tx.locals.get(name)
-    if found is None and name in tx.cells:  # from 3.13 on this is how closures are given their cells
-        tx.stack.append(tx.cells[name])
-        return
-    if found is None:
-        raise tx.raised(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
-    tx.push(found)
+    """The closure's cells are there when the frame is set up; the rest has no effect here."""
 
 
 @opcode("LOAD_FAST")
 @opcode("LOAD_FAST_CHECK", since=(3, 12))
-def load_fast_(tx: "Frame", ins: "Instruction") -> None:
-    load_fast(tx, ins.arg)
+def load_fast(tx: "Frame", ins: "Instruction") -> None:
+    found = tx.locals.get(ins.arg)
+    if found is None:
+        raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
+    tx.push(found)
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
@@ -54,8 +47,10 @@ def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
 @opcode("STORE_FAST")
 def store_fast(tx: "Frame", ins: "Instruction") -> None:
     value = tx.pop_unseen()
-    if isinstance(value, CellValue) and ins.arg in tx.code.co_cellvars:
-        tx.cells[ins.arg] = value  # the end of an inlined comprehension puts the cell back
+    if ins.arg in tx.code.co_cellvars:  # the end of an inlined comprehension puts the cell back
+        cell = realize(tx, value)
+        assert isinstance(cell, CellValue)
+        tx.cells[ins.arg] = cell
     elif value is NULL:
         tx.locals.pop(ins.arg, None)
     else:
@@ -83,10 +78,14 @@ def load_const(tx: "Frame", ins: "Instruction") -> Any:
 
 
 def _cell(tx: "Frame", name: str) -> CellValue:
-    cell = tx.cells.get(name)
-    if cell is None:  # a comprehension inlined by the compiler makes its cell late
-        cell = tx.cells[name] = CellValue(tx.locals.pop(name, None))
-    return cell
+    return tx.cells[name]
+
+
+@opcode("MAKE_CELL")
+def make_cell(tx: "Frame", ins: "Instruction") -> None:
+    # A function's own cells are there when the frame is set up; an inlined comprehension makes others in their place.
+    if ins.arg not in tx.cells:
+        tx.cells[ins.arg] = CellValue(tx.locals.pop(ins.arg, None))
 
 
 @opcode("LOAD_CLOSURE")

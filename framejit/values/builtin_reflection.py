@@ -32,7 +32,7 @@ _REAL_CHECKS = frozenset(("abc", "typing", "torch", "enum", "typing_extensions")
 
 @handles(isinstance)
 def _isinstance(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
-    cls, target = args[0].python_type(), args[1].constant()
+    cls, target = args[0].python_type(), tx.constants([args[1]])[0]
     for single in target if isinstance(target, tuple) else (target,):
         check = static_lookup(type(single), "__instancecheck__", None)
         if isinstance(check, types.FunctionType) and check.__module__.partition(".")[0] not in _REAL_CHECKS and not isinstance(args[0], TensorValue):

@@ -113,6 +113,12 @@ def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> V
     return ConstantValue(not tx.globals.get("__name__", "").startswith("torch."))
 
 
+@_known(_C._log_api_usage_once)
+def _log_usage(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Telemetry of torch's builds at Meta; does nothing elsewhere."""
+    return NONE
+
+
 @_known(torch.is_tensor)
 def _is_tensor(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(issubclass(args[0].python_type(), torch.Tensor))
@@ -281,6 +287,8 @@ class TorchFunctionValue(Value):
 
 def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
+    if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ == "graph_break":
+        return NONE  # speaks to another compiler, and does nothing in plain Python
     handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:
         return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})

@@ -5,6 +5,7 @@ import enum
 import functools
 import itertools
 import operator
+import os
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, Callable
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from framejit.capture.capture import Capture
 
 _BUILTIN_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType)
+_TORCH = os.path.dirname(torch.__file__)
 _TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 _ITERATOR_TYPES = tuple(type(iter(x)) for x in ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))) + (
     enumerate, zip, map, filter, reversed, types.GeneratorType, itertools.chain, itertools.islice, itertools.count, itertools.repeat, itertools.cycle, itertools.product)
@@ -145,7 +147,15 @@ def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value
     return CachedFunctionValue(obj, wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__")), source)
 
 
+# What torch wraps around its own functions to keep Dynamo out of them; here they are looked through.
+_DYNAMO_WRAPPERS = {"_disable_dynamo.<locals>.inner": "__wrapped__", "DisableContext.__call__.<locals>._fn": "_torchdynamo_orig_callable"}
+
+
 def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) -> Value:
+    inner = _DYNAMO_WRAPPERS.get(obj.__code__.co_qualname)
+    if inner is not None and obj.__code__.co_filename.startswith(_TORCH) and inner in obj.__dict__ and obj.__dict__[inner].__module__.startswith("torch."):
+        capture.add_guard(source, native.C_ID, obj)
+        return wrap(capture, obj.__dict__[inner], AttrSource(source, inner))
     if "<locals>" in obj.__qualname__ and not hasattr(obj, "_framejit_resume"):
         # Made anew by each call of what defines it: the same code with other cells and defaults, which are read from it.
         capture.add_guard(source, native.C_TYPE, types.FunctionType)
