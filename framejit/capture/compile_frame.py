@@ -17,7 +17,7 @@ from framejit.capture.codegen import Codegen
 from framejit.capture.entry_tag import EntryTag
 from framejit.capture.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, ResumePoints, build_step
 from framejit.config import config
-from framejit.errors import BackendError, GraphBreakError, GuardError
+from framejit.errors import BackendError, GraphBreakError, GuardError, RecompileLimit
 from framejit.events import emit, listening, warn
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.diff import explain_miss
@@ -44,6 +44,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     (GraphBreakError under fullgraph); anything unexpected becomes one warning and plain Python.
     """
     options = owner.options
+    if any(entry.tag.full for entry in owner.entries):
+        return None
     try:
         return FrameCompiler(owner, fn, flat_args).compile()
     except (GraphBreakError, BackendError) as e:
@@ -51,6 +53,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             raise
         _skip(owner, fn, str(e), "eager")
         warn(str(e), _place(fn))
+        return None
+    except LimitReached as e:
+        if options.fullgraph:
+            raise RecompileLimit(f"{fn.__qualname__}: {e}") from None
+        _report(fn, str(e), "eager")  # its entries go on serving the calls they fit
         return None
     except SkipFrame as e:
         if options.fullgraph:
@@ -69,8 +76,16 @@ def _place(fn: FunctionType) -> tuple[str, int]:
     return fn.__code__.co_filename, fn.__code__.co_firstlineno
 
 
+class LimitReached(Exception):
+    """A function has as many entries as config.recompile_limit allows."""
+
+
 def _skip(owner: Any, fn: FunctionType, reason: str, state: str) -> None:
     owner.skip = True
+    _report(fn, reason, state)
+
+
+def _report(fn: FunctionType, reason: str, state: str) -> None:
     code = fn.__code__
     emit("frame_done", frame_id=next(_frame_ids), function=code.co_qualname, file=code.co_filename, line=code.co_firstlineno, state=state, reason=reason, seconds=0.0, n_graphs=0, n_ops=0, n_guards=0)
 
@@ -133,7 +148,8 @@ class FrameCompiler:
                 misses.append((miss.text, miss.expected, miss.actual, miss.source_name, miss.user_line))
         emit("recompile", **self.place, failures=misses)
         if len(entries) >= config.recompile_limit:
-            raise SkipFrame(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}", "FJ202")
+            entries[-1].tag.full = True
+            raise LimitReached(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}")
 
     def _changing_numbers(self) -> frozenset[str]:
         """Sources of numbers whose guards have failed before: assuming their values again would fail again."""

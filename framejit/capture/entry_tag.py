@@ -1,7 +1,7 @@
 """What an entry carries for Python: its guards in words, and the resume functions it may tail-call."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,4 +14,5 @@ class EntryTag:
     records: "list[GuardRecord]"
     resume_points: "ResumePoints"
     state: str
+    full: bool = field(default=False, kw_only=True)  # the function has as many entries as it may: further misses run plainly
     changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -77,9 +77,9 @@ typedef struct GuardMemo GuardMemo;
 enum { MAX_MEMOS = 8, MAX_RESTLESS = 16 };
 typedef struct {
     GuardMemo *memo[MAX_MEMOS];
-    int n, oldest;
+    int n;
+    unsigned oldest;
     int wait, patience;                   /* passes until the next memo is made; grows while memos turn out to be of no use */
-    int learning;                         /* memos in use by Python code that a residual guard runs, or being made */
     char worthwhile;                      /* the tree is large enough */
     unsigned next_restless;
     const void *restless[MAX_RESTLESS];   /* dictionaries that change while what is guarded in them does not; compared only */

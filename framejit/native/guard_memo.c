@@ -1,0 +1,161 @@
+/* Using memos: see guard_memo.h. guard_memo_build.c makes them. */
+#include "guard_memo.h"
+#include <alloca.h>
+
+enum { MAX_PATIENCE = 1000, PAID_OFF = 4 /* hits that make a memo worth its making */ };
+
+void guard_memo_free(GuardMemo *memo)
+{
+    PyMem_Free(memo->args);
+    PyMem_Free(memo->words);
+    PyMem_Free(memo->is_version);
+    PyMem_Free(memo->tensors);
+    PyMem_Free(memo->residuals);
+    PyMem_Free(memo->records);
+    PyMem_Free(memo);
+}
+
+void guard_memos_free(GuardTree *tree)
+{
+    for (int i = 0; i < tree->memos.n; i++)
+        guard_memo_free(tree->memos.memo[i]);
+    tree->memos.n = 0;
+}
+
+/* ---- checking ---- */
+static inline int is_for(const GuardMemo *memo, const Frame *frame)
+{
+    if (memo->fn && memo->fn != frame->fn)
+        return 0;
+    for (int i = 0; i < memo->n_args; i++)
+        if (memo->args[i].index >= frame->nargs || frame->args[memo->args[i].index] != memo->args[i].value)
+            return 0;
+    return 1;
+}
+
+/* The first word that differs, or n_words. */
+static int first_change(const GuardMemo *memo)
+{
+    const Word *word = memo->words, *end = word + memo->n_words;
+    for (; word < end; word++)
+        if (FJ_UNLIKELY(*word->where != word->expected))
+            break;
+    return (int)(word - memo->words);
+}
+
+static int residual_passes(GuardTree *tree, GuardMemo *memo, const Residual *residual, Frame *frame, PyObject **values, PyObject **records)
+{
+    if (residual->check >= 0) {
+        Check *check = &tree->checks[residual->check];
+        return check->kind == C_TENSOR ? tensor_spec_match(check->tensor, residual->value, memo->hold)
+                                       : guard_check_passes(check, residual->value, frame, records);
+    }
+    int depth = tree->nodes[residual->range.first].depth;
+    if (depth)
+        values[depth - 1] = residual->value;
+    return guard_range_passes(tree, residual->range, frame, values, records, NULL);
+}
+
+static int residuals_pass(GuardTree *tree, GuardMemo *memo, Frame *frame)
+{
+    PyObject **values = alloca((tree->max_depth + 1) * sizeof(PyObject *)), **records = memo->records;
+    if (memo->records_change) {
+        records = alloca((tree->n_records + 1) * sizeof(PyObject *));
+        memcpy(records, memo->records, tree->n_records * sizeof(PyObject *));
+    }
+    int result = PASS;
+    frame->hold = memo->hold;
+    for (int i = 0; result == PASS && i < memo->n_residuals; i++)
+        result = residual_passes(tree, memo, &memo->residuals[i], frame, values, records);
+    return result;
+}
+
+/* The same while Python code may run: what the words vouch for may change meanwhile, and so may the list of memos. */
+static FJ_APART int residuals_pass_holding(GuardTree *tree, GuardMemo *memo, Frame *frame)
+{
+    memo->in_use++;
+    for (int i = 0; i < memo->n_residuals; i++)
+        Py_XINCREF(memo->residuals[i].value);
+    int result = residuals_pass(tree, memo, frame);
+    for (int i = 0; i < memo->n_residuals; i++)
+        Py_XDECREF(memo->residuals[i].value);
+    memo->in_use--;
+    return result;
+}
+
+static FJ_APART void drop(GuardMemos *memos, int i)
+{
+    GuardMemo *memo = memos->memo[i];
+    if (memo->in_use)
+        return;
+    memos->patience = memo->hits >= PAID_OFF ? 0 : Py_MIN(2 * memos->patience + 1, MAX_PATIENCE);
+    memos->wait = memos->patience;
+    memos->memo[i] = memos->memo[--memos->n];
+    guard_memo_free(memo);
+}
+
+static FJ_APART void note_change(GuardMemos *memos, GuardMemo *memo, int changed)
+{
+    if (memo->is_version[changed])
+        memos->restless[memos->next_restless++ % MAX_RESTLESS] = (const char *)memo->words[changed].where - offsetof(PyDictObject, ma_version_tag);
+}
+
+static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)
+{
+    for (const MemoTensor *tensor = memo->tensors, *end = tensor + memo->n_tensors; tensor < end; tensor++)
+        if (FJ_UNLIKELY(!Py_IS_TYPE(tensor->value, tensor->spec->type) || !match_direct(tensor->spec, tensor->value)))
+            return FAIL;
+    int result = PASS;
+    if (memo->n_residuals)
+        result = memo->hold ? residuals_pass_holding(tree, memo, frame) : residuals_pass(tree, memo, frame);
+    if (FJ_UNLIKELY(result == RESTART)) {
+        memo->hold = 1;
+        result = residuals_pass_holding(tree, memo, frame);
+    }
+    return result;
+}
+
+int guard_memos_pass(GuardTree *tree, Frame *frame)
+{
+    GuardMemos *memos = &tree->memos;
+    if (FJ_UNLIKELY(fj_tensor_access != ACCESS_DIRECT))
+        return RESTART;
+    for (int i = 0; i < memos->n; i++) {
+        GuardMemo *memo = memos->memo[i];
+        if (!is_for(memo, frame))
+            continue;
+        int changed = first_change(memo);
+        if (FJ_LIKELY(changed == memo->n_words)) {
+            memo->hits++;
+            return memo_passes(tree, memo, frame);
+        }
+        note_change(memos, memo, changed);
+        drop(memos, i);
+        break;
+    }
+    return RESTART;
+}
+
+/* ---- keeping ---- */
+void guard_memo_learn(GuardTree *tree, Frame *frame)
+{
+    GuardMemos *memos = &tree->memos;
+    if (memos->wait > 0) {
+        memos->wait--;
+        return;
+    }
+    if (fj_tensor_access != ACCESS_DIRECT)
+        return;
+    GuardMemo *memo = guard_memo_build(tree, frame);
+    if (memo == NULL) {
+        memos->patience = Py_MIN(2 * memos->patience + 1, MAX_PATIENCE);
+        memos->wait = memos->patience;
+        return;
+    }
+    if (memos->n == MAX_MEMOS)
+        drop(memos, (int)(memos->oldest++ % MAX_MEMOS));
+    if (memos->n == MAX_MEMOS)
+        guard_memo_free(memo);            /* the oldest one is in use */
+    else
+        memos->memo[memos->n++] = memo;
+}
