@@ -118,7 +118,10 @@ class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if target is not None:  # a reload
             return None
-        return ModuleSpec(name, _Loaded(real(name)))
+        module = real(name)
+        # While the name is taken, the import system would load the module by its own specification once more.
+        del sys.modules[name]
+        return ModuleSpec(name, _Loaded(module))
 
 
 class _Loaded:
@@ -131,7 +134,8 @@ class _Loaded:
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec
+        if module.__spec__ is not self.spec:  # some modules let nobody set it
+            module.__spec__ = self.spec
 
 
 _finder = _Finder()

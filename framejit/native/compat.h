@@ -101,6 +101,8 @@ static inline int split_dict_has_at(PyObject *dict, PyObject *key, Py_ssize_t pl
 static inline PyObject *split_dict_value(PyObject *dict, Py_ssize_t place) { (void)dict; (void)place; return NULL; }
 static inline Py_ssize_t split_dict_size(PyObject *dict) { (void)dict; return 0; }
 #endif
+/* Whether keys are only ever added to such a dictionary's keys while it is one. */
+static inline int split_keys_are_fixed(PyObject *dict) { return FJ_V313 && dict_is_split(dict); }
 int dict_watch_init(void) __attribute__((visibility("hidden")));
 
 /* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
