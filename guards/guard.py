@@ -112,7 +112,7 @@ class TensorFacts:
     requires_grad: bool
 
     @staticmethod
-    def of(t: Any) -> "TensorFacts":
+    def of(t: Any) -> TensorFacts:
         try:
             strides = tuple(t.stride())
         except RuntimeError:  # sparse layouts

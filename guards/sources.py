@@ -22,14 +22,14 @@ class Source:
     """A path to a value.  `base` is the source it is read from, or None for a root."""
 
     @property
-    def base(self) -> "Source | None":
+    def base(self) -> Source | None:
         return None
 
     def access(self) -> tuple[int, Any]:
         """The native accessor (an `A_*` constant) and its key."""
         raise NotImplementedError
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         """Push the value; `em.load_source(self.base)` pushes the base first."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class ArgSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_ARG, self.index
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_fast(self.arg)
 
     def name(self) -> str:
@@ -85,7 +85,7 @@ class CellArgSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_ARG, self.index
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_fast(self.arg)
 
     def name(self) -> str:
@@ -102,7 +102,7 @@ class ClosureCellSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_CLOSURE_CELL, self.index
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_closure(self.var)
 
     def name(self) -> str:
@@ -118,7 +118,7 @@ class GlobalSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_GLOBAL, self.var
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_global(self.var)
 
     def name(self) -> str:
@@ -135,7 +135,7 @@ class ConstSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_CONST, self.ref.value
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_object(self.ref.value)
 
     def name(self) -> str:
@@ -189,7 +189,7 @@ class AttrSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_ATTR, self.attr
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_attr(self.attr)
 
@@ -204,7 +204,7 @@ class DictSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_DICT, None
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_attr("__dict__")
 
@@ -244,7 +244,7 @@ class KeySource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_KEY, self.key.value
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_object(self.key.value)
         em.subscript()
@@ -266,7 +266,7 @@ class GetItemSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_GETITEM, self.key.value
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_object(self.key.value)
         em.subscript()
@@ -284,7 +284,7 @@ class IndexSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_INDEX, self.index
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_object(self.index)
         em.subscript()
@@ -302,7 +302,7 @@ class DictKeySource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_DICT_KEY_AT, self.index
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.call_object(list, lambda: em.load_source(self.origin))
         em.load_object(self.index)
         em.subscript()
@@ -316,7 +316,7 @@ class TypeSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_TYPE, None
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.call_object(type, lambda: em.load_source(self.origin))
 
     def name(self) -> str:
@@ -332,7 +332,7 @@ class TypeLookupSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_TYPE_LOOKUP, self.attr
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.call_object(static_lookup, lambda: (em.load_source(self.origin), em.load_object(self.attr)), 2)
 
     def name(self) -> str:
@@ -357,7 +357,7 @@ class CellContentsSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_CELL, None
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_source(self.origin)
         em.load_attr("cell_contents")
 
@@ -374,7 +374,7 @@ class CallSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_CALL, self.function
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.call_object(self.function, lambda: em.load_source(self.origin))
 
     def name(self) -> str:
@@ -390,7 +390,7 @@ class BuiltinSource(Source):
     def access(self) -> tuple[int, Any]:
         return native.A_BUILTIN, self.var
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         em.load_global(self.var)
 
     def name(self) -> str:
@@ -406,7 +406,7 @@ class PairSource(Source):
     symbol: str
     operation: str
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         import operator
 
         em.call_object(getattr(operator, self.operation), lambda: (em.load_source(self.left), em.load_source(self.right)), 2)
@@ -427,7 +427,7 @@ class BinarySource(Step):
     def access(self) -> tuple[int, Any]:
         return (native.A_RBINOP if self.reflected else native.A_BINOP), (self.operation, self.const.value)
 
-    def emit(self, em: "Emitter") -> None:
+    def emit(self, em: Emitter) -> None:
         import operator
 
         def load() -> None:

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Broken(Exception):
     """The graph breaks at the current instruction of `frame`."""
 
-    def __init__(self, frame: "Frame", reason: Unsupported) -> None:
+    def __init__(self, frame: Frame, reason: Unsupported) -> None:
         self.frame, self.reason = frame, reason
 
 
@@ -44,7 +45,7 @@ class Capture:
         self.graph.user_frame = self.user_stack_text
         self.effects = SideEffects()
         self.graph.on_write = self.effects.tensor_written
-        self.frame: "Frame | None" = None
+        self.frame: Frame | None = None
         self.seq = 0
         self.changing = changing
         self.static_scalars = static_scalars
@@ -54,17 +55,17 @@ class Capture:
         self._cells: dict[int, CellValue] = {}
         self._undo: list[Callable[[], Any]] = []
         self._distinct_done: set[tuple[Source, Source]] = set()
-        self.root: "Frame" = self._make_root()
+        self.root: Frame = self._make_root()
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
 
-    def _make_root(self) -> "Frame":
+    def _make_root(self) -> Frame:
         from framejit.interpreter.frame import Frame
 
         code = self.fn.__code__
         n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
         variables: dict[str, Value] = {}
         cells: dict[str, CellValue] = {}
-        resume: "ResumeCode | None" = getattr(self.fn, "_framejit_resume", None)
+        resume: ResumeCode | None = getattr(self.fn, "_framejit_resume", None)
         cell_arguments = resume.layout.cells if resume is not None else ()
         for i, (name, obj) in enumerate(zip(code.co_varnames[:n], self.flat_args)):
             if name in cell_arguments:
@@ -88,14 +89,14 @@ class Capture:
         """Changes when an instruction had an effect that can't be taken back."""
         return self.graph.n_ops, self.effects.version
 
-    def break_graph(self, frame: "Frame", reason: Unsupported) -> NoReturn:
+    def break_graph(self, frame: Frame, reason: Unsupported) -> NoReturn:
         raise Broken(frame, reason)
 
     def break_at(self, seq: int, reason: Unsupported) -> NoReturn:
         """Start again and break at an earlier step."""
         raise Restart(seq, reason)
 
-    def note_inner_break(self, frame: "Frame", reason: Unsupported) -> None:
+    def note_inner_break(self, frame: Frame, reason: Unsupported) -> None:
         """A break inside a call that is then made as a whole: say where it really was."""
         if reason.hint is None:
             where = f"{frame.code.co_filename}:{frame.instruction.line}"

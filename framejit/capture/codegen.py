@@ -1,8 +1,9 @@
 """Generates the replacement code of one entry: call the graph, rebuild values, replay side effects, leave."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.emitter import TAIL, VALUE, Emitter, assemble
 from framejit.values.base import Value
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Codegen:
-    def __init__(self, capture: "Capture", line: int | None) -> None:
+    def __init__(self, capture: Capture, line: int | None) -> None:
         self.capture = capture
         self.em = Emitter(line)
         self.own_globals = capture.root.globals

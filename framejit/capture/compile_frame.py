@@ -25,8 +25,8 @@ from framejit.guards.guard import record
 from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
-from framejit.values import own_functions  # noqa: F401  register framejit's own functions
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
+from framejit.values import own_functions  # noqa: F401  register framejit's own functions
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.scalar import ScalarValue
 from framejit.values.signals import Restart, SkipFrame, Unsupported

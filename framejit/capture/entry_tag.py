@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class EntryTag:
-    records: "list[GuardRecord]"
-    resume_points: "ResumePoints"
+    records: list[GuardRecord]
+    resume_points: ResumePoints
     state: str
     full: bool = field(default=False, kw_only=True)  # the function has as many entries as it may: further misses run plainly
     changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -19,7 +19,7 @@ class SideEffects:
         self._changed: dict[int, Value] = {}
         self._attributes: dict[int, tuple[Value, dict[str, Value | None]]] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
-        self.written_tensors: dict[int, "TensorValue"] = {}
+        self.written_tensors: dict[int, TensorValue] = {}
         self.version = 0  # grows with every change
         self.outside = 0  # grows with every change of what existed before the capture
 
@@ -45,7 +45,7 @@ class SideEffects:
             raise Unsupported(f"reading attribute {name!r} after deleting it")
         return found[1][name]
 
-    def set_global(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def set_global(self, tx: Frame, name: str, value: Value | None) -> None:
         self.version += 1
         self.outside += 1
         self._globals.setdefault(id(tx.globals), (tx.globals, {}))[1][name] = value
@@ -54,7 +54,7 @@ class SideEffects:
         found = self._globals.get(id(namespace))
         return {} if found is None else found[1]
 
-    def tensor_written(self, tensor: "TensorValue") -> None:
+    def tensor_written(self, tensor: TensorValue) -> None:
         self.version += 1
         self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
@@ -68,7 +68,7 @@ class SideEffects:
     def any(self) -> bool:
         return bool(self._attributes or self._globals or any(v.source is not None for v in self._changed.values()))
 
-    def prepare(self, cg: "Codegen") -> None:
+    def prepare(self, cg: Codegen) -> None:
         """Load everything the replay writes, before it writes anything: sources are valid until then."""
         for _, names in (*self._attributes.values(), *self._globals.values()):
             for value in names.values():
@@ -85,7 +85,7 @@ class SideEffects:
                 for child in value.children():
                     cg.keep(child)
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         em = cg.em
         for value in list(self._changed.values()):
             if value.source is not None or cg.is_kept(value):

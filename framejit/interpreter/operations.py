@@ -1,8 +1,9 @@
 """What values ask of the frame that runs them: calling, iterating, comparing, raising."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import Source, static_lookup
 from framejit.values import operators
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Operations:
     """Mixed into Frame, and only there."""
 
-    capture: "Capture"
+    capture: Capture
 
     # ---- values ---------------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ class Operations:
 
         return wrap(self.capture, obj, source)
 
-    def constants(self, values: "list[Value] | Iterator[Value]") -> list[Any]:
+    def constants(self, values: list[Value] | Iterator[Value]) -> list[Any]:
         """The Python objects of values that must be known; Unsupported otherwise."""
         from framejit.values.lazy import deep_realize
 
@@ -40,7 +41,7 @@ class Operations:
                 raise Unsupported(f"{value.describe()} must be known before the program runs", "FJ121") from None
         return found
 
-    def call(self: "Frame", fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:  # type: ignore[misc]
+    def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:  # type: ignore[misc]
         return realize(self, realize(self, fn).call(self, args, kwargs))
 
     def same(self, a: Value, b: Value) -> bool:
@@ -70,29 +71,29 @@ class Operations:
             return bool(x == y)
         return x is y
 
-    def equal(self: "Frame", a: Value, b: Value) -> bool:  # type: ignore[misc]
+    def equal(self: Frame, a: Value, b: Value) -> bool:  # type: ignore[misc]
         return operators.equal(self, a, b)
 
-    def binary(self: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:  # type: ignore[misc]
+    def binary(self: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:  # type: ignore[misc]
         return operators.binary(self, symbol, realize(self, a), realize(self, b), in_place)
 
-    def compare(self: "Frame", name: str, a: Value, b: Value) -> Value:  # type: ignore[misc]
+    def compare(self: Frame, name: str, a: Value, b: Value) -> Value:  # type: ignore[misc]
         return operators.compare(self, name, realize(self, a), realize(self, b))
 
-    def unary(self: "Frame", symbol: str, a: Value) -> Value:  # type: ignore[misc]
+    def unary(self: Frame, symbol: str, a: Value) -> Value:  # type: ignore[misc]
         return operators.unary(self, symbol, realize(self, a))
 
-    def contains(self: "Frame", container: Value, item: Value) -> bool:  # type: ignore[misc]
+    def contains(self: Frame, container: Value, item: Value) -> bool:  # type: ignore[misc]
         return operators.contains(self, realize(self, container), realize(self, item))
 
-    def subscript(self: "Frame", container: Value, key: Value) -> Value:  # type: ignore[misc]
+    def subscript(self: Frame, container: Value, key: Value) -> Value:  # type: ignore[misc]
         return operators.subscript(self, realize(self, container), realize(self, key))
 
-    def truth(self: "Frame", value: Value) -> bool:  # type: ignore[misc]
+    def truth(self: Frame, value: Value) -> bool:  # type: ignore[misc]
         return realize(self, value).truth(self)
 
     @contextmanager
-    def catching(self: "Frame") -> Iterator[None]:  # type: ignore[misc]
+    def catching(self: Frame) -> Iterator[None]:  # type: ignore[misc]
         """Around framejit code that itself catches what the captured program raises inside."""
         self.catches += 1
         try:
@@ -102,15 +103,15 @@ class Operations:
 
     # ---- iteration ------------------------------------------------------------------------------
 
-    def iterate(self: "Frame", value: Value) -> Iterator[Value]:  # type: ignore[misc]
+    def iterate(self: Frame, value: Value) -> Iterator[Value]:  # type: ignore[misc]
         """The items of a finite iterable."""
         return realize(self, value).iterate(self)
 
-    def get_iter(self: "Frame", value: Value) -> Value:  # type: ignore[misc]
+    def get_iter(self: Frame, value: Value) -> Value:  # type: ignore[misc]
         """`iter(value)`."""
         return realize(self, value).iterator(self)
 
-    def next(self: "Frame", iterator: Value) -> Value:  # type: ignore[misc]
+    def next(self: Frame, iterator: Value) -> Value:  # type: ignore[misc]
         """The next item; Exhausted at the end."""
         from framejit.values.iterators import IteratorValue
 
@@ -120,7 +121,7 @@ class Operations:
         self.capture.effects.version += 1  # the step can't be taken back
         return item
 
-    def drain(self: "Frame", iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
+    def drain(self: Frame, iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
         """The rest of an iterator, one at a time."""
         for _ in range(1_000_000):
             try:
@@ -132,12 +133,12 @@ class Operations:
 
     # ---- exceptions -----------------------------------------------------------------------------
 
-    def make_exception(self, cls: type, args: list[Value]) -> "ExceptionValue":
+    def make_exception(self, cls: type, args: list[Value]) -> ExceptionValue:
         from framejit.values.exceptions import ExceptionValue
 
         return ExceptionValue(cls, args)
 
-    def raised(self: "Frame", cls: type, *args: Any) -> Raised:  # type: ignore[misc]
+    def raised(self: Frame, cls: type, *args: Any) -> Raised:  # type: ignore[misc]
         """The signal that the captured program raises `cls(*args)`; arguments may be values or constants."""
         from framejit.values.constant import ConstantValue
 
@@ -145,7 +146,7 @@ class Operations:
         self.chain_context(exc)
         return Raised(exc)
 
-    def raised_from(self: "Frame", e: BaseException) -> Raised:  # type: ignore[misc]
+    def raised_from(self: Frame, e: BaseException) -> Raised:  # type: ignore[misc]
         """The same for an exception that really happened while folding."""
         from framejit.values.wrap import from_python
 
@@ -153,7 +154,7 @@ class Operations:
         self.chain_context(exc)
         return Raised(exc)
 
-    def chain_context(self: "Frame", exc: "ExceptionValue") -> None:  # type: ignore[misc]
+    def chain_context(self: Frame, exc: ExceptionValue) -> None:  # type: ignore[misc]
         """Make the exception being handled the context of one that is about to be raised."""
         from framejit.values.exceptions import ExceptionValue
 
@@ -167,7 +168,7 @@ class Operations:
             walk = walk.context
         exc.context = current
 
-    def exception_from(self: "Frame", value: Value) -> "ExceptionValue":  # type: ignore[misc]
+    def exception_from(self: Frame, value: Value) -> ExceptionValue:  # type: ignore[misc]
         """What `raise value` raises."""
         from framejit.values.classes import ClassValue
         from framejit.values.exceptions import ExceptionValue
@@ -179,7 +180,7 @@ class Operations:
             raise Unsupported(f"raising {value.describe()}")
         return value
 
-    def call_special(self: "Frame", owner: Value, name: str, args: list[Value], complaint: str) -> Value:  # type: ignore[misc]
+    def call_special(self: Frame, owner: Value, name: str, args: list[Value], complaint: str) -> Value:  # type: ignore[misc]
         """Call a special method of the owner's type, as an operator would."""
         owner = realize(self, owner)
         if static_lookup(owner.python_type(), name, None) is None:

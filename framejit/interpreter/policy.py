@@ -28,7 +28,7 @@ def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == p or name.startswith(p + ".") for p in prefixes)
 
 
-def refuse_inlining(fn: "CallableValue", depth: int) -> str | None:
+def refuse_inlining(fn: CallableValue, depth: int) -> str | None:
     """Why a function is called for real instead of inlined, or None."""
     from framejit.values.functions import FunctionValue
 

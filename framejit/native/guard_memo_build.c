@@ -89,13 +89,15 @@ static int add_tensor(Builder *b, PyObject *value, const TensorSpec *spec)
 }
 
 /* ---- types ---- */
+_Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the word that starts with the version tag is read as a whole");
+
 static int type_is_settled(PyTypeObject *type)
 {
     /* __class__ can be assigned between heap types and between module types only */
     return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !PyType_IsSubtype(type, &PyModule_Type);
 }
 
-/* Makes sure that the value has the type it has now: the type must outlive the memo, lest another get its address. */
+/* Makes sure that the value has the type it has now, not another one that got its address. */
 static int pin_type(Builder *b, Level *level, const Node *node)
 {
     PyTypeObject *type = Py_TYPE(level->value);
@@ -105,8 +107,15 @@ static int pin_type(Builder *b, Level *level, const Node *node)
         const Check *check = &b->tree->checks[node->first_check], *end = check + node->n_checks;
         while (check < end && !(check->kind == C_TYPE && check->payload == (PyObject *)type))
             check++;
-        if (check == end)
-            return RESIDUAL;
+        if (check == end) {
+            /* nothing keeps the type, but no other one will ever have its version */
+            if (type->tp_version_tag == 0)
+                return RESIDUAL;
+            pin_word(b, &level->value->ob_type);
+            pin_word(b, &type->tp_version_tag);
+            level->type_pinned = 1;
+            return VOUCHED;
+        }
     }
     if (!level->known || !type_is_settled(type))
         pin_word(b, &level->value->ob_type);
@@ -118,7 +127,6 @@ static int pin_type(Builder *b, Level *level, const Node *node)
 static int pin_type_contents(Builder *b, Level *level)
 {
     PyTypeObject *type = (PyTypeObject *)level->value;
-    _Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the word that starts with the version tag is read as a whole");
     if (level->known && type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return VOUCHED;
     if (type->tp_version_tag == 0)

@@ -5,7 +5,8 @@ None if it was made here), and, for tensors, its graph node.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.signals import NotConstant, Unsupported
 
@@ -19,7 +20,7 @@ Kwargs = "dict[str, Value]"
 
 
 class Value:
-    source: "Source | None" = None
+    source: Source | None = None
     mutable = False  # identity matters: build it once, then share
 
     def python_type(self) -> type:
@@ -53,36 +54,36 @@ class Value:
         except NotConstant:
             raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120") from None
 
-    def children(self) -> "Iterator[Value]":
+    def children(self) -> Iterator[Value]:
         """Values directly inside this one."""
         return iter(())
 
     # ---- behaviour ---------------------------------------------------------------------------
 
-    def getattr(self, tx: "Frame", name: str) -> "Value":
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.builtin_methods import builtin_attribute
 
         return builtin_attribute(tx, self, name)
 
-    def setattr(self, tx: "Frame", name: str, value: "Value | None") -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         """Set attribute `name`, or delete it when `value` is None."""
         raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
 
-    def call(self, tx: "Frame", args: "list[Value]", kwargs: "dict[str, Value]") -> "Value":
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(f"calling {self.describe()}", "FJ110")
 
-    def call_method(self, tx: "Frame", name: str, args: "list[Value]", kwargs: "dict[str, Value]") -> "Value":
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call method `name` of this value's type; containers implement theirs here."""
         raise Unsupported(f"method {name!r} of {self.describe()}", "FJ111")
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return True
 
-    def iterate(self, tx: "Frame") -> "Iterator[Value]":
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         """Items of a finite iterable, as they are now."""
         raise Unsupported(f"iterating over {self.describe()}")
 
-    def iterator(self, tx: "Frame") -> "Value":
+    def iterator(self, tx: Frame) -> Value:
         """`iter(self)`."""
         from framejit.values.iterators import ItemsIterator
         from framejit.values.sequence import TupleValue
@@ -91,12 +92,12 @@ class Value:
 
     # ---- output -------------------------------------------------------------------------------
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         """Emit code that pushes this value; only called for values without a source."""
         raise Unsupported(f"{self.describe()} can't be rebuilt outside the graph", "FJ130")
 
 
-def realize(tx: "Frame", value: Value) -> Value:
+def realize(tx: Frame, value: Value) -> Value:
     """The value itself, wrapping it now if nothing looked at it before."""
     from framejit.values.lazy import LazyValue
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def construct_builtin(tx: "Frame", cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def construct_builtin(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Call a built-in class; None if `cls` is none of those known here."""
     if cls in HANDLERS:
         return HANDLERS[cls](tx, args, kwargs)
@@ -31,12 +31,12 @@ def construct_builtin(tx: "Frame", cls: Any, args: list[Value], kwargs: dict[str
 
 
 @handles(list)
-def _list(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _list(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ListValue(list(tx.iterate(args[0])) if args else [])
 
 
 @handles(tuple, torch.Size)
-def _tuple(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _tuple(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
     return TupleValue(list(tx.iterate(args[0])) if args else [])
@@ -46,7 +46,7 @@ HANDLERS[torch.Size] = lambda tx, args, kwargs: TupleValue(list(tx.iterate(args[
 
 
 @handles(dict, collections.OrderedDict)
-def _dict(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _dict(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return DictValue({**(pairs(tx, args[0]) if args else {}), **kwargs})
 
 
@@ -55,7 +55,7 @@ HANDLERS[collections.defaultdict] = lambda tx, args, kwargs: DictValue({**(pairs
 
 
 @handles(collections.Counter)
-def _counter(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _counter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     counts: dict[Any, Value] = {}
     if args and isinstance(args[0], DictValue):
         counts = dict(args[0].items)
@@ -67,7 +67,7 @@ def _counter(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(set, frozenset)
-def _set(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _set(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return SetValue(dict.fromkeys(as_key(tx, v) for v in tx.iterate(args[0])) if args else {})
 
 
@@ -75,17 +75,17 @@ HANDLERS[frozenset] = lambda tx, args, kwargs: SetValue(dict.fromkeys(as_key(tx,
 
 
 @handles(collections.deque)
-def _deque(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _deque(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     maxlen = (args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)).constant()
     items = list(tx.iterate(args[0])) if args else []
     return ListValue(items[len(items) - maxlen :] if maxlen is not None and len(items) > maxlen else items, cls=collections.deque, maxlen=maxlen)
 
 
 @handles(object)
-def _object(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _object(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ObjectValue(object)
 
 
 @handles(functools.partial)
-def _partial(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _partial(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return PartialValue(args[0], args[1:], dict(kwargs))

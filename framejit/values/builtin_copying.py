@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @handles(copy.copy)
-def _copy(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _copy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0]
     if isinstance(value, (ListValue, DictValue, SetValue, InstanceDictValue)):
         return value.call_method(tx, "copy", [], {})
@@ -29,13 +29,13 @@ def _copy(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(copy.deepcopy)
-def _deepcopy(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _deepcopy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) > 1 or kwargs:
         raise Unsupported("copy.deepcopy() with a memo")
     return _deep_copy(tx, args[0], {})
 
 
-def _deep_copy(tx: "Frame", value: Value, memo: dict[int, Value]) -> Value:
+def _deep_copy(tx: Frame, value: Value, memo: dict[int, Value]) -> Value:
     """A copy in the captured program: plain containers and plain instances, whose parts are copied in turn."""
     value = realize(tx, value)
     if id(value) in memo:

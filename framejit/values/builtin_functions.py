@@ -48,7 +48,7 @@ class BuiltinValue(Value):
     def proxy(self) -> Any:
         raise Unsupported(f"{self.describe()} as an argument of a tensor operation", "FJ120")
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python
 
         try:
@@ -56,7 +56,7 @@ class BuiltinValue(Value):
         except AttributeError as e:
             raise tx.raised(AttributeError, str(e)) from None
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         function = self.function
         args, kwargs = [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()}
         try:
@@ -76,7 +76,7 @@ class BuiltinValue(Value):
             return fold(tx, function, args, kwargs)
         raise Unsupported(f"{self.describe()} is written in C and framejit does not know what it does", "FJ110", _hint(function))
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.function)
 
 
@@ -86,7 +86,7 @@ def _hint(function: Any) -> str | None:
     return "wrap the call in a function marked @framejit.disable to make the break deliberate"
 
 
-def _unbound(tx: "Frame", function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _unbound(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`dict.get(d, key)`: a method taken from its class."""
     from framejit.values.builtin_methods import BuiltinMethodValue
 
@@ -95,7 +95,7 @@ def _unbound(tx: "Frame", function: Any, args: list[Value], kwargs: dict[str, Va
     return args[0].call_method(tx, function.__name__, args[1:], kwargs)
 
 
-def _class_method(tx: "Frame", owner: type, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _class_method(tx: Frame, owner: type, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if name == "fromkeys":
         value = args[1] if len(args) > 1 else NONE
         return DictValue({as_key(tx, k): value for k in tx.iterate(args[0])}, cls=owner)

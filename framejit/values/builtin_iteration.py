@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @handles(iter)
-def _iter(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _iter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return CallIterator(args[0], args[1]) if len(args) == 2 else tx.get_iter(args[0])
 
 
 @handles(next)
-def _next(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _next(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], IteratorValue):
         if not (isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, "__next__", None)):
             raise tx.raised(TypeError, f"{args[0].python_type().__name__!r} object is not an iterator")
@@ -45,11 +45,11 @@ def _next(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(any, all)
-def _any(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _any(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return _short_circuit(tx, args[0], True)
 
 
-def _short_circuit(tx: "Frame", iterable: Value, stop: bool) -> Value:
+def _short_circuit(tx: Frame, iterable: Value, stop: bool) -> Value:
     if isinstance(iterable, TensorValue):
         raise Unsupported("any() or all() over a tensor needs its data", "FJ106", "use tensor.any() or tensor.all() with torch.where")
     for item in tx.drain(tx.get_iter(iterable)):
@@ -62,7 +62,7 @@ HANDLERS[all] = lambda tx, args, kwargs: _short_circuit(tx, args[0], False)
 
 
 @handles(sum)
-def _sum(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _sum(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     total = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
     for item in tx.iterate(args[0]):
         total = tx.binary("+", total, realize(tx, item))
@@ -70,7 +70,7 @@ def _sum(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(math.prod)
-def _prod(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _prod(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     total = kwargs.get("start", ConstantValue(1))
     for item in tx.iterate(args[0]):
         total = tx.binary("*", total, realize(tx, item))
@@ -78,7 +78,7 @@ def _prod(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def _extreme(name: str) -> Handler:
-    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         items = [realize(tx, i) for i in (tx.iterate(args[0]) if len(args) == 1 else args)]
         key = kwargs.get("key", NONE)
         if not items:
@@ -100,12 +100,12 @@ HANDLERS.update({max: _extreme("gt"), min: _extreme("lt")})
 
 
 @handles(sorted)
-def _sorted(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _sorted(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ListValue(sort_values(tx, list(tx.iterate(args[0])), kwargs))
 
 
 @handles(functools.reduce)
-def _reduce(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _reduce(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     items = list(tx.iterate(args[1]))
     if len(args) > 2:
         items.insert(0, args[2])

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
@@ -32,14 +33,14 @@ class BuiltinMethodValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name == "__self__":
             return self.owner
         if name in ("__name__", "__qualname__"):
             return ConstantValue(self.name)
         raise tx.raised(AttributeError, f"'builtin_function_or_method' object has no attribute {name!r}")
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.user_object import ObjectValue
 
         args = [realize(tx, a) for a in args]
@@ -48,12 +49,12 @@ class BuiltinMethodValue(Value):
             return object_method(tx, owner, self.name, self.static, args, kwargs)
         return owner.call_method(tx, self.name, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.owner)
         cg.em.load_attr(self.name)
 
 
-def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def object_method(tx: Frame, owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A C-written method that an instance of a Python class inherits."""
     from framejit.values.exceptions import ExceptionValue, make_exception
     from framejit.values.mapping import DictValue
@@ -108,7 +109,7 @@ def object_method(tx: "Frame", owner: Any, name: str, static: Any, args: list[Va
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")
 
 
-def super_builtin_method(tx: "Frame", owner: Value, name: str, static: Any, klass: type) -> Value:
+def super_builtin_method(tx: Frame, owner: Value, name: str, static: Any, klass: type) -> Value:
     """What `super().name` is when the class after the caller's is written in C."""
     from framejit.values.user_object import bind_attribute
 
@@ -117,7 +118,7 @@ def super_builtin_method(tx: "Frame", owner: Value, name: str, static: Any, klas
     return bind_attribute(tx, static, owner, owner.python_type(), name, klass)
 
 
-def builtin_attribute(tx: "Frame", value: Value, name: str) -> Value:
+def builtin_attribute(tx: Frame, value: Value, name: str) -> Value:
     """Attribute `name` of a value of a built-in type: a method, or a constant attribute."""
     from framejit.values.wrap import from_python
 
@@ -146,11 +147,11 @@ def builtin_attribute(tx: "Frame", value: Value, name: str) -> Value:
 class NativeMethodValue(Value):
     """A method framejit itself implements for a value."""
 
-    def __init__(self, function: "Callable[[Frame, list[Value], dict[str, Value]], Value]", name: str) -> None:
+    def __init__(self, function: Callable[[Frame, list[Value], dict[str, Value]], Value], name: str) -> None:
         self.function, self.name = function, name
 
     def describe(self) -> str:
         return f"method {self.name!r}"
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function(tx, args, kwargs)

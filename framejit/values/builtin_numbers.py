@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @handles(len)
-def _len(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _len(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args[0].is_constant() and isinstance(args[0], ConstantValue):
         return fold(tx, len, args, {})
     if static_lookup(args[0].python_type(), "__len__", None) is None:
@@ -30,7 +30,7 @@ def _len(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def _special_or_fold(function: Any, method: str) -> Handler:
-    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(args[0], TensorValue):
             return tx.capture.graph.call(function, args, kwargs)
         if isinstance(args[0], ObjectValue):
@@ -45,17 +45,17 @@ HANDLERS.update({abs: _special_or_fold(abs, "__abs__"), round: _special_or_fold(
 
 
 @handles(pow)
-def _pow(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _pow(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return tx.binary("**", *args) if len(args) == 2 else fold(tx, pow, args, kwargs)
 
 
 @handles(bool)
-def _bool(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _bool(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(tx.truth(args[0]) if args else False)
 
 
 def _number(cls: type, method: str) -> Handler:
-    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], (TensorValue, ObjectValue)):
             return args[0].call_method(tx, method, [], {})
         return fold(tx, cls, args, kwargs)
@@ -68,6 +68,6 @@ HANDLERS.update({int: _number(int, "__int__"), float: _number(float, "__float__"
 
 
 @handles(slice)
-def _slice(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _slice(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     parts = [NONE, args[0], NONE] if len(args) == 1 else [*args, NONE][:3]
     return ConstantValue(slice(*tx.constants(parts))) if all(p.is_constant() for p in parts) else SliceValue(list(parts))

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from framejit.guards.sources import Source
 from framejit.values.base import Value, realize
@@ -43,7 +44,7 @@ class GetterValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((*self.args, *self.kwargs.values()))
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         owner = realize(tx, args[0])
         if self.kind is operator.methodcaller:
             return owner.getattr(tx, self.args[0].constant()).call(tx, self.args[1:], self.kwargs)
@@ -58,7 +59,7 @@ class GetterValue(Value):
             found.append(value)
         return found[0] if len(found) == 1 else TupleValue(found)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call(lambda: cg.em.load_object(self.kind), lambda: [cg.load(v) for v in (*self.args, *self.kwargs.values())], len(self.args) + len(self.kwargs), tuple(self.kwargs))
 
 

@@ -5,7 +5,8 @@ import builtins
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,7 +32,7 @@ _REAL_CHECKS = frozenset(("abc", "typing", "torch", "enum", "typing_extensions")
 
 
 @handles(isinstance)
-def _isinstance(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _isinstance(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, target = args[0].python_type(), tx.constants([args[1]])[0]
     for single in target if isinstance(target, tuple) else (target,):
         check = static_lookup(type(single), "__instancecheck__", None)
@@ -58,7 +59,7 @@ def _tensor_isinstance(value: TensorValue, target: Any) -> bool:
 
 
 @handles(type)
-def _type(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _type(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from framejit.values.wrap import from_python
 
     if len(args) != 1:
@@ -67,7 +68,7 @@ def _type(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(getattr)
-def _getattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _getattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) < 3:
         return realize(tx, args[0].getattr(tx, args[1].constant()))
     try:
@@ -80,7 +81,7 @@ def _getattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(hasattr)
-def _hasattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _hasattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     try:
         with tx.catching():
             args[0].getattr(tx, args[1].constant())
@@ -92,13 +93,13 @@ def _hasattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(setattr)
-def _setattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _setattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     args[0].setattr(tx, args[1].constant(), args[2])
     return NONE
 
 
 @handles(delattr)
-def _delattr(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _delattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     args[0].setattr(tx, args[1].constant(), None)
     return NONE
 
@@ -109,12 +110,12 @@ HANDLERS[object.__getattribute__] = lambda tx, args, kwargs: args[0].generic_get
 
 
 @handles(types.MethodType)
-def _method(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _method(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return MethodValue(args[0], args[1])
 
 
 @handles(sys.exc_info)
-def _exc_info(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _exc_info(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     current = tx.current_exception()
     if current is None:
         return TupleValue([NONE, NONE, NONE])
@@ -122,24 +123,24 @@ def _exc_info(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value
 
 
 @handles(sys.exception)
-def _exception(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _exception(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return tx.current_exception() or NONE
 
 
 @handles(callable)
-def _callable(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _callable(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(static_lookup(args[0].python_type(), "__call__", None) is not None)
 
 
 @handles(vars)
-def _vars(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _vars(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         raise Unsupported("vars() of the running frame")
     return args[0].getattr(tx, "__dict__")
 
 
 @handles(hash)
-def _address(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _address(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = as_key(tx, args[0])
     if isinstance(key, Value) and not isinstance(key, HashedKey):
         raise Unsupported("hash() of an object, which depends on its address", "FJ124")
@@ -147,7 +148,7 @@ def _address(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(id)
-def _id(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _id(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return IdValue(args[0])
 
 
@@ -163,25 +164,25 @@ class IdValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in ("__eq__", "__ne__") and isinstance(args[0], IdValue):
             return ConstantValue(tx.same(self.owner, args[0].owner) == (name == "__eq__"))
         raise Unsupported("the number id() gives, which differs from run to run", "FJ124")
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return True
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(id, lambda: cg.load(self.owner))
 
 
 @handles(globals)
-def _globals(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _globals(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("globals()", "FJ115")
 
 
 @handles(super)
-def _super(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _super(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args:
         if not isinstance(args[0], ClassValue):
             raise Unsupported("super() of an unknown class")
@@ -200,15 +201,15 @@ def _super(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(typing.cast)
-def _cast(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _cast(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return args[1]
 
 
 @handles(builtins.__build_class__)
-def _build_class(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _build_class(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("a class statement", "FJ114", "define the class outside the compiled function")
 
 
 @handles(builtins.__import__)
-def _import(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _import(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("__import__()")

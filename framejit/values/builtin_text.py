@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def text_of(tx: "Frame", function: Any, args: list[Value]) -> Value:
+def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     value = args[0] if args else ConstantValue("")
     if isinstance(value, ObjectValue):

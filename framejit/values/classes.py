@@ -5,7 +5,8 @@ import collections
 import enum
 import itertools
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,7 +42,7 @@ class ClassValue(Value):
 
     # ---- attributes -------------------------------------------------------------------------
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python
 
         if name == "__class__":
@@ -69,12 +70,12 @@ class ClassValue(Value):
     def _where(self) -> Source:
         return self.source or const_source(self.cls)
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if type(self.cls).__setattr__ is not type.__setattr__:
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__")
         tx.capture.effects.set_attribute(self, name, value)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__getitem__" and issubclass(self.cls, enum.Enum):
             from framejit.values.wrap import from_python
 
@@ -91,24 +92,24 @@ class ClassValue(Value):
             raise Unsupported("__subclasses__()")
         return self.getattr(tx, name).call(tx, args, kwargs)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if issubclass(self.cls, enum.Enum):
             return iter([ConstantValue(m) for m in self.cls])
         raise tx.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
 
     # ---- instantiation ------------------------------------------------------------------------
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.builtin_containers import construct_builtin
 
         made = construct_builtin(tx, self.cls, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
         return made if made is not None else instantiate(tx, self.cls, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.cls)
 
 
-def instantiate(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls(*args, **kwargs)` for a class written in Python: inline `__new__` and `__init__`."""
     if issubclass(cls, enum.Enum) or cls in _PURE:
         from framejit.values.folding import fold
@@ -129,7 +130,7 @@ def instantiate(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Val
     return instance
 
 
-def namedtuple_instance(tx: "Frame", cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def namedtuple_instance(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from framejit.values.wrap import from_python
 
     given = dict(zip(cls._fields, args))
@@ -142,7 +143,7 @@ def namedtuple_instance(tx: "Frame", cls: Any, args: list[Value], kwargs: dict[s
     return TupleValue([given[f] for f in cls._fields], cls)
 
 
-def new_value(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def new_value(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls.__new__(cls, *args, **kwargs)`."""
     new = static_lookup(cls, "__new__")
     if isinstance(new, staticmethod):
@@ -153,7 +154,7 @@ def new_value(tx: "Frame", cls: type, args: list[Value], kwargs: dict[str, Value
     return bare_instance(tx, cls, args)
 
 
-def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
+def bare_instance(tx: Frame, cls: type, args: list[Value]) -> Value:
     """What the built-in `__new__` that `cls` inherits makes."""
     if issubclass(cls, BaseException):
         if issubclass(cls, OSError) and len(args) > 1:
@@ -178,7 +179,7 @@ def bare_instance(tx: "Frame", cls: type, args: list[Value]) -> Value:
     raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
 
 
-def init_instance(tx: "Frame", instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+def init_instance(tx: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
     init = static_lookup(instance.cls, "__init__")
     if init is object.__init__:
         if (args or kwargs) and static_lookup(instance.cls, "__new__") is object.__new__:
@@ -199,7 +200,7 @@ class SuperValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.builtin_methods import BuiltinMethodValue, super_builtin_method
 
         on_class = isinstance(self.owner, ClassValue)
@@ -223,14 +224,14 @@ class SuperValue(Value):
             return BuiltinMethodValue(self.owner, name, getattr(object, name))
         raise tx.raised(AttributeError, f"'super' object has no attribute {name!r}")
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(super, lambda: (cg.em.load_object(self.start), cg.load(self.owner)), 2)
 
 
 class BuiltinNewValue(Value):
     """The `__new__` of a built-in class, reached through super() or by name."""
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not args or not isinstance(args[0], ClassValue):
             raise Unsupported("__new__ without a known class")
         return bare_instance(tx, args[0].cls, args[1:])

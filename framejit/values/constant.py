@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import enum
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,7 +41,7 @@ def is_constant_object(obj: Any) -> bool:
 
 
 class ConstantValue(Value):
-    def __init__(self, value: Any, source: "Source | None" = None) -> None:
+    def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value, self.source = value, source
 
     def python_type(self) -> type:
@@ -53,20 +54,20 @@ class ConstantValue(Value):
     def constant(self) -> Any:
         return self.value
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.value)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if isinstance(self.value, (str, bytes, range, frozenset)):
             return iter([ConstantValue(x) for x in self.value])
         raise tx.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import RangeIterator
 
         return RangeIterator(self.value) if isinstance(self.value, range) else super().iterator(tx)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.folding import fold, plain
 
         if self.value is None:
@@ -79,7 +80,7 @@ class ConstantValue(Value):
             return ConstantValue(self.value.format(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
         return fold(tx, getattr(self.value, name), args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if isinstance(self.value, enum.Enum) or not isinstance(self.value, slice):
             cg.em.load_object(self.value)
             return
@@ -106,12 +107,12 @@ class SliceValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(self.parts)
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
         raise Unsupported(f"attribute {name!r} of a slice")
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         for part in self.parts:
             cg.load(part)
         cg.em.build("SLICE", 3)

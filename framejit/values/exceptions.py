@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value
@@ -39,7 +40,7 @@ class ExceptionValue(ObjectValue):
         yield from (self.context, self.cause)
         yield from super().children()
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if self.source is None:
             match name:
                 case "args":
@@ -62,7 +63,7 @@ class ExceptionValue(ObjectValue):
                 raise Unsupported(f"attribute {name!r} of {self.describe()}, which its C code fills")
         return super().getattr(tx, name)
 
-    def generic_setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def generic_setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if name not in _LINKS or self.source is not None or value is None:
             super().generic_setattr(tx, name, value)
         elif name == "__context__":
@@ -78,23 +79,23 @@ class ExceptionValue(ObjectValue):
         if not (isinstance(value, TracebackValue) and value.exception is self):
             raise Unsupported(f"setting the traceback of {self.describe()}")
 
-    def add_note(self, tx: "Frame", note: Value) -> None:
+    def add_note(self, tx: Frame, note: Value) -> None:
         notes = self.attrs.get("__notes__")
         if not isinstance(notes, ListValue):
             notes = ListValue([])
             super().generic_setattr(tx, "__notes__", notes)
         notes.call_method(tx, "append", [note], {})
 
-    def message(self, tx: "Frame") -> Value:
+    def message(self, tx: Frame) -> Value:
         if len(self.args) == 1:
             return self.args[0]
         return TupleValue(self.args)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(make_exception, lambda: (cg.em.load_object(self.cls), cg.load(TupleValue(self.args)), cg.em.load_object(tuple(self.places))), 3)
         cg.capture.effects.changed(self)  # replay fills in the rest, so that cycles are possible
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         super().replay(cg)
         if self.source is not None:
             return
@@ -141,10 +142,10 @@ class TracebackValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.exception,))
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of a traceback")
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.exception)
         cg.em.load_attr("__traceback__")
 

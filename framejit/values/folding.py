@@ -1,7 +1,8 @@
 """Running real Python on known values, instead of modelling it again."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value, realize
 from framejit.values.signals import NotConstant, Unsupported
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def fold(tx: "Frame", function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call the pure `function` on constants now.  What it raises, the captured program raises."""
     from framejit.values.constant import is_constant_object
     from framejit.values.lazy import deep_realize
@@ -30,7 +31,7 @@ def fold(tx: "Frame", function: Callable[..., Any], args: list[Value], kwargs: d
     return from_python(result)
 
 
-def plain(tx: "Frame", value: Value) -> Any:
+def plain(tx: Frame, value: Value) -> Any:
     """A Python copy of containers of constants, for functions that only read them."""
     from framejit.values.mapping import DictValue, SetValue
     from framejit.values.sequence import ListValue, TupleValue

@@ -5,8 +5,9 @@ import functools
 import os
 import sysconfig
 import types
+from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
@@ -37,23 +38,23 @@ class CellValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(()) if self.contents is None else iter((self.contents,))
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name != "cell_contents":
             return super().getattr(tx, name)
         if self.contents is None:
             raise tx.raised(ValueError, "Cell is empty")
         return self.contents
 
-    def set(self, tx: "Frame", value: Value | None) -> None:
+    def set(self, tx: Frame, value: Value | None) -> None:
         tx.capture.effects.changed(self)
         self.contents = value
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         # Contents are filled by replay: a function in the cell may refer to the cell itself.
         cg.em.call_object(types.CellType, lambda: None, 0)
         cg.capture.effects.changed(self)
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         if self.contents is None:
             cg.load(self)
             cg.em.op("DELETE_ATTR", "cell_contents")
@@ -69,16 +70,16 @@ class CallableValue(Value):
     code: CodeType
     globals: dict[str, Any]
 
-    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
         raise NotImplementedError
 
-    def closure(self, tx: "Frame") -> list[CellValue]:
+    def closure(self, tx: Frame) -> list[CellValue]:
         raise NotImplementedError
 
     def python_type(self) -> type:
         return FunctionType
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return tx.inline(self, bind(tx, self, args, kwargs))
 
     def globals_source(self) -> Source | None:
@@ -86,7 +87,7 @@ class CallableValue(Value):
         return None
 
 
-def bind(tx: "Frame", fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind(tx: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
     """Arguments to parameters, as Python would; Unsupported where Python would raise (it then does, for real)."""
     code, name = fn.code, fn.code.co_qualname
     n_pos, n_kw = code.co_argcount, code.co_kwonlyargcount
@@ -138,7 +139,7 @@ class FunctionValue(CallableValue):
     With `capture`, only its code is guarded so far; asking for the very function guards that too.
     """
 
-    def __init__(self, fn: FunctionType, source: Source, capture: "Capture | None" = None) -> None:
+    def __init__(self, fn: FunctionType, source: Source, capture: Capture | None = None) -> None:
         self.fn, self.source, self.capture = fn, source, capture
         self.code, self.globals = fn.__code__, fn.__globals__
 
@@ -156,13 +157,13 @@ class FunctionValue(CallableValue):
     def proxy(self) -> Any:
         raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")
 
-    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
         where, kw_where = AttrSource(self.source, "__defaults__"), AttrSource(self.source, "__kwdefaults__")
         positional: list[Value] = [LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())]
         keyword: dict[str, Value] = {k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()}
         return positional, keyword
 
-    def closure(self, tx: "Frame") -> list[CellValue]:
+    def closure(self, tx: Frame) -> list[CellValue]:
         if not _is_library(self.code.co_filename):  # nobody swaps the code of an installed function
             tx.capture.add_guard(AttrSource(self.source, "__code__"), native.C_ID, self.code)
         where = AttrSource(self.source, "__closure__")
@@ -174,7 +175,7 @@ class FunctionValue(CallableValue):
     def globals_source(self) -> Source | None:
         return AttrSource(self.source, "__globals__")
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.torch_functions import call_known_function
 
         known = call_known_function(tx, self.fn, args, kwargs)
@@ -182,7 +183,7 @@ class FunctionValue(CallableValue):
             return known
         return super().call(tx, args, kwargs)
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python, wrap_attribute
 
         overlay = tx.capture.effects.attribute(self, name)
@@ -203,7 +204,7 @@ class FunctionValue(CallableValue):
             return wrap_attribute(tx.capture, value, self.source, name)
         raise Unsupported(f"attribute {name!r} of {self.describe()}")
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         tx.capture.effects.set_attribute(self, name, value)
 
 
@@ -222,12 +223,12 @@ class CachedFunctionValue(Value):
     def constant(self) -> Any:
         return self.real
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name.startswith("cache_"):
             raise Unsupported(f"{name} of {self.describe()}")
         return self.function.getattr(tx, name)
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         known = self._from_the_cache(tx, args, kwargs)
         if known is not None:
             return known
@@ -239,7 +240,7 @@ class CachedFunctionValue(Value):
             raise Unsupported(f"{self.describe()} returns an object that callers share")
         return result
 
-    def _from_the_cache(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def _from_the_cache(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         """What the real function gives now, which it will give again, if its arguments are real and its result is constant.
 
         On a first call its effects happen now, once, as they would in plain Python.
@@ -281,16 +282,16 @@ class NestedFunctionValue(CallableValue):
         yield from self.cells
         yield from self.attributes.values()
 
-    def defaults(self, tx: "Frame") -> tuple[list[Value], dict[str, Value]]:
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
         return list(tx.iterate(self.positional)) if self.positional else [], dict(self.keyword.items) if self.keyword else {}
 
-    def closure(self, tx: "Frame") -> list[CellValue]:
+    def closure(self, tx: Frame) -> list[CellValue]:
         return self.cells
 
     def globals_source(self) -> Source | None:
         return self._globals_from
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
         if name == "__name__":
@@ -311,12 +312,12 @@ class NestedFunctionValue(CallableValue):
             return DictValue({}) if name == "__annotations__" else TupleValue([])
         raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if value is None:
             raise Unsupported("deleting an attribute of a function")
         self.attributes[name] = value
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None]
 
         def load() -> None:
@@ -346,7 +347,7 @@ class BoundGetValue(Value):
     def __init__(self, function: Value) -> None:
         self.function = function
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args[0].is_constant() and args[0].constant() is None:
             return self.function
         return MethodValue(self.function, args[0])
@@ -369,17 +370,17 @@ class MethodValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.function, self.owner))
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(tx, [self.owner, *args], kwargs)
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name == "__self__":
             return self.owner
         if name == "__func__":
             return self.function
         return self.function.getattr(tx, name)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(types.MethodType, lambda: (cg.load(self.function), cg.load(self.owner)), 2)
 
 
@@ -397,10 +398,10 @@ class PartialValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.function, *self.args, *self.kwargs.values()))
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return tx.call(self.function, [*self.args, *args], {**self.kwargs, **kwargs})
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name == "func":
             return self.function
         if name == "args":
@@ -409,7 +410,7 @@ class PartialValue(Value):
             return DictValue(dict(self.kwargs))
         raise tx.raised(AttributeError, f"'functools.partial' object has no attribute {name!r}")
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         def load() -> None:
             for v in (self.function, *self.args, *self.kwargs.values()):
                 cg.load(v)

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class GeneratorValue(IteratorValue):
     """A generator.  `made_at` is the step that made it: where the graph breaks if plain Python needs the real one."""
 
-    def __init__(self, frame: "Frame", made_at: int) -> None:
+    def __init__(self, frame: Frame, made_at: int) -> None:
         self.frame, self.made_at = frame, made_at
         self.started = self.finished = False
 
@@ -30,10 +31,10 @@ class GeneratorValue(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter(())
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         return self.resume(tx, NONE, None)
 
-    def resume(self, tx: "Frame", sent: Value, raising: Raised | None) -> Value:
+    def resume(self, tx: Frame, sent: Value, raising: Raised | None) -> Value:
         """Run to the next yield; Exhausted carries the return value in `self.result`."""
         if self.finished:
             self.result = NONE  # only the first StopIteration carries it
@@ -64,7 +65,7 @@ class GeneratorValue(IteratorValue):
 
     result: Value = NONE
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in ("send", "throw"):
             raising = None
             if name == "throw":
@@ -92,10 +93,10 @@ class GeneratorValue(IteratorValue):
             raise Unsupported("generator.__del__")
         return super().call_method(tx, name, args, kwargs)
 
-    def stop(self, tx: "Frame") -> Raised:
+    def stop(self, tx: Frame) -> Raised:
         return tx.raised(StopIteration, *([] if self.result is NONE else [self.result]))
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.finished:
             cg.em.call_object(iter, lambda: cg.em.load_object(()))
             return

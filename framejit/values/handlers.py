@@ -1,7 +1,8 @@
 """What built-in functions and constructors do on values: the registry that maps the real callable to its handler."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
@@ -22,7 +23,7 @@ class ToolIterator(IteratorValue):
     `rebuild` gives the callable and arguments that make the real iterator in its present state.
     """
 
-    def __init__(self, kind: type, step: "Callable[[Frame], Value]", rebuild: Callable[[], tuple[Any, list[Value]]]) -> None:
+    def __init__(self, kind: type, step: Callable[[Frame], Value], rebuild: Callable[[], tuple[Any, list[Value]]]) -> None:
         self.kind, self.step, self.rebuild = kind, step, rebuild
 
     def python_type(self) -> type:
@@ -31,15 +32,15 @@ class ToolIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter(self.rebuild()[1])
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         return self.step(tx)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         function, args = self.rebuild()
         cg.em.call_object(function, lambda: [cg.load(a) for a in args], len(args))
 
 
-def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def make_tool(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call an iterator class."""
     if kind is reversed:
         return _reversed(tx, args[0])
@@ -47,7 +48,7 @@ def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value
         inner, count = tx.get_iter(args[0]), (args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))).constant()
         state = [count]
 
-        def enumerate_step(tx: "Frame") -> Value:
+        def enumerate_step(tx: Frame) -> Value:
             item = tx.next(inner)
             state[0] += 1
             return TupleValue([ConstantValue(state[0] - 1), item])
@@ -56,7 +57,7 @@ def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value
     if kind is zip:
         inners, strict = [tx.get_iter(a) for a in args], "strict" in kwargs and tx.truth(kwargs["strict"])
 
-        def zip_step(tx: "Frame") -> Value:
+        def zip_step(tx: Frame) -> Value:
             if not inners:
                 raise Exhausted
             items: list[Value] = []
@@ -85,7 +86,7 @@ def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value
         rest = list(args)
         active: list[Value] = []
 
-        def chain_step(tx: "Frame") -> Value:
+        def chain_step(tx: Frame) -> Value:
             while True:
                 if not active:
                     if not rest:
@@ -104,21 +105,21 @@ def make_tool(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value
     return _eager(tx, kind, args, kwargs)
 
 
-def _reversed(tx: "Frame", value: Value) -> Value:
+def _reversed(tx: Frame, value: Value) -> Value:
     value = realize(tx, value)
     if isinstance(value, SequenceValue):
         return ItemsIterator(TupleValue(value.items[::-1]), reversed)
     return tx.get_iter(value.call_method(tx, "__reversed__", [], {})) if not value.is_constant() else ItemsIterator(TupleValue(list(value.iterate(tx))[::-1]), reversed)
 
 
-def _with_function(tx: "Frame", kind: Any, args: list[Value]) -> Value:
+def _with_function(tx: Frame, kind: Any, args: list[Value]) -> Value:
     function, inners = args[0], [tx.get_iter(a) for a in args[1:]]
     dropping = [True]
 
-    def test(tx: "Frame", item: Value) -> bool:
+    def test(tx: Frame, item: Value) -> bool:
         return tx.truth(item if function.is_constant() and function.constant() is None else tx.call(function, [item], {}))
 
-    def step(tx: "Frame") -> Value:
+    def step(tx: Frame) -> Value:
         if kind is map:
             return tx.call(function, [tx.next(i) for i in inners], {})
         if kind is itertools.starmap:
@@ -140,10 +141,10 @@ def _with_function(tx: "Frame", kind: Any, args: list[Value]) -> Value:
     return ToolIterator(kind, step, lambda: (kind, [function, *inners]) if kind is not itertools.dropwhile or dropping[0] else (iter, inners))
 
 
-def _cycle(tx: "Frame", iterable: Value) -> Value:
+def _cycle(tx: Frame, iterable: Value) -> Value:
     inner, saved, at = tx.get_iter(iterable), list[Value](), [-1]  # the position in `saved` once `inner` has ended
 
-    def cycle_step(tx: "Frame") -> Value:
+    def cycle_step(tx: Frame) -> Value:
         if at[0] < 0:
             try:
                 saved.append(tx.next(inner))
@@ -167,12 +168,12 @@ def _cycle_after(done: tuple[Any, ...], rest: Iterator[Any]) -> Iterator[Any]:
     return advanced(itertools.cycle(itertools.chain(done, rest)), len(done))
 
 
-def _islice(tx: "Frame", args: list[Value]) -> Value:
+def _islice(tx: Frame, args: list[Value]) -> Value:
     inner, bounds = tx.get_iter(args[0]), slice(*tx.constants(args[1:]))
     start, stop, stride = bounds.start or 0, bounds.stop, bounds.step or 1
     state = [0, start]
 
-    def step(tx: "Frame") -> Value:
+    def step(tx: Frame) -> Value:
         if stop is not None and state[1] >= stop:
             raise Exhausted
         while state[0] < state[1]:
@@ -189,13 +190,13 @@ def _islice(tx: "Frame", args: list[Value]) -> Value:
     return ToolIterator(itertools.islice, step, rebuild)
 
 
-def _endless(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _endless(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kind is itertools.count:
         start = (args[0] if args else kwargs.get("start", ConstantValue(0))).constant()
         stride = (args[1] if len(args) > 1 else kwargs.get("step", ConstantValue(1))).constant()
         at = [start]
 
-        def count_step(tx: "Frame") -> Value:
+        def count_step(tx: Frame) -> Value:
             at[0] += stride
             return ConstantValue(at[0] - stride)
 
@@ -203,7 +204,7 @@ def _endless(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]
     times = args[1] if len(args) > 1 else kwargs.get("times")
     left = [None if times is None else times.constant()]
 
-    def repeat_step(tx: "Frame") -> Value:
+    def repeat_step(tx: Frame) -> Value:
         if left[0] is not None:
             if left[0] <= 0:
                 raise Exhausted
@@ -213,7 +214,7 @@ def _endless(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]
     return ToolIterator(kind, repeat_step, lambda: (kind, [args[0]] + ([ConstantValue(left[0])] if left[0] is not None else [])))
 
 
-def _eager(tx: "Frame", kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _eager(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Combinatoric itertools: run the real one over the items, each standing for its value."""
     if kind in (itertools.product, itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.pairwise, itertools.zip_longest, itertools.compress, itertools.batched if hasattr(itertools, "batched") else None):
         n_iterables = len(args) if kind in (itertools.product, itertools.zip_longest) else 1

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
@@ -10,8 +11,8 @@ from framejit.values.sequence import SequenceValue, TupleValue
 from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
 
 if TYPE_CHECKING:
-    from framejit.guards.sources import Source
     from framejit.capture.codegen import Codegen
+    from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
 
@@ -20,16 +21,16 @@ class IteratorValue(Value):
 
     mutable = True
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         raise NotImplementedError
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         return iter(list(tx.drain(self)))
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         return self
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__iter__":
             return self
         if name == "__next__":
@@ -40,7 +41,7 @@ class IteratorValue(Value):
         return super().call_method(tx, name, args, kwargs)
 
 
-    def stop(self, tx: "Frame") -> Raised:
+    def stop(self, tx: Frame) -> Raised:
         """The StopIteration that `next()` raises at the end."""
         return tx.raised(StopIteration)
 
@@ -48,7 +49,7 @@ class IteratorValue(Value):
 class ItemsIterator(IteratorValue):
     """Over a list (live, as Python's own list iterator) or over items fixed at its creation."""
 
-    def __init__(self, sequence: SequenceValue, kind: type, index: int = 0, source: "Source | None" = None) -> None:
+    def __init__(self, sequence: SequenceValue, kind: type, index: int = 0, source: Source | None = None) -> None:
         self.sequence, self.kind, self.index, self.source = sequence, kind, index, source
         self._began_at = index
 
@@ -58,14 +59,14 @@ class ItemsIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.sequence,))
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         if self.index >= len(self.sequence.items):
             raise Exhausted
         tx.capture.effects.changed(self)
         self.index += 1
         return self.sequence.items[self.index - 1]
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if isinstance(self.sequence, TupleValue) and self.sequence.source is None:
             rest: Value = TupleValue(self.sequence.items[self.index :])
             cg.em.call_object(iter, lambda: cg.load(rest))
@@ -73,7 +74,7 @@ class ItemsIterator(IteratorValue):
         cg.em.call_object(_iterator_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
 
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         """Bring the real iterator to where this one is."""
         if self.source is not None:
             cg.em.call_object(_advance, lambda: (cg.load(self), cg.em.load_object(self.index - self._began_at)), 2)
@@ -108,7 +109,7 @@ def _iterator_at(sequence: Any, index: int) -> Iterator[Any]:
 class KeyedIterator(IteratorValue):
     """Over a dict, one of its views, or a set: values are read when it gets there, and changed sizes noticed."""
 
-    def __init__(self, tx: "Frame", iterable: Value, container: Any, kind: str) -> None:
+    def __init__(self, tx: Frame, iterable: Value, container: Any, kind: str) -> None:
         self.iterable, self.container, self.kind, self.made_at = iterable, container, kind, tx.seq
         self.keys, self.order = list(container.items), list(container.iterate(tx))
         self.made_from = self.seen = container.items
@@ -120,7 +121,7 @@ class KeyedIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.iterable,))
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         from framejit.values.mapping import as_key
 
         items = self.container.items
@@ -142,7 +143,7 @@ class KeyedIterator(IteratorValue):
         value = items[as_key(tx, key)]
         return value if self.kind == "values" else TupleValue([key, value])
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.container.items is not self.made_from and self.index <= len(self.order):
             cg.capture.break_at(self.made_at, Unsupported(f"an iterator over {self.container.describe()} leaves captured code", "FJ151"))
         cg.em.call_object(advanced, lambda: (cg.load(self.iterable), cg.em.load_object(self.index)), 2)
@@ -167,7 +168,7 @@ class SubscriptIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         if self.index < 0:
             raise Exhausted
         try:
@@ -181,7 +182,7 @@ class SubscriptIterator(IteratorValue):
         self.index += 1
         return item
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.index < 0:
             cg.em.call_object(iter, lambda: cg.em.load_object(()))
         else:
@@ -195,17 +196,17 @@ class RangeIterator(IteratorValue):
     def python_type(self) -> type:
         return type(iter(range(0)))
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         if not self.rest:
             raise Exhausted
         first, self.rest = self.rest[0], self.rest[1:]
         return ConstantValue(first)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(iter, lambda: cg.em.load_object(self.rest))
 
 
-def sort_values(tx: "Frame", items: list[Value], kwargs: dict[str, Value]) -> list[Value]:
+def sort_values(tx: Frame, items: list[Value], kwargs: dict[str, Value]) -> list[Value]:
     """sorted() with symbolic comparison; keys are computed once each, in order."""
     key, reverse = kwargs.get("key", NONE), "reverse" in kwargs and tx.truth(kwargs["reverse"])
     plain = key.is_constant() and key.constant() is None
@@ -237,7 +238,7 @@ class OpaqueIterator(IteratorValue):
     def python_type(self) -> type:
         return type(self.obj)
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         raise Unsupported(f"stepping a {type(self.obj).__name__} made outside the graph", "FJ150")
 
 
@@ -250,7 +251,7 @@ class CallIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,) if self.sentinel is None else (self.owner, self.sentinel))
 
-    def next(self, tx: "Frame") -> Value:
+    def next(self, tx: Frame) -> Value:
         if self.sentinel is not None:
             item = tx.call(self.owner, [], {})
             if tx.equal(item, self.sentinel):
@@ -264,7 +265,7 @@ class CallIterator(IteratorValue):
                 raise Exhausted from None
             raise
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.sentinel is None:
             cg.load(self.owner)
         else:

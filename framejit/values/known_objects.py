@@ -24,7 +24,7 @@ def referent(ref: Any) -> Any:
     return ref()
 
 
-def call_known_method(tx: "Frame", owner: "ObjectValue", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_known_method(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if owner.cls is weakref.ref and name == "__call__" and owner.source is not None:
         return tx.wrap(owner.obj(), CallSource(owner.source, referent))
     if name in _PURE.get(owner.cls, ()):

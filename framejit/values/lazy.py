@@ -1,7 +1,8 @@
 """A value nobody has looked at yet: no guard, no graph input, until `realize`."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.values.base import Value, realize
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class LazyValue(Value):
-    def __init__(self, obj: Any, source: "Source") -> None:
+    def __init__(self, obj: Any, source: Source) -> None:
         self.obj, self.source = obj, source
         self._value: Value | None = None
 
-    def realize(self, tx: "Frame") -> Value:
+    def realize(self, tx: Frame) -> Value:
         if self._value is None:
             from framejit.values.wrap import wrap
 
@@ -46,7 +47,7 @@ class LazyValue(Value):
         return super().proxy() if self._value is None else self._value.proxy()
 
 
-def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
+def deep_realize(tx: Frame, values: list[Value]) -> list[Value]:
     """Realise values and what sits inside containers among them: all of it is used, in a graph or by real Python."""
     from framejit.values.constant import SliceValue
     from framejit.values.mapping import DictValue
@@ -68,7 +69,7 @@ def deep_realize(tx: "Frame", values: list[Value]) -> list[Value]:
 class OpaqueValue(Value):
     """An object framejit has no model of: it can be passed on, and anything else breaks the graph."""
 
-    def __init__(self, cls: type, source: "Source", why: Unsupported) -> None:
+    def __init__(self, cls: type, source: Source, why: Unsupported) -> None:
         self.cls, self.source, self.why = cls, source, why
 
     def python_type(self) -> type:
@@ -77,11 +78,11 @@ class OpaqueValue(Value):
     def proxy(self) -> Any:
         raise self.why
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         raise self.why
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         raise self.why
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise self.why

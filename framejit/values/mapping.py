@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import types
 from collections import Counter, OrderedDict, defaultdict
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +23,7 @@ DICT_CLASSES = (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType)
 _MISSING = object()
 
 
-def as_key(tx: "Frame", value: Value) -> Any:
+def as_key(tx: Frame, value: Value) -> Any:
     """A Python object with the hash and equality the real key has: the constant, or the value for identity keys."""
     value = deep_realize(tx, [value])[0]
     try:
@@ -48,7 +49,7 @@ def as_key(tx: "Frame", value: Value) -> Any:
 class HashedKey(Value):
     """A key whose hash and equality the program defines; Python's own dict asks it for both."""
 
-    def __init__(self, tx: "Frame", value: Value, hashed: int) -> None:
+    def __init__(self, tx: Frame, value: Value, hashed: int) -> None:
         self.tx, self.value, self.hashed = tx, value, hashed
 
     def __hash__(self) -> int:
@@ -76,7 +77,7 @@ def key_value(key: Any) -> Value:
 class DictValue(Value):
     mutable = True
 
-    def __init__(self, items: dict[Any, Value], source: "Source | None" = None, cls: type = dict, default_factory: Value = NONE) -> None:
+    def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE) -> None:
         self.items, self.source, self.cls, self.default_factory = items, source, cls, default_factory
 
     def python_type(self) -> type:
@@ -86,7 +87,7 @@ class DictValue(Value):
         yield from (k for k in self.items if isinstance(k, Value))
         yield from self.items.values()
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.items)
 
     def proxy(self) -> Any:
@@ -94,10 +95,10 @@ class DictValue(Value):
             raise Unsupported("a dictionary with object keys as an argument of a tensor operation", "FJ120")
         return {k: v.proxy() for k, v in self.items.items()}
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         return iter([key_value(k) for k in self.items])
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import KeyedIterator
 
         return KeyedIterator(tx, self, self, "keys")
@@ -105,13 +106,13 @@ class DictValue(Value):
     def keys_and_values(self) -> list[tuple[Value, Value]]:
         return [(key_value(k), v) for k, v in self.items.items()]
 
-    def change(self, tx: "Frame", items: dict[Any, Value]) -> None:
+    def change(self, tx: Frame, items: dict[Any, Value]) -> None:
         tx.capture.effects.changed(self)
         self.items = items
 
     # ---- methods ----------------------------------------------------------------------------
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case "__getitem__", 1:
                 return self._getitem(tx, args[0])
@@ -150,7 +151,7 @@ class DictValue(Value):
                 return found
         return super().call_method(tx, name, args, kwargs)
 
-    def _getitem(self, tx: "Frame", key: Value) -> Value:
+    def _getitem(self, tx: Frame, key: Value) -> Value:
         k = as_key(tx, key)
         found = self.items.get(k)
         if found is not None:
@@ -163,7 +164,7 @@ class DictValue(Value):
             return ConstantValue(0)
         raise tx.raised(KeyError, key)
 
-    def _mutate(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def _mutate(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         items = dict(self.items)
         match name, len(args):
             case "__setitem__", 2:
@@ -216,20 +217,20 @@ class DictValue(Value):
                 return self if name == "__ior__" else NONE
         return None
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name == "default_factory" and self.cls is defaultdict:
             return self.default_factory
         return super().getattr(tx, name)
 
     # ---- output -------------------------------------------------------------------------------
 
-    def _load_dict(self, cg: "Codegen") -> None:
+    def _load_dict(self, cg: Codegen) -> None:
         for key, value in self.items.items():
             cg.load(key_value(key))
             cg.load(value)
         cg.em.build("MAP", len(self.items))
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.cls is dict:
             self._load_dict(cg)
         elif self.cls is defaultdict:
@@ -237,7 +238,7 @@ class DictValue(Value):
         else:
             cg.em.call_object(self.cls, lambda: self._load_dict(cg))
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         em = cg.em
         em.call_object(OrderedDict.clear if issubclass(self.cls, OrderedDict) else dict.clear, lambda: cg.load(self))
         em.pop()
@@ -256,7 +257,7 @@ def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
         OrderedDict.__setitem__(target, key, value)
 
 
-def pairs(tx: "Frame", value: Value) -> dict[Any, Value]:
+def pairs(tx: Frame, value: Value) -> dict[Any, Value]:
     """The (key, value) pairs `dict(value)` would take."""
     value = realize(tx, value)
     inner = getattr(value, "base", None)
@@ -290,22 +291,22 @@ class DictViewValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.mapping,))
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.mapping.items)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if self.kind == "keys":
             return self.mapping.iterate(tx)
         if self.kind == "values":
             return iter(list(self.mapping.items.values()))
         return iter([TupleValue([k, v]) for k, v in self.mapping.keys_and_values()])
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import KeyedIterator
 
         return KeyedIterator(tx, self, self.mapping, self.kind)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case "__len__", 0:
                 return ConstantValue(len(self.mapping.items))
@@ -321,7 +322,7 @@ class DictViewValue(Value):
             return SetValue(dict.fromkeys(self.mapping.items)).call_method(tx, name, args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.call(lambda: (cg.load(self.mapping), cg.em.load_attr(self.kind)), lambda: None, 0)
 
 
@@ -335,7 +336,7 @@ class SetValue(Value):
 
     mutable = True
 
-    def __init__(self, items: dict[Any, None], source: "Source | None" = None, cls: type = set) -> None:
+    def __init__(self, items: dict[Any, None], source: Source | None = None, cls: type = set) -> None:
         self.items, self.source, self.cls = items, source, cls
 
     def python_type(self) -> type:
@@ -349,24 +350,24 @@ class SetValue(Value):
     def children(self) -> Iterator[Value]:
         return (k for k in self.items if isinstance(k, Value))
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.items)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if len(self.items) > 1 and any(isinstance(k, Value) for k in self.items):
             raise Unsupported("the order of a set of objects", "FJ123")
         # The real order depends on hashes and history; a set built the same way has it.
         return iter([key_value(k) for k in self.cls(list(self.items))])
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import KeyedIterator
 
         return KeyedIterator(tx, self, self, "keys")
 
-    def _others(self, tx: "Frame", args: list[Value]) -> list[dict[Any, None]]:
+    def _others(self, tx: Frame, args: list[Value]) -> list[dict[Any, None]]:
         return [dict.fromkeys(as_key(tx, v) for v in (a.mapping.iterate(tx) if isinstance(a, DictViewValue) else _elements(tx, a))) for a in args]
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case "__contains__", 1:
                 return ConstantValue(as_key(tx, args[0]) in self.items)
@@ -424,28 +425,28 @@ class SetValue(Value):
                 items = {**{k: None for k in items if k not in other}, **{k: None for k in other if k not in items}}
         return items
 
-    def change(self, tx: "Frame", items: dict[Any, None]) -> None:
+    def change(self, tx: Frame, items: dict[Any, None]) -> None:
         tx.capture.effects.changed(self)
         self.items = items
 
-    def _load_set(self, cg: "Codegen") -> None:
+    def _load_set(self, cg: Codegen) -> None:
         for key in self.items:
             cg.load(key_value(key))
         cg.em.build("SET", len(self.items))
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.cls is set:
             self._load_set(cg)
         else:
             cg.em.call_object(self.cls, lambda: self._load_set(cg))
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         em = cg.em
         for method in ("clear", "update"):
             em.call(lambda m=method: em.load_object(getattr(set, m)), lambda m=method: (cg.load(self), self._load_set(cg) if m == "update" else None), 2 if method == "update" else 1)
             em.pop()
 
 
-def _elements(tx: "Frame", value: Value) -> Iterator[Value]:
+def _elements(tx: Frame, value: Value) -> Iterator[Value]:
     value = realize(tx, value)
     return iter([key_value(k) for k in value.items]) if isinstance(value, SetValue) else tx.iterate(value)

@@ -30,7 +30,7 @@ class ModuleValue(ObjectValue):
 
     obj: Module
 
-    def missing(self, tx: "Frame", name: str) -> Value:
+    def missing(self, tx: Frame, name: str) -> Value:
         if static_lookup(self.cls, "__getattr__") is not Module.__getattr__ or self.source is None:
             return super().missing(tx, name)
         own = DictSource(self.source)
@@ -45,29 +45,29 @@ class ModuleValue(ObjectValue):
             tx.capture.add_guard(key_source(own, table), native.C_NO_KEY, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
-    def instance_attribute(self, tx: "Frame", name: str, shadowing: bool = False) -> Value | None:
+    def instance_attribute(self, tx: Frame, name: str, shadowing: bool = False) -> Value | None:
         if not shadowing and name not in self.attrs and name not in self.obj.__dict__ and any(name in self.obj.__dict__.get(t, ()) for t in MODULE_TABLES):
             return None  # found in a table: setattr keeps the instance dict and the tables apart
         return super().instance_attribute(tx, name, shadowing)
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.forwards_directly(tx):
             return self.getattr(tx, "forward").call(tx, args, kwargs)
         return super().call(tx, args, kwargs)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         key = args[0] if name == "__getitem__" and len(args) == 1 else None
         if isinstance(key, ConstantValue) and isinstance(key.value, slice) and static_lookup(self.cls, name) in _SLICED:
             whole = super().call_method(tx, "__iter__", [], {})
             return ModuleSliceValue(self, key.value, list(tx.iterate(whole))[key.value])
         return super().call_method(tx, name, args, kwargs)
 
-    def forwards_directly(self, tx: "Frame") -> bool:
+    def forwards_directly(self, tx: Frame) -> bool:
         """Whether calling the module is calling its forward, there being no hooks; guarded if so."""
         stock = static_lookup(self.cls, "__call__") is Module.__call__ and "_call_impl" not in self.obj.__dict__
         return stock and self.source is not None and not self._has_hooks(tx)
 
-    def _has_hooks(self, tx: "Frame") -> bool:
+    def _has_hooks(self, tx: Frame) -> bool:
         """Whether Module.__call__ would do more than forward; guarded when it would not."""
         own = self.obj.__dict__
         if own.get("_compiled_call_impl") is not None or any(own.get(h) for h in _HOOKS) or any(getattr(torch_module, h) for h in _GLOBAL_HOOKS) or any(h in self.attrs for h in _HOOKS):
@@ -96,10 +96,10 @@ class ModuleSliceValue(ListValue):
     def python_type(self) -> type:
         return self.whole.cls
 
-    def change(self, tx: "Frame", items: list[Value]) -> None:
+    def change(self, tx: Frame, items: list[Value]) -> None:
         raise Unsupported(f"changing a slice of {self.whole.describe()}")
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not issubclass(self.whole.cls, torch.nn.Sequential) or kwargs or len(args) != 1:
             return super().call(tx, args, kwargs)
         value = args[0]
@@ -107,10 +107,10 @@ class ModuleSliceValue(ListValue):
             value = tx.call(module, [value], {})
         return value
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of a slice of {self.whole.describe()}")
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.whole)
         cg.load(ConstantValue(self.key))
         cg.em.subscript()

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
@@ -40,7 +41,7 @@ def is_not_implemented(value: Value) -> bool:
     return isinstance(value, ConstantValue) and value.value is NotImplemented
 
 
-def binary(tx: "Frame", symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
+def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
     function, in_place_function, name = BINARY[symbol]
     a, b = _scalars(a, b, function)
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
@@ -98,7 +99,7 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
     return a, b
 
 
-def compare(tx: "Frame", name: str, a: Value, b: Value) -> Value:
+def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
     a, b = _scalars(a, b, COMPARE[name])
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
@@ -128,7 +129,7 @@ def compare(tx: "Frame", name: str, a: Value, b: Value) -> Value:
     raise tx.raised(TypeError, f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and {b.python_type().__name__!r}")
 
 
-def unary(tx: "Frame", symbol: str, a: Value) -> Value:
+def unary(tx: Frame, symbol: str, a: Value) -> Value:
     function, method = UNARY[symbol]
     if isinstance(a, TensorValue):
         return tx.capture.graph.call(function, [a])
@@ -141,7 +142,7 @@ def unary(tx: "Frame", symbol: str, a: Value) -> Value:
     return a.call_method(tx, method, [], {})
 
 
-def contains(tx: "Frame", container: Value, item: Value) -> bool:
+def contains(tx: Frame, container: Value, item: Value) -> bool:
     if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
         from framejit.values.folding import fold
 
@@ -151,7 +152,7 @@ def contains(tx: "Frame", container: Value, item: Value) -> bool:
     return any(tx.equal(realize(tx, x), item) for x in tx.iterate(container))
 
 
-def equal(tx: "Frame", a: Value, b: Value) -> bool:
+def equal(tx: Frame, a: Value, b: Value) -> bool:
     """`a is b or a == b`, as containers compare their items."""
     a, b = realize(tx, a), realize(tx, b)
     if a is b:
@@ -169,7 +170,7 @@ def equal(tx: "Frame", a: Value, b: Value) -> bool:
     return tx.truth(compare(tx, "eq", a, b))
 
 
-def subscript(tx: "Frame", container: Value, key: Value) -> Value:
+def subscript(tx: Frame, container: Value, key: Value) -> Value:
     from framejit.values.classes import ClassValue
 
     if isinstance(container, ConstantValue):

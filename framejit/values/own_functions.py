@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def _graph_break(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _graph_break(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("framejit.graph_break() asks for it", "FJ100")
 
 
-def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_compiling(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(True)
 
 

@@ -26,7 +26,7 @@ class PythonModuleValue(Value):
     def constant(self) -> Any:
         return self.module
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         written = tx.capture.effects.attribute(self, name)
         if written is not None:
             return written
@@ -44,8 +44,8 @@ class PythonModuleValue(Value):
             raise tx.raised(AttributeError, str(e)) from None
         return tx.wrap(value, AttrSource(self.source, name))
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         tx.capture.effects.set_attribute(self, name, value)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.module)

@@ -33,7 +33,7 @@ class ScalarValue(Value):
 
     source: Source
 
-    def __init__(self, capture: "Capture", value: int | float, source: Source, leaves: "tuple[ScalarValue, ...]" = ()) -> None:
+    def __init__(self, capture: Capture, value: int | float, source: Source, leaves: tuple[ScalarValue, ...] = ()) -> None:
         self.capture, self.value, self.source = capture, value, source
         self.leaves = leaves or (self,)  # what must be guarded to know the value
 
@@ -51,13 +51,13 @@ class ScalarValue(Value):
     def is_constant(self) -> bool:
         return True  # it can be had, at the price of a guard
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         if self.leaves != (self,):
             return bool(self.constant())
         self.capture.add_guard(self.source, native.C_TRUTH, bool(self.value))
         return bool(self.value)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return ConstantValue(self.constant()).call_method(tx, name, args, kwargs)
 
     # ---- arithmetic -------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class ScalarValue(Value):
         value = function(number, self.value) if reflected else function(self.value, number)
         return ScalarValue(self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected), self._inner_leaves())
 
-    def _inner_leaves(self) -> "tuple[ScalarValue, ...]":
+    def _inner_leaves(self) -> tuple[ScalarValue, ...]:
         """The leaves an expression over this value has: none of its own, where a guard can reach the expression."""
         return () if self.leaves == (self,) else self.leaves
 

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +23,7 @@ def is_namedtuple_class(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
 
 
-def sequence_part(value: Value) -> "SequenceValue | None":
+def sequence_part(value: Value) -> SequenceValue | None:
     """A list or tuple, or the built-in part of an instance of a subclass."""
     part = getattr(value, "base", None) or value
     return part if isinstance(part, SequenceValue) else None
@@ -39,28 +40,28 @@ class SequenceValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(self.items)
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.items)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         return iter(list(self.items))
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import ItemsIterator
 
         cls = self.python_type()
         return ItemsIterator(self, type(iter(cls() if cls in (list, tuple) else ())))
 
-    def realized(self, tx: "Frame") -> list[Value]:
+    def realized(self, tx: Frame) -> list[Value]:
         """The items, every one looked at: for what goes into a graph or is compared."""
         self.items[:] = [realize(tx, i) for i in self.items]
         return self.items
 
-    def make(self, items: list[Value]) -> "SequenceValue":
+    def make(self, items: list[Value]) -> SequenceValue:
         """A new sequence of the built-in kind, as slicing and + give."""
         raise NotImplementedError
 
-    def _index(self, tx: "Frame", key: Value) -> Any:
+    def _index(self, tx: Frame, key: Value) -> Any:
         """The int or slice a subscript stands for."""
         from framejit.values.user_object import ObjectValue
 
@@ -72,7 +73,7 @@ class SequenceValue(Value):
         except NotConstant:
             raise Unsupported(f"indexing a {self.python_type().__name__} with {key.describe()}", "FJ122") from None
 
-    def _subscript(self, tx: "Frame", key: Value) -> Value:
+    def _subscript(self, tx: Frame, key: Value) -> Value:
         index = self._index(tx, key)
         if isinstance(index, slice):
             return self.make(self.items[index])
@@ -81,7 +82,7 @@ class SequenceValue(Value):
         except (IndexError, TypeError) as e:
             raise tx.raised_from(e) from None
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case "__getitem__", 1:
                 return self._subscript(tx, args[0])
@@ -118,11 +119,11 @@ class SequenceValue(Value):
                 return ConstantValue(getattr(self.constant(), name)())
         return super().call_method(tx, name, args, kwargs)
 
-    def _comparable(self, other: "SequenceValue") -> bool:
+    def _comparable(self, other: SequenceValue) -> bool:
         mine, its = self.python_type(), other.python_type()
         return issubclass(mine, its) or issubclass(its, mine) or (issubclass(mine, tuple) and issubclass(its, tuple))
 
-    def _order(self, tx: "Frame", name: str, other: "SequenceValue") -> Value:
+    def _order(self, tx: Frame, name: str, other: SequenceValue) -> Value:
         from framejit.values.operators import compare
 
         for a, b in zip(self.items, other.items):
@@ -134,13 +135,13 @@ class SequenceValue(Value):
 class TupleValue(SequenceValue):
     """A tuple, or an instance of a tuple class that adds nothing but names (`cls`)."""
 
-    def __init__(self, items: list[Value], cls: type = tuple, source: "Source | None" = None) -> None:
+    def __init__(self, items: list[Value], cls: type = tuple, source: Source | None = None) -> None:
         self.items, self.cls, self.source = list(items), cls, source
 
     def python_type(self) -> type:
         return self.cls
 
-    def make(self, items: list[Value]) -> "TupleValue":
+    def make(self, items: list[Value]) -> TupleValue:
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def constant(self) -> Any:
@@ -156,7 +157,7 @@ class TupleValue(SequenceValue):
             return self.cls(*parts)
         return tuple(parts)
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if is_namedtuple_class(self.cls) and name in self.cls._fields:  # type: ignore[attr-defined]
             return self.items[self.cls._fields.index(name)]  # type: ignore[attr-defined]
         if is_return_type(self.cls):
@@ -173,7 +174,7 @@ class TupleValue(SequenceValue):
             return class_attribute(tx, self, self.cls, name)
         return super().getattr(tx, name)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.cls is torch.Size and name == "numel":
             return ConstantValue(self.constant().numel())
         if name == "_replace" and not args:
@@ -185,7 +186,7 @@ class TupleValue(SequenceValue):
             return DictValue(dict(zip(self.cls._fields, self.items)))  # type: ignore[attr-defined]
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if is_namedtuple_class(self.cls):
             cg.em.call(lambda: (cg.em.load_object(self.cls), cg.em.load_attr("_make")), lambda: self._build(cg), 1)
         elif self.cls is tuple:
@@ -193,7 +194,7 @@ class TupleValue(SequenceValue):
         else:
             cg.em.call_object(self.cls, lambda: self._build(cg))
 
-    def _build(self, cg: "Codegen") -> None:
+    def _build(self, cg: Codegen) -> None:
         for item in self.items:
             cg.load(item)
         cg.em.build("TUPLE", len(self.items))
@@ -204,7 +205,7 @@ class ListValue(SequenceValue):
 
     mutable = True
 
-    def __init__(self, items: list[Value], source: "Source | None" = None, cls: type = list, maxlen: int | None = None, look: "Callable[[], list[Value]] | None" = None) -> None:
+    def __init__(self, items: list[Value], source: Source | None = None, cls: type = list, maxlen: int | None = None, look: Callable[[], list[Value]] | None = None) -> None:
         self.source, self.cls, self.maxlen = source, cls, maxlen
         self._items = list(items)
         self._look = look  # gives, and guards, what an existing list holds; until then `_items` is what was appended
@@ -229,7 +230,7 @@ class ListValue(SequenceValue):
     def python_type(self) -> type:
         return self.cls
 
-    def make(self, items: list[Value]) -> "ListValue":
+    def make(self, items: list[Value]) -> ListValue:
         return ListValue(items, cls=self.cls, maxlen=self.maxlen)
 
     def proxy(self) -> Any:
@@ -238,11 +239,11 @@ class ListValue(SequenceValue):
     def constants_inside(self) -> list[Any]:
         return [i.constant() for i in self.items]
 
-    def change(self, tx: "Frame", items: list[Value]) -> None:
+    def change(self, tx: Frame, items: list[Value]) -> None:
         tx.capture.effects.changed(self)
         self.items[:] = items if self.maxlen is None else list(deque(items, self.maxlen))
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "append" and len(args) == 1 and self.maxlen is None:
             tx.capture.effects.changed(self)
             self._items.append(args[0])
@@ -316,12 +317,12 @@ class ListValue(SequenceValue):
                 return NONE
         return super().call_method(tx, name, args, kwargs)
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         if name == "maxlen" and self.cls is deque:
             return ConstantValue(self.maxlen)
         return super().getattr(tx, name)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         for item in self.items:
             cg.load(item)
         cg.em.build("LIST", len(self.items))
@@ -332,7 +333,7 @@ class ListValue(SequenceValue):
             cg.em.store_fast(make)
             cg.em.call_object(_make_deque, lambda: cg.em.load_fast(make))
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         """Make the real list hold the items it has now."""
         em = cg.em
         if not self._rewritten:
@@ -352,11 +353,11 @@ class ListValue(SequenceValue):
         em.build("SLICE", 2)
         em.op("STORE_SUBSCR")
 
-    def _load_items(self, cg: "Codegen") -> None:
+    def _load_items(self, cg: Codegen) -> None:
         for item in self.items:
             cg.load(item)
         cg.em.build("LIST", len(self.items))
 
 
-def _make_deque(parts: tuple[list[Any], int | None]) -> "deque[Any]":
+def _make_deque(parts: tuple[list[Any], int | None]) -> deque[Any]:
     return deque(*parts)

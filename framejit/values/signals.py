@@ -26,7 +26,7 @@ class SkipFrame(Exception):
 class Restart(Exception):
     """Capture again from the start and break the graph at step `seq`, because its effects can't be kept."""
 
-    def __init__(self, seq: int, reason: "Unsupported") -> None:
+    def __init__(self, seq: int, reason: Unsupported) -> None:
         super().__init__(reason.reason)
         self.seq, self.reason = seq, reason
 
@@ -34,7 +34,7 @@ class Restart(Exception):
 class Raised(Exception):
     """The captured program raises `value`."""
 
-    def __init__(self, value: "ExceptionValue") -> None:
+    def __init__(self, value: ExceptionValue) -> None:
         super().__init__(value)
         self.value = value
 

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -42,7 +43,7 @@ OUTSIDE_GRAPHS = frozenset("backward register_hook register_post_accumulate_grad
 class TensorValue(Value):
     mutable = True
 
-    def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: "Source | None" = None) -> None:
+    def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: Source | None = None) -> None:
         self.node, self.fake, self.cls, self.source = node, fake, cls, source
 
     def python_type(self) -> type:
@@ -57,7 +58,7 @@ class TensorValue(Value):
 
     # ---- attributes -----------------------------------------------------------------------
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python, wrap_attribute
 
         if name in KNOWN_FROM_METADATA:
@@ -88,7 +89,7 @@ class TensorValue(Value):
             tx.capture.guard_no_attribute(self.source, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if name == "requires_grad" and value is not None and value.is_constant():
             self.call_method(tx, "requires_grad_", [value], {})
             return
@@ -96,7 +97,7 @@ class TensorValue(Value):
 
     # ---- methods ----------------------------------------------------------------------------
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in NEEDS_DATA and not _folds(self, name):
             code, hint = NEEDS_DATA[name]
             label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")
@@ -129,21 +130,21 @@ class TensorValue(Value):
             return key
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 
-    def _requires_grad(self, tx: "Frame", requires_grad: Value = ConstantValue(True)) -> Value:
+    def _requires_grad(self, tx: Frame, requires_grad: Value = ConstantValue(True)) -> Value:
         # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
         if requires_grad.constant() != self.fake.requires_grad:
             raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
         return self
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.call_method(tx, "__bool__", [], {}).constant())
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if self.fake.dim() == 0:
             raise tx.raised(TypeError, "iteration over a 0-d tensor")
         return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_graph_output(self)
 
 
@@ -169,9 +170,9 @@ class TensorMethodValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.tensor,))
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.tensor.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.tensor)
         cg.em.load_attr(self.name)

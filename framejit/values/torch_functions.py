@@ -4,7 +4,8 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,8 +14,8 @@ from framejit.guards.sources import Source, const_source
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.folding import fold
-from framejit.values.inspection import is_a
 from framejit.values.handlers import HANDLERS
+from framejit.values.inspection import is_a
 from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
@@ -88,7 +89,7 @@ def _same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
 
 
 def _guarded_answer(function: Any) -> Handler:
-    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         answer = fold(tx, function, args, kwargs)
         given = (*tx.constants(args), *tx.constants(list(kwargs.values())))
         if not (tx.capture.state_changed and "autocast" in function.__name__):  # else the captured code itself may have made it so
@@ -107,24 +108,24 @@ for _f in _CHANGING_QUESTIONS:
 
 
 @_known(*_optional("compiler.is_compiling", "compiler.is_dynamo_compiling", "_dynamo_is_compiling"))
-def _is_compiling(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_compiling(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     # Libraries ask in order to choose code without data-dependent branches.  Torch's own code (torch.optim) chooses other
     # arithmetic, whose results differ in the last bits; it is to do what it does in plain Python.
     return ConstantValue(not tx.globals.get("__name__", "").startswith("torch."))
 
 
 @_known(_C._log_api_usage_once)
-def _log_usage(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _log_usage(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Telemetry of torch's builds at Meta; does nothing elsewhere."""
     return NONE
 
 
 @_known(torch.is_tensor)
-def _is_tensor(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_tensor(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(issubclass(args[0].python_type(), torch.Tensor))
 
 
-def _no_torch_function(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _no_torch_function(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(False)
 
 
@@ -133,7 +134,7 @@ for _f in (torch.overrides.has_torch_function, torch.overrides.has_torch_functio
 
 
 @_known(inspect.signature)
-def _signature(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _signature(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from framejit.values.functions import FunctionValue, MethodValue
     from framejit.values.wrap import from_python
 
@@ -152,7 +153,7 @@ def _signature(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Valu
 def _state_setter(setter: Any, getter: Callable[..., Any], n_keys: int = 0) -> Handler:
     """A setter that runs now, so that capture sees its effect, and again as a node when the graph runs."""
 
-    def handler(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         values = tx.constants([*args, *kwargs.values()])
         if kwargs:
             raise Unsupported(f"{setter.__name__}() with keyword arguments")
@@ -186,25 +187,25 @@ class InferenceModeValue(Value):
     def python_type(self) -> type:
         return _C._InferenceMode
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.builtin_methods import NativeMethodValue
 
         if name not in ("__enter__", "__exit__"):
             return super().getattr(tx, name)
         return NativeMethodValue(self._enter if name == "__enter__" else self._exit, name)
 
-    def _enter(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _enter(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.real.__enter__()
         self.node = tx.capture.run_state_change(torch.autograd.grad_mode._enter_inference_mode, (self.mode,), lambda: self.real.__exit__(None, None, None))
         return self
 
-    def _exit(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _exit(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.real.__exit__(None, None, None)
         tx.capture.run_state_change(torch.autograd.grad_mode._exit_inference_mode, (self.node,), lambda: None)
         self.node = None
         return NONE
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.node is not None:  # the mode ends with the graph, so a part of the program can't leave it on
             cg.capture.break_at(self.made_at, Unsupported("a graph break inside torch.inference_mode", "FJ119"))
         cg.em.call_object(_C._InferenceMode, lambda: cg.em.load_object(self.mode))
@@ -214,18 +215,18 @@ HANDLERS[_C._InferenceMode] = lambda tx, args, kwargs: InferenceModeValue(args[0
 
 
 @_known(torch.clear_autocast_cache)
-def _clear_cache(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _clear_cache(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     tx.capture.graph.state_change(torch.clear_autocast_cache, ())
     return NONE
 
 
 @_known(torch.manual_seed, torch.random.fork_rng, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load, torch.set_default_dtype, torch.set_default_device, torch.compile)
-def _outside(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _outside(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("a torch function that changes or reads state outside tensors", "FJ108")
 
 
 @_known(torch._assert)
-def _assert(tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _assert(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(args[0], TensorValue):
         raise Unsupported("torch._assert on a tensor", "FJ106")
     if not tx.truth(args[0]):
@@ -266,7 +267,7 @@ class TorchFunctionValue(Value):
     def constant(self) -> Any:
         return self.function
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python
 
         try:
@@ -274,18 +275,18 @@ class TorchFunctionValue(Value):
         except AttributeError as e:
             raise tx.raised(AttributeError, str(e)) from None
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
         handler = KNOWN.get(self.function)
         if handler is not None:
             return handler(tx, args, kwargs)
         return tx.capture.graph.call(self.function, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.function)
 
 
-def call_known_function(tx: "Frame", fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def call_known_function(tx: Frame, fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
     if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ == "graph_break":
         return NONE  # speaks to another compiler, and does nothing in plain Python

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
@@ -60,13 +61,13 @@ class ObjectValue(Value):
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def getattr(self, tx: "Frame", name: str) -> Value:
+    def getattr(self, tx: Frame, name: str) -> Value:
         override = static_lookup(self.cls, "__getattribute__")
         if isinstance(override, types.FunctionType):
             return self._with_fallback(tx, name, lambda: class_attribute(tx, self, self.cls, "__getattribute__").call(tx, [ConstantValue(name)], {}))
         return self._with_fallback(tx, name, lambda: self.generic_getattr(tx, name))
 
-    def _with_fallback(self, tx: "Frame", name: str, read: Any) -> Value:
+    def _with_fallback(self, tx: Frame, name: str, read: Any) -> Value:
         if static_lookup(self.cls, "__getattr__", None) is None:
             return read()
         try:
@@ -77,11 +78,11 @@ class ObjectValue(Value):
                 raise
         return self.missing(tx, name)
 
-    def missing(self, tx: "Frame", name: str) -> Value:
+    def missing(self, tx: Frame, name: str) -> Value:
         """The class's `__getattr__`, after ordinary lookup found nothing."""
         return class_attribute(tx, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
 
-    def generic_getattr(self, tx: "Frame", name: str) -> Value:
+    def generic_getattr(self, tx: Frame, name: str) -> Value:
         """object.__getattribute__ (https://docs.python.org/3/howto/descriptor.html#invocation-from-an-instance)."""
         if name == "__class__" and not self.claims_another_class():
             from framejit.values.wrap import from_python
@@ -104,7 +105,7 @@ class ObjectValue(Value):
         """Whether the class defines `__class__` itself, as proxies do."""
         return static_lookup(self.cls, "__class__") is not object.__dict__["__class__"]
 
-    def instance_attribute(self, tx: "Frame", name: str, shadowing: bool = False) -> Value | None:
+    def instance_attribute(self, tx: Frame, name: str, shadowing: bool = False) -> Value | None:
         """What the instance's own dict holds under `name`, guarding absence."""
         if name in self.attrs:
             return self.attrs[name]
@@ -123,7 +124,7 @@ class ObjectValue(Value):
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
         override = static_lookup(self.cls, special)
         args = [ConstantValue(name)] + ([value] if value is not None else [])
@@ -132,7 +133,7 @@ class ObjectValue(Value):
             return
         self.generic_setattr(tx, name, value)
 
-    def generic_setattr(self, tx: "Frame", name: str, value: Value | None) -> None:
+    def generic_setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         static = static_lookup(self.cls, name, _ABSENT)
         if static is not _ABSENT and _is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
             method = "__set__" if value is not None else "__delete__"
@@ -159,7 +160,7 @@ class ObjectValue(Value):
         tx.capture.effects.changed(self)
         self.attrs[name] = value
 
-    def delete_attribute(self, tx: "Frame", name: str) -> None:
+    def delete_attribute(self, tx: Frame, name: str) -> None:
         """`del self.name`, or of an entry of the instance's dict."""
         written = name in self.attrs
         own = instance_dict(self.obj) or {}
@@ -176,18 +177,18 @@ class ObjectValue(Value):
 
     # ---- behaviour ----------------------------------------------------------------------------
 
-    def special(self, tx: "Frame", name: str) -> Value | None:
+    def special(self, tx: Frame, name: str) -> Value | None:
         """The special method `name` of the class (never the instance's), bound; None without one."""
         static = static_lookup(self.cls, name, None)
         return None if static is None else bind_attribute(tx, static, self, self.cls, name)
 
-    def call(self, tx: "Frame", args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self.special(tx, "__call__")
         if method is None:
             raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
         return method.call(tx, args, kwargs)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Special methods, as operators and built-in functions call them; NotImplemented where the class has none."""
         method = self.special(tx, name)
         if method is None:
@@ -196,7 +197,7 @@ class ObjectValue(Value):
             raise tx.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
         return tx.call(method, args, kwargs)
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         if static_lookup(self.cls, "__bool__", None) is not None:
             answer = self.call_method(tx, "__bool__", [], {})
             if answer.python_type() is not bool:
@@ -204,7 +205,7 @@ class ObjectValue(Value):
             return tx.truth(answer)
         return static_lookup(self.cls, "__len__", None) is None or self.length(tx) > 0
 
-    def length(self, tx: "Frame") -> int:
+    def length(self, tx: Frame) -> int:
         """`len(self)`."""
         size = self.call_method(tx, "__len__", [], {}).constant()
         if not isinstance(size, int):
@@ -213,7 +214,7 @@ class ObjectValue(Value):
             raise tx.raised(ValueError, "__len__() should return >= 0")
         return int(size)
 
-    def iterator(self, tx: "Frame") -> Value:
+    def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import CallIterator, IteratorValue, SubscriptIterator
 
         method = self.special(tx, "__iter__")
@@ -224,14 +225,14 @@ class ObjectValue(Value):
         made = tx.call(method, [], {})
         return made if isinstance(made, IteratorValue) else CallIterator(made)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
             return self.base.iterate(tx)
         return iter(list(tx.drain(tx.get_iter(self))))
 
     # ---- output -------------------------------------------------------------------------------
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         def load() -> None:
             cg.em.load_object(self.cls)
             cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
@@ -239,7 +240,7 @@ class ObjectValue(Value):
         cg.em.call_object(new_instance, load, 2)
         cg.capture.effects.changed(self)  # replay fills the attributes, so that cycles are possible
 
-    def replay(self, cg: "Codegen") -> None:
+    def replay(self, cg: Codegen) -> None:
         em = cg.em
         if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)):
             fill = {DictValue: fill_method(self.cls), ListValue: list.extend, SetValue: set.update}[type(self.base)]
@@ -258,13 +259,13 @@ def _is_data_descriptor(static: Any) -> bool:
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
 
-def guard_missing(tx: "Frame", cls: type, name: str) -> None:
+def guard_missing(tx: Frame, cls: type, name: str) -> None:
     """Guard that the class still lacks an attribute that was looked for."""
     if cls.__flags__ & _HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
         tx.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
 
 
-def class_attribute(tx: "Frame", value: Value, cls: type, name: str) -> Value:
+def class_attribute(tx: Frame, value: Value, cls: type, name: str) -> Value:
     """Attribute `name` of class `cls`, bound to `value`."""
     static = static_lookup(cls, name, _ABSENT)
     if static is _ABSENT:
@@ -272,7 +273,7 @@ def class_attribute(tx: "Frame", value: Value, cls: type, name: str) -> Value:
     return bind_attribute(tx, static, value, cls, name)
 
 
-def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, name: str, where: type | None = None) -> Value:
+def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name: str, where: type | None = None) -> Value:
     """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class itself."""
     from framejit.values.builtin_methods import BuiltinMethodValue
     from framejit.values.classes import ClassValue
@@ -325,7 +326,7 @@ def bind_attribute(tx: "Frame", static: Any, value: Value | None, cls: type, nam
     return tx.wrap(static, source)
 
 
-def _fill_cached_property(tx: "Frame", static: Any, value: ObjectValue, source: Source) -> Value:
+def _fill_cached_property(tx: Frame, static: Any, value: ObjectValue, source: Source) -> Value:
     """The first read of a functools.cached_property: later ones find the instance attribute."""
     if static.attrname is None:
         raise Unsupported(f"a cached_property of {value.describe()} that has no name")
@@ -335,7 +336,7 @@ def _fill_cached_property(tx: "Frame", static: Any, value: ObjectValue, source: 
     return made
 
 
-def _slot(tx: "Frame", static: Any, value: Value, name: str) -> Value:
+def _slot(tx: Frame, static: Any, value: Value, name: str) -> Value:
     """An entry of __slots__."""
     if isinstance(value, ObjectValue):
         if name in value.attrs:
@@ -350,7 +351,7 @@ def _slot(tx: "Frame", static: Any, value: Value, name: str) -> Value:
     raise tx.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
 
 
-def _computed(tx: "Frame", value: Value, name: str) -> Value:
+def _computed(tx: Frame, value: Value, name: str) -> Value:
     """An attribute a C type computes; read now and guarded by reading it again."""
     obj = getattr(value, "obj", None)
     if obj is None or value.source is None:
@@ -376,7 +377,7 @@ class InstanceDictValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def snapshot(self, tx: "Frame") -> DictValue:
+    def snapshot(self, tx: Frame) -> DictValue:
         from framejit.values.lazy import LazyValue
 
         items: dict[Any, Value] = {}
@@ -391,13 +392,13 @@ class InstanceDictValue(Value):
                 items[name] = value
         return DictValue(items)
 
-    def truth(self, tx: "Frame") -> bool:
+    def truth(self, tx: Frame) -> bool:
         return bool(self.snapshot(tx).items)
 
-    def iterate(self, tx: "Frame") -> Iterator[Value]:
+    def iterate(self, tx: Frame) -> Iterator[Value]:
         return self.snapshot(tx).iterate(tx)
 
-    def call_method(self, tx: "Frame", name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         key = args[0].constant() if args and args[0].is_constant() else None
         if isinstance(key, str):
             if name in ("__getitem__", "get", "__contains__"):
@@ -432,6 +433,6 @@ class InstanceDictValue(Value):
             return NONE
         return self.snapshot(tx).call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: "Codegen") -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.owner)
         cg.em.load_attr("__dict__")

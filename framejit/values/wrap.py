@@ -8,14 +8,15 @@ import operator
 import os
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, AttrSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
-from framejit.values.base import Value
+from framejit.guards.sources import AttrSource, CallSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
+from framejit.values.base import Value
 from framejit.values.builtin_functions import BuiltinValue
 from framejit.values.builtin_operator import GetterValue
 from framejit.values.classes import ClassValue
@@ -44,7 +45,7 @@ _ITERATOR_TYPES = tuple(type(iter(x)) for x in ([], (), {}, {}.keys(), {}.values
     enumerate, zip, map, filter, reversed, types.GeneratorType, itertools.chain, itertools.islice, itertools.count, itertools.repeat, itertools.cycle, itertools.product)
 
 
-def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
+def wrap(capture: Capture, obj: Any, source: Source) -> Value:
     """The symbolic value of `obj`, which the running frame reads at `source`; guards what is assumed of it."""
     if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
         return _constant(capture, obj, source)
@@ -61,7 +62,7 @@ def wrap(capture: "Capture", obj: Any, source: Source) -> Value:
     return value
 
 
-def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
+def _constant(capture: Capture, obj: Any, source: Source) -> Value:
     if type(obj) in (int, float) and source.name() in capture.changing:
         capture.add_guard(source, native.C_TYPE, type(obj))
         return ScalarValue(capture, obj, source)
@@ -74,7 +75,7 @@ def _constant(capture: "Capture", obj: Any, source: Source) -> Value:
     return ConstantValue(obj, source)
 
 
-def _wrap_new(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_new(capture: Capture, obj: Any, source: Source) -> Value:
     cls = type(obj)
     if is_a(obj, torch.Tensor):
         return _wrap_tensor(capture, obj, source)
@@ -95,6 +96,9 @@ def _wrap_new(capture: "Capture", obj: Any, source: Source) -> Value:
     if is_a(obj, types.ModuleType):
         capture.add_guard(source, native.C_ID, obj)
         return PythonModuleValue(obj, source)
+    if cls is types.CodeType:
+        capture.add_guard(source, native.C_ID, obj)
+        return ObjectValue(cls, obj, source)
     if is_a(obj, native.Dispatcher):  # an optimized function called from captured code: look through it
         capture.add_guard(source, native.C_ID, obj)
         return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
@@ -113,7 +117,7 @@ def _is_known(obj: Any) -> bool:
     return type(obj) in (types.FunctionType, *_BUILTIN_TYPES) and obj in KNOWN
 
 
-def _wrap_tensor(capture: "Capture", obj: torch.Tensor, source: Source) -> Value:
+def _wrap_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
     if type(obj) not in _TENSOR_CLASSES and type(obj).__torch_function__ is not torch._C._disabled_torch_function_impl:
         raise Unsupported(f"tensor subclass {type(obj).__qualname__}", "FJ141")
     capture.add_guard(source, native.C_TENSOR, obj)
@@ -125,7 +129,7 @@ def _is_bound(obj: Any, owner: Any) -> bool:
     return owner is not None and static_lookup(type(owner), obj.__name__, None) is not None
 
 
-def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_builtin(capture: Capture, obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
     if _is_bound(obj, owner) and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
         from framejit.values.builtin_methods import BuiltinMethodValue
@@ -142,7 +146,7 @@ def _wrap_builtin(capture: "Capture", obj: Any, source: Source) -> Value:
     return BuiltinValue(obj, source)
 
 
-def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_cached_function(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(source, native.C_ID, obj)
     return CachedFunctionValue(obj, wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__")), source)
 
@@ -151,7 +155,7 @@ def _wrap_cached_function(capture: "Capture", obj: Any, source: Source) -> Value
 _DYNAMO_WRAPPERS = {"_disable_dynamo.<locals>.inner": "__wrapped__", "DisableContext.__call__.<locals>._fn": "_torchdynamo_orig_callable"}
 
 
-def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) -> Value:
+def _wrap_function(capture: Capture, obj: types.FunctionType, source: Source) -> Value:
     inner = _DYNAMO_WRAPPERS.get(obj.__code__.co_qualname)
     if inner is not None and obj.__code__.co_filename.startswith(_TORCH) and inner in obj.__dict__ and obj.__dict__[inner].__module__.startswith("torch."):
         capture.add_guard(source, native.C_ID, obj)
@@ -166,11 +170,11 @@ def _wrap_function(capture: "Capture", obj: types.FunctionType, source: Source) 
     return FunctionValue(obj, source)
 
 
-def _wrap_method(capture: "Capture", obj: types.MethodType, source: Source) -> Value:
+def _wrap_method(capture: Capture, obj: types.MethodType, source: Source) -> Value:
     return MethodValue(wrap(capture, obj.__func__, AttrSource(source, "__func__")), wrap(capture, obj.__self__, AttrSource(source, "__self__")), source)
 
 
-def _wrap_tuple(capture: "Capture", obj: tuple[Any, ...], source: Source) -> Value:
+def _wrap_tuple(capture: Capture, obj: tuple[Any, ...], source: Source) -> Value:
     cls = type(obj)
     capture.add_guard(source, native.C_LEN, len(obj))
     items: list[Value] = [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
@@ -179,7 +183,7 @@ def _wrap_tuple(capture: "Capture", obj: tuple[Any, ...], source: Source) -> Val
     return ObjectValue(cls, obj, source, TupleValue(items, tuple, source))
 
 
-def _wrap_list(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
     def look() -> list[Value]:
         capture.add_guard(source, native.C_LEN, len(obj))
         return [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
@@ -187,7 +191,7 @@ def _wrap_list(capture: "Capture", obj: Any, source: Source) -> Value:
     return ListValue([], source, type(obj), getattr(obj, "maxlen", None), look)
 
 
-def _wrap_dict(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_dict(capture: Capture, obj: Any, source: Source) -> Value:
     if capture.effects.globals_of(obj):
         raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
     kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if is_a(obj, k))
@@ -195,7 +199,7 @@ def _wrap_dict(capture: "Capture", obj: Any, source: Source) -> Value:
     return DictValue(_dict_items(capture, obj, source), source, kind, factory)
 
 
-def _dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value]:
+def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
     from framejit.guards.sources import GetItemSource, TypedKey
 
     exact = type(obj) is dict
@@ -203,7 +207,7 @@ def _dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value
     if all(is_constant_object(k) or isinstance(k, (type, types.FunctionType, types.BuiltinFunctionType)) for k in obj):
         if exact:
             capture.add_guard(source, native.C_KEYS, tuple(obj))
-        else:
+        elif not _belongs_to_signature(source):
             capture.add_guard(_keys_source(source), native.C_EQUALS if all(map(is_constant_object, obj)) else native.C_LEN, tuple(obj) if all(map(is_constant_object, obj)) else len(obj))
         return {k: LazyValue(v, item(source, k)) for k, v in obj.items()}
     capture.add_guard(source, native.C_LEN, len(obj))
@@ -218,6 +222,12 @@ def _dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value
             raise Unsupported(f"a dictionary with {wrapped.describe()} among its keys", "FJ122")
         items[wrapped] = LazyValue(v, IndexSource(_values_source(source), i))
     return items
+
+
+def _belongs_to_signature(source: Source) -> bool:
+    """Whether the mapping is that of an inspect.Signature made while capturing, which nothing changes."""
+    base = source.base
+    return isinstance(base, ConstSource) and isinstance(base.held.value, inspect.Signature)
 
 
 def _keys_source(source: Source) -> Source:
@@ -236,7 +246,7 @@ def values_of(mapping: Any) -> tuple[Any, ...]:
     return tuple(mapping.values())
 
 
-def _wrap_set(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_set(capture: Capture, obj: Any, source: Source) -> Value:
     if not all(is_constant_object(k) or isinstance(k, type) for k in obj):
         raise Unsupported("a set of objects", "FJ123")
     frozen = _frozen_source(source)
@@ -250,7 +260,7 @@ def _frozen_source(source: Source) -> Source:
     return CallSource(source, frozenset)
 
 
-def _wrap_partial(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_partial(capture: Capture, obj: Any, source: Source) -> Value:
     function = wrap(capture, obj.func, AttrSource(source, "func"))
     args = AttrSource(source, "args")
     capture.add_guard(args, native.C_LEN, len(obj.args))
@@ -259,13 +269,13 @@ def _wrap_partial(capture: "Capture", obj: Any, source: Source) -> Value:
     return PartialValue(function, [LazyValue(a, IndexSource(args, i)) for i, a in enumerate(obj.args)], {k: LazyValue(v, key_source(keywords, k)) for k, v in obj.keywords.items()}, source)
 
 
-def _wrap_getter(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_getter(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(source, native.C_ID, obj)
     function, args, *rest = obj.__reduce__()
     return GetterValue(type(obj), [from_python(a) for a in args], {}, source)
 
 
-def _wrap_iterator(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_iterator(capture: Capture, obj: Any, source: Source) -> Value:
     if type(obj) in (type(iter([])), type(iter(()))):
         sequence, position = iterator_state(obj)
         where = CallSource(source, iterator_position)
@@ -278,11 +288,11 @@ def _wrap_iterator(capture: "Capture", obj: Any, source: Source) -> Value:
     return OpaqueIterator(obj, source)
 
 
-def _wrap_cell(capture: "Capture", obj: Any, source: Source) -> Value:
+def _wrap_cell(capture: Capture, obj: Any, source: Source) -> Value:
     return capture.cell(obj, source, source.name())
 
 
-_WRAPPERS: list[tuple[tuple[Any, ...], Callable[["Capture", Any, Source], Value]]] = [
+_WRAPPERS: list[tuple[tuple[Any, ...], Callable[[Capture, Any, Source], Value]]] = [
     ((types.FunctionType,), _wrap_function),
     ((types.MethodType,), _wrap_method),
     ((tuple, torch.Size), _wrap_tuple),
@@ -296,7 +306,7 @@ _WRAPPERS: list[tuple[tuple[Any, ...], Callable[["Capture", Any, Source], Value]
 ]
 
 
-def _container_part(capture: "Capture", obj: Any, source: Source) -> Value | None:
+def _container_part(capture: Capture, obj: Any, source: Source) -> Value | None:
     """The built-in part of an instance of a list, dict or set subclass; a view, so writes to it are not captured."""
     cls = type(obj)
     if is_a(obj, dict):
@@ -316,15 +326,19 @@ def _container_part(capture: "Capture", obj: Any, source: Source) -> Value | Non
 
 
 
-def _base_dict_items(capture: "Capture", obj: Any, source: Source) -> dict[Any, Value]:
+def _base_dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
     if not all(map(is_constant_object, obj)):
         raise Unsupported(f"an existing {type(obj).__qualname__} with objects as keys", "FJ122")
+    cls = type(obj)
+    if cls.__iter__ is dict.__iter__ and cls.__getitem__ is dict.__getitem__:  # its keys and values are where those of a dict are
+        capture.add_guard(source, native.C_KEYS, tuple(obj))
+        return {k: LazyValue(v, key_source(source, k)) for k, v in dict.items(obj)}
     capture.add_guard(_keys_source(source), native.C_EQUALS, tuple(obj))
     values = _values_source(source)
     return {k: LazyValue(dict.__getitem__(obj, k), IndexSource(values, i)) for i, k in enumerate(obj)}
 
 
-def wrap_attribute(capture: "Capture", obj: Any, source: Source | None, name: str) -> Value:
+def wrap_attribute(capture: Capture, obj: Any, source: Source | None, name: str) -> Value:
     """Attribute `name` (with value `obj`) of what stands at `source`."""
     return LazyValue(obj, AttrSource(source, name)) if source is not None else from_python(obj)
 
