@@ -131,12 +131,11 @@ class Capture:
             for other in self.graph.inputs:
                 if other is not tensor and other.source is not None and tensor.source is not None:
                     self.guard_distinct(tensor.source, other.source)
-        changed = [v for v in self.effects.replayed() if v.source is not None]
-        for value in changed:
-            for _, other in list(self._memo.values()):
-                if other is not value and other.source is not None and type(other) is type(value) and other.mutable and other.python_type() is value.python_type():
-                    assert value.source is not None
-                    self.guard_distinct(value.source, other.source)
+        for value in [v for v in self.effects.replayed() if v.source is not None]:
+            for _, known in list(self._memo.values()):
+                alike = type(known) is type(value) and known.mutable and known.python_type() is value.python_type()
+                if alike and known is not value and known.source is not None and value.source is not None:
+                    self.guard_distinct(value.source, known.source)
 
     # ---- objects ----------------------------------------------------------------------------------
 

@@ -92,13 +92,13 @@ class Codegen:
         self.load(value)
         self.em.return_value()
 
-    def finish_tail_call(self, target: Any, args: list[Callable[[], None]]) -> None:
+    def finish_tail_call(self, target: Any, args: list[Value]) -> None:
         """Side effects, then leave through a tail call of `target`."""
         effects = self.capture.effects
 
         def load() -> None:
             for arg in args:
-                arg()
+                self.load(arg)
             effects.prepare(self)
             effects.replay(self)
 

@@ -27,9 +27,11 @@ from framejit.guards.tree_text import render
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.values import own_functions  # noqa: F401  register framejit's own functions
+from framejit.values.base import Value
 from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.scalar import ScalarValue
 from framejit.values.signals import Restart, SkipFrame, Unsupported
+from framejit.values.tensor import TensorValue
 
 _frame_ids = itertools.count(1)
 _graph_ids = itertools.count(1)
@@ -191,14 +193,11 @@ class FrameCompiler:
             frames.append(BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names))
             loads.append((frame, slots))
         step, layouts = build_step(self.points, frames)
-        args = []
+        args: list[Value] = []
         for (frame, slots), layout in zip(loads, layouts):
-            for value in slots:
-                args.append(lambda v=value: cg.load(v))
-            for name in layout.variables:
-                args.append(lambda f=frame, n=name: cg.load(f.locals[n]))
-            for name in layout.cells:
-                args.append(lambda f=frame, n=name: cg.load(f.cells[n]))
+            args += slots
+            args += [frame.locals[name] for name in layout.variables]
+            args += [frame.cells[name] for name in layout.cells]
         cg.finish_tail_call(step, args)
         return self._entry(capture, cg, "compiled in parts", reason.reason)
 
@@ -243,7 +242,7 @@ class FrameCompiler:
 
     def _entry(self, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
         has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
-        compiled, inputs = None, []
+        compiled, inputs = None, list[TensorValue]()
         if has_nodes:
             module, inputs, examples = capture.graph.finish(cg.outputs)
             cg.em.expect_sources([i.source for i in inputs if i.source is not None])

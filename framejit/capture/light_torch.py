@@ -2,8 +2,9 @@
 
 Static shapes need neither, but torch's code for fake tensors imports them on the way. While `light()` is entered, stand-ins take their places
 in `sys.modules`. For the threads that entered it a stand-in has the few names that are needed, each equal to the real one on plain Python
-values; for whatever else is asked of it, and for other threads, it imports the real module and answers from there. Modules loaded meanwhile
-never see one. After `light()` nothing is left behind, and where the real modules are there already nothing is done.
+values; for whatever else is asked of it, and for other threads, it imports the real module and answers from there. After `light()` nothing is
+left behind in `sys.modules`, and where the real modules are there already nothing is done. Modules loaded meanwhile see no stand-in, but for
+torch.distributed.tensor, which torch's C++ loads when it first dispatches to a fake: that may keep functions that stay equal to the real ones.
 """
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ import torch
 
 DYNAMO, CONFIG, SOURCES = "torch._dynamo", "torch._dynamo.config", "torch._dynamo.source"
 SYMBOLS, FUNCTIONS, SYMPY = "torch.fx.experimental.symbolic_shapes", "torch.utils._sympy.functions", "sympy"
+LOADED_BY_DISPATCH = "torch.distributed.tensor"
 
 
 class StandIn(ModuleType):
@@ -33,7 +35,7 @@ class StandIn(ModuleType):
         self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._content and _here.depth:
+        if name in self._content and _here.depth and (not _here.loading or name in _ON_PLAIN_VALUES):
             return self._content[name]
         if name.startswith("__"):
             raise AttributeError(name)
@@ -41,9 +43,10 @@ class StandIn(ModuleType):
 
 
 class _Here(threading.local):
-    """How often this thread has entered `light()`."""
+    """This thread: how often it has entered `light()`, and whether it loads a module with the stand-ins in place."""
 
     depth = 0
+    loading = False
 
 
 _here = _Here()
@@ -112,13 +115,23 @@ def real(name: str) -> ModuleType:
                 _put()
 
 
+def _load_beside_stand_ins(name: str) -> ModuleType:
+    """Load a module that needs symbolic shapes, but only asks plain numbers of them here."""
+    _here.loading = True
+    try:
+        return importlib.import_module(name)
+    finally:
+        _here.loading = False
+
+
 class _Finder:
     """First in line while stand-ins are in place: has every import done without them, so that no module keeps one."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if target is not None:  # a reload
+        inside = any(name.startswith(f"{stand_in}.") for stand_in in _stand_ins)
+        if target is not None or (_here.loading and not inside):  # a reload; a part of what is loaded
             return None
-        module = real(name)
+        module = _load_beside_stand_ins(name) if name == LOADED_BY_DISPATCH and _here.depth else real(name)
         # While the name is taken, the import system would load the module by its own specification once more.
         del sys.modules[name]
         return ModuleSpec(name, _Loaded(module))

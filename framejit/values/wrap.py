@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import itertools
 import operator
 import os
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, CallSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
+from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
 from framejit.values.base import Value
 from framejit.values.builtin_functions import BuiltinValue
@@ -227,7 +228,7 @@ def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
 def _belongs_to_signature(source: Source) -> bool:
     """Whether the mapping is that of an inspect.Signature made while capturing, which nothing changes."""
     base = source.base
-    return isinstance(base, ConstSource) and isinstance(base.held.value, inspect.Signature)
+    return isinstance(base, ConstSource) and isinstance(base.ref.value, inspect.Signature)
 
 
 def _keys_source(source: Source) -> Source:
