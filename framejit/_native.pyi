@@ -70,6 +70,9 @@ class GuardTree:
     @property
     def size(self) -> int: ...
     @property
+    def memos(self) -> tuple[int, ...]:
+        """How often each of the short proofs that the tree remembers has served; one for each set of objects its guards lately held for."""
+    @property
     def expired(self) -> bool:
         """Whether an object that a guard compares with no longer exists, so that the tree can never pass again."""
 

@@ -67,7 +67,7 @@ class _Node:
     checks: dict[int, list[tuple[Any, int]]] = field(default_factory=dict)
     children: dict[Any, _Node] = field(default_factory=dict)
     record: int | None = None
-    cost: int = 0
+    rank: tuple[bool, int] | None = None
 
     def finish(self) -> tuple[int, Any, list[tuple[int, Any, int]], list[Any], int]:
         """The nested description that `GuardTree` takes."""
@@ -83,10 +83,12 @@ class _Node:
 
     def estimate(self) -> tuple[bool, int]:
         """Sort key among siblings: settled leaves of a dict together, then by the cost of the whole subtree."""
-        own = sum(_CHECK_COST.get(check, 2) * len(found) for check, found in self.checks.items())
-        self.cost = _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
-        settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(c in _SETTLED for c in self.checks)
-        return not settled, self.cost
+        if self.rank is None:
+            own = sum(_CHECK_COST.get(check, 2) * len(found) for check, found in self.checks.items())
+            cost = _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
+            settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(c in _SETTLED for c in self.checks)
+            self.rank = not settled, cost
+        return self.rank
 
 
 def _in_order(nodes: dict[Any, _Node]) -> list[Any]:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.emitter import TAIL, VALUE, Emitter, assemble
@@ -118,7 +118,16 @@ class Codegen:
             self.em.op("COPY_FREE_VARS", len(free))
         self.em.op("RESUME", 0)
         if compiled is not None:
-            self.em.call_slot(compiled, VALUE, lambda: [self.em.load_source(i.source) for i in inputs if i.source is not None], len(inputs))
+            def load_inputs() -> None:
+                for value in inputs:
+                    assert value.source is not None
+                    self.em.load_source(value.source)
+
+            if isinstance(compiled, (FunctionType, MethodType)):
+                # The interpreter enters a Python function it finds on the stack without a call in C.
+                self.em.call(lambda: self.em.load_object(compiled), load_inputs, len(inputs))
+            else:
+                self.em.call_slot(compiled, VALUE, load_inputs, len(inputs))
             names = [self._output_of[id(o.fake)] for o in self.outputs]
             if names:
                 self.em.op("UNPACK_SEQUENCE", len(names))

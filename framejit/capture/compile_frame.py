@@ -14,6 +14,7 @@ from framejit.backends.registry import compile_with_backend
 from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.codegen import Codegen
+from framejit.capture.collector import resting, working
 from framejit.capture.entry_tag import EntryTag
 from framejit.capture.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, ResumePoints, build_step
 from framejit.config import config
@@ -49,7 +50,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     if any(entry.tag.full for entry in owner.entries):
         return None
     try:
-        return FrameCompiler(owner, fn, flat_args).compile()
+        with resting():
+            return FrameCompiler(owner, fn, flat_args).compile()
     except (GraphBreakError, BackendError) as e:
         if options.fullgraph:
             raise
@@ -256,7 +258,8 @@ class FrameCompiler:
         graph_id = next(_graph_ids)
         emit("graph", frame_id=self.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
         capture.restore_state()
-        return compile_with_backend(self.options, module, examples, self.frame_id)
+        with working():
+            return compile_with_backend(self.options, module, examples, self.frame_id)
 
     def _make_entry(self, capture: Capture, code: CodeType, slots: list[native.Slot], flags: int, state: str, reason: str, n_graphs: int) -> native.Entry:
         guards = capture.guards()

@@ -4,7 +4,8 @@ Static shapes need neither, but torch's code for fake tensors imports them on th
 in `sys.modules`. For the threads that entered it a stand-in has the few names that are needed, each equal to the real one on plain Python
 values; for whatever else is asked of it, and for other threads, it imports the real module and answers from there. After `light()` nothing is
 left behind in `sys.modules`, and where the real modules are there already nothing is done. Modules loaded meanwhile see no stand-in, but for
-torch.distributed.tensor, which torch's C++ loads when it first dispatches to a fake: that may keep functions that stay equal to the real ones.
+torch.distributed.tensor, which torch's C++ loads when it first dispatches to a fake: that may keep what stays equal
+to the real thing, and a finder waits to give it the rest.
 """
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class StandIn(ModuleType):
         self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._content and _here.depth and (not _here.loading or name in _ON_PLAIN_VALUES):
+        if name in self._content and _here.depth and (not _here.loading or name in _KEEPABLE):
             return self._content[name]
         if name.startswith("__"):
             raise AttributeError(name)
@@ -116,12 +117,29 @@ def real(name: str) -> ModuleType:
 
 
 def _load_beside_stand_ins(name: str) -> ModuleType:
-    """Load a module that needs symbolic shapes, but only asks plain numbers of them here."""
+    """Load a package that needs symbolic shapes, but only asks plain numbers of them here."""
     _here.loading = True
     try:
         return importlib.import_module(name)
     finally:
         _here.loading = False
+        sys.meta_path.insert(0, _completer)
+
+
+class _Completer:
+    """Gives the package its real exception class as soon as anything imports the module that raises it, and is gone."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != SYMBOLS or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        symbols = real(SYMBOLS)
+        for module in [m for n, m in sys.modules.items() if n.startswith(LOADED_BY_DISPATCH)]:
+            for key, value in list(vars(module).items()):
+                if value is _Never:
+                    setattr(module, key, symbols.GuardOnDataDependentSymNode)
+        del sys.modules[name]
+        return ModuleSpec(name, _Loaded(symbols))
 
 
 class _Finder:
@@ -152,6 +170,7 @@ class _Loaded:
 
 
 _finder = _Finder()
+_completer = _Completer()
 
 
 # ---- what the stand-ins have ----
@@ -232,6 +251,9 @@ _ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
     "free_symbols": lambda x: set(),
     "free_unbacked_symbols": lambda x: set(),
 }
+
+
+_KEEPABLE = {*_ON_PLAIN_VALUES, "GuardOnDataDependentSymNode"}  # modules may hold on to these
 
 
 def _compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:

@@ -140,7 +140,7 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
         if index <= start and item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
             body.append(Instr("NOP", location=item.location))
         elif item.name == "LOAD_SUPER_ATTR":
-            method, _, name = item.arg  # type: ignore[misc]
+            method, _, name = decoded.instructions[index].arg
             body.append(Instr("LOAD_SUPER_ATTR", (method, True, name), location=item.location))
         elif isinstance(item.arg, (CellVar, FreeVar)):
             body.append(Instr(item.name, CellVar(item.arg.name), location=item.location))
@@ -401,7 +401,7 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
     """The broken instruction itself, in a form whose stack is known before it runs."""
     ins, null_first = frame.instruction, sys.version_info < (3, 13)
     assert ins.original is not None
-    arg = ins.original.arg
+    arg: Any = ins.original.arg
     if isinstance(arg, (CellVar, FreeVar)):
         arg = CellVar(arg.name)
     if ins.target is not None:

@@ -18,7 +18,7 @@ _FIXED: dict[str, tuple[int, int]] = {
     "STORE_GLOBAL": (1, 0), "DELETE_GLOBAL": (0, 0), "LOAD_DEREF": (0, 1), "LOAD_FAST": (0, 1), "LOAD_FAST_CHECK": (0, 1), "LOAD_CLASSDEREF": (0, 1), "STORE_DEREF": (1, 0), "DELETE_FAST": (0, 0), "DELETE_DEREF": (0, 0),
     "LOAD_BUILD_CLASS": (0, 1), "BEFORE_WITH": (1, 2), "WITH_EXCEPT_START": (0, 1), "CHECK_EXC_MATCH": (1, 1), "LIST_EXTEND": (1, 0), "SET_UPDATE": (1, 0), "DICT_UPDATE": (1, 0), "DICT_MERGE": (1, 0),
     "LIST_APPEND": (1, 0), "SET_ADD": (1, 0), "MAP_ADD": (2, 0), "FORMAT_SIMPLE": (1, 1), "FORMAT_WITH_SPEC": (2, 1), "CONVERT_VALUE": (1, 1), "MATCH_CLASS": (3, 1), "MATCH_KEYS": (0, 1), "MATCH_SEQUENCE": (0, 1), "MATCH_MAPPING": (0, 1),
-    "CALL_INTRINSIC_1": (1, 1), "CALL_INTRINSIC_2": (2, 1), "LOAD_NAME": (0, 1), "LOAD_CONST": (0, 1), "PRINT_EXPR": (1, 0), "BUILD_CONST_KEY_MAP": (0, 0), "CHECK_EG_MATCH": (2, 2), "MAKE_FUNCTION": (1, 1),
+    "CALL_INTRINSIC_1": (1, 1), "CALL_INTRINSIC_2": (2, 1), "LOAD_NAME": (0, 1), "LOAD_CONST": (0, 1), "PRINT_EXPR": (1, 0), "BUILD_CONST_KEY_MAP": (0, 0), "CHECK_EG_MATCH": (2, 2), "SET_FUNCTION_ATTRIBUTE": (2, 1), "END_SEND": (2, 1),
 }
 _NO_EXIT = ("RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST")
 
@@ -51,6 +51,8 @@ def _operands(ins: Instruction) -> tuple[int, int]:
             return 1, arg
         case "UNPACK_EX":
             return 1, (int(arg) & 0xFF) + (int(arg) >> 8) + 1
+        case "MAKE_FUNCTION":  # from 3.13 on without flags
+            return 1 + (arg.bit_count() if isinstance(arg, int) else 0), 1
         case "FORMAT_VALUE":
             return 1 + bool(int(arg) & 4), 1
     if name in _FIXED:

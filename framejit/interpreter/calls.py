@@ -112,6 +112,4 @@ def call_intrinsic_1(tx: "Frame", ins: "Instruction") -> None:
         case "INTRINSIC_STOPITERATION_ERROR":
             stop_iteration_error(tx)
         case _:
-            raise Unsupported(f"{name}", "FJ160")
-
-
+            raise Unsupported(f"type parameters or the like, made here ({name})", "FJ160")

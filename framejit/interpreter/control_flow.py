@@ -157,4 +157,5 @@ breaks("async code is not captured", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE", 
 breaks("a class body, exec or module code", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS")
 breaks("printing an expression in the interactive shell", "PRINT_EXPR")
 breaks("an import of * ", "IMPORT_STAR")
-breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "CALL_INTRINSIC_2", "EXIT_INIT_CHECK")
+breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK")
+breaks("an except* block, or type parameters of a function made here", "CALL_INTRINSIC_2")

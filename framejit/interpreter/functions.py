@@ -40,7 +40,8 @@ def _set_part(tx: "Frame", fn: NestedFunctionValue, flag: int, part: Any) -> Non
     elif flag == DEFAULTS:
         fn.positional = part
     else:
-        fn.annotations = part
+        flat = list(tx.iterate(part))  # names and annotations in turn
+        fn.annotations = DictValue(dict(zip(tx.constants(flat[::2]), flat[1::2])))
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=(3, 13))

@@ -22,6 +22,19 @@ void guard_memos_free(GuardTree *tree)
     tree->memos.n = 0;
 }
 
+PyObject *guard_memos_hits(GuardTree *tree)
+{
+    PyObject *hits = PyTuple_New(tree->memos.n);
+    for (int i = 0; hits && i < PyTuple_GET_SIZE(hits); i++) {
+        PyObject *n = PyLong_FromUnsignedLong(i < tree->memos.n ? tree->memos.memo[i]->hits : 0);
+        if (n == NULL)
+            Py_CLEAR(hits);
+        else
+            PyTuple_SET_ITEM(hits, i, n);
+    }
+    return hits;
+}
+
 /* ---- checking ---- */
 static inline int is_for(const GuardMemo *memo, const Frame *frame)
 {
@@ -108,10 +121,8 @@ static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)
     int result = PASS;
     if (memo->n_residuals)
         result = memo->hold ? residuals_pass_holding(tree, memo, frame) : residuals_pass(tree, memo, frame);
-    if (FJ_UNLIKELY(result == RESTART)) {
-        memo->hold = 1;
-        result = residuals_pass_holding(tree, memo, frame);
-    }
+    /* it met a value that needs Python, which may have run: the values that the words vouched for need not exist any more */
+    memo->hold |= result == RESTART;
     return result;
 }
 

@@ -2,7 +2,6 @@
  *
  * Each step answers VOUCHED (the words written so far determine the outcome), RESIDUAL (it has to be evaluated each time) or ABANDON. */
 #include "guard_memo.h"
-#include <stdlib.h>
 
 enum { ABANDON = -1, RESIDUAL = 0, VOUCHED = 1 };
 enum { MAX_SPECS = 64, MIN_SAVED = 8 };
@@ -89,6 +88,7 @@ static int add_tensor(Builder *b, PyObject *value, const TensorSpec *spec)
 }
 
 /* ---- types ---- */
+_Static_assert(offsetof(PyDictKeysObject, dk_log2_size) % 8 == 0, "the word that starts with the size is read as a whole");
 _Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the word that starts with the version tag is read as a whole");
 
 static int type_is_settled(PyTypeObject *type)
@@ -159,6 +159,8 @@ static int read_dict(Builder *b, Level *level)
     /* The place of a value: it lies in the dictionary's own table, which a new key may replace but a new value never does. */
     pin_word(b, &dict->ma_values);
     pin_word(b, &dict->ma_keys);
+    if (!split_keys_are_fixed(level->value))
+        pin_word(b, &dict->ma_keys->dk_log2_size);     /* and its neighbours: another table at that address may be smaller */
     return level->dict_mode = DICT_SLOTS;
 }
 
@@ -528,12 +530,51 @@ static int is_part_of_code(const Builder *b, Level *parent, Range range)
     return 1;
 }
 
+static int check_may_run_python(const Check *check)
+{
+    switch (check->kind) {
+    case C_TYPE: case C_ID: case C_LEN: case C_RECORD: case C_SAME: case C_DISTINCT: case C_STATE:
+        return 0;
+    case C_EQUALS:
+        return !constant_is_plain(check->payload);
+    case C_NO_KEY: case C_HAS_KEY:
+        return !key_is_plain(check->payload);
+    case C_TENSOR:
+        return tensor_spec_runs_python(check->tensor);
+    default:
+        return 1;
+    }
+}
+
+static int node_may_run_python(const Node *node)
+{
+    switch (node->accessor) {
+    case A_ATTR: case A_GETITEM: case A_BINOP: case A_RBINOP: case A_UNOP: case A_CALL:
+        return 1;
+    case A_KEY:
+        return !key_is_plain(node->key);
+    default:
+        return 0;
+    }
+}
+
+static void leave_check(Builder *b, PyObject *value, int c)
+{
+    b->memo->hold |= check_may_run_python(&b->tree->checks[c]);
+    add_residual(b, value, c, (Range){0, 0});
+}
+
 static void leave_to_evaluation(Builder *b, PyObject *parent, Range range)
 {
     GuardMemo *memo = b->memo;
-    for (int i = range.first; i < range.end; i++)
-        for (int c = b->tree->nodes[i].first_check; c < b->tree->nodes[i].first_check + b->tree->nodes[i].n_checks; c++)
+    for (int i = range.first; i < range.end; i++) {
+        const Node *node = &b->tree->nodes[i];
+        memo->hold |= node_may_run_python(node);
+        for (int c = node->first_check; c < node->first_check + node->n_checks; c++) {
             memo->records_change |= b->tree->checks[c].kind == C_RECORD;
+            memo->hold |= check_may_run_python(&b->tree->checks[c]);
+        }
+    }
     Residual *last = memo->n_residuals ? &memo->residuals[memo->n_residuals - 1] : NULL;
     if (last && last->check < 0 && last->value == parent && last->range.end == range.first)
         last->range.end = range.end;
@@ -565,7 +606,7 @@ static int build_nodes(Builder *b, const Node *parent_node, Range range)
             if (answer == ABANDON)
                 return ABANDON;
             if (answer == RESIDUAL)
-                add_residual(b, level->value, c, (Range){0, 0});
+                leave_check(b, level->value, c);
         }
         if (build_nodes(b, node, (Range){i + 1, end}) == ABANDON)
             return ABANDON;

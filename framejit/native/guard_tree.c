@@ -127,6 +127,12 @@ static PyObject *tree_get_expired(PyObject *self, void *closure)
     return PyBool_FromLong(guard_tree_expired((GuardTree *)self));
 }
 
+static PyObject *tree_get_memos(PyObject *self, void *closure)
+{
+    (void)closure;
+    return guard_memos_hits((GuardTree *)self);
+}
+
 static PyMethodDef tree_methods[] = {
     {"check", tree_check, METH_VARARGS, "check(flat_args, fn) -> bool: whether every guard holds."},
     {"explain", tree_explain, METH_VARARGS,
@@ -135,6 +141,7 @@ static PyMethodDef tree_methods[] = {
 };
 static PyGetSetDef tree_getset[] = {
     {"size", tree_get_size, NULL, "Number of checks.", NULL},
+    {"memos", tree_get_memos, NULL, "How often each short proof of the guards has served, one for each set of objects they lately held for.", NULL},
     {"expired", tree_get_expired, NULL, "True when an object that a guard compares with no longer exists.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

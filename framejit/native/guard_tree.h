@@ -111,6 +111,7 @@ int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **va
 int guard_memos_pass(GuardTree *tree, Frame *frame);         /* PASS, FAIL, or RESTART when no memo can tell */
 void guard_memo_learn(GuardTree *tree, Frame *frame);        /* after the whole tree has passed */
 void guard_memos_free(GuardTree *tree);
+PyObject *guard_memos_hits(GuardTree *tree);
 int check_is_settled(const Check *check);
 int key_is_plain(PyObject *key);
 #pragma GCC visibility pop

@@ -269,7 +269,7 @@ class NestedFunctionValue(CallableValue):
 
     mutable = True
 
-    def __init__(self, code: CodeType, globals: dict[str, Any], globals_from: Source | None, positional: Value | None, keyword: DictValue | None, cells: list[CellValue], annotations: Value | None) -> None:
+    def __init__(self, code: CodeType, globals: dict[str, Any], globals_from: Source | None, positional: Value | None, keyword: DictValue | None, cells: list[CellValue], annotations: DictValue | None) -> None:
         self.code, self.globals, self._globals_from = code, globals, globals_from
         self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
         self.attributes: dict[str, Value] = {}
@@ -278,7 +278,7 @@ class NestedFunctionValue(CallableValue):
         return f"function {self.code.co_qualname}"
 
     def children(self) -> Iterator[Value]:
-        yield from (v for v in (self.positional, self.keyword) if v is not None)
+        yield from (v for v in (self.positional, self.keyword, self.annotations) if v is not None)
         yield from self.cells
         yield from self.attributes.values()
 
@@ -308,8 +308,13 @@ class NestedFunctionValue(CallableValue):
             return self.positional or NONE
         if name == "__get__":
             return BoundGetValue(self)
-        if name in ("__annotations__", "__type_params__"):
-            return DictValue({}) if name == "__annotations__" else TupleValue([])
+        if name == "__kwdefaults__":
+            return self.keyword or NONE
+        if name == "__annotations__":
+            self.annotations = self.annotations or DictValue({})
+            return self.annotations
+        if name == "__type_params__":
+            return TupleValue([])
         raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
@@ -318,7 +323,7 @@ class NestedFunctionValue(CallableValue):
         self.attributes[name] = value
 
     def reconstruct(self, cg: Codegen) -> None:
-        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None]
+        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations]
 
         def load() -> None:
             em.load_object(self.code)
@@ -326,7 +331,7 @@ class NestedFunctionValue(CallableValue):
             for part in parts:
                 cg.load(part if part is not None else NONE)
 
-        em.call_object(make_function, load, 5)
+        em.call_object(make_function, load, 6)
         for name, value in self.attributes.items():
             em.copy()
             cg.load(value)
@@ -334,10 +339,12 @@ class NestedFunctionValue(CallableValue):
             em.store_attr(name)
 
 
-def make_function(code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any) -> FunctionType:
+def make_function(code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None) -> FunctionType:
     fn = FunctionType(code, globals, code.co_name, defaults, closure)
     fn.__qualname__ = code.co_qualname
     fn.__kwdefaults__ = kwdefaults
+    if annotations is not None:
+        fn.__annotations__ = annotations
     return fn
 
 

@@ -1,5 +1,6 @@
 """`import framejit` is cheap and leaves the heavy parts of torch alone."""
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -33,6 +34,65 @@ def test_it_adds_at_most_150_ms_to_importing_torch():
 def test_the_default_path_imports_nothing_heavy(use):
     program = f"import sys, torch, framejit; {use}; print([m for m in {HEAVY} if m in sys.modules])"
     assert python(program).strip() == "[]"
+
+
+def operations(*options: str) -> str:
+    done = subprocess.run([sys.executable, str(pathlib.Path(__file__).with_name("light_operations.py")), *options], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_operations_import_nothing_heavy_and_torch_compile_works_afterwards():
+    assert operations("after") == "[]"
+
+
+def test_torch_compile_may_come_first():
+    assert "torch._dynamo" in operations("before", "after")
+
+
+STAND_INS = """
+import sys, threading, torch
+from framejit.capture.light_torch import StandIn, light
+"""
+
+
+def test_other_threads_never_get_what_a_stand_in_has():
+    python(STAND_INS + """
+found = []
+with light():
+    assert isinstance(sys.modules["sympy"], StandIn)
+    thread = threading.Thread(target=lambda: found.append(__import__("torch.fx.experimental.symbolic_shapes", fromlist=["guard_or_false"]).guard_or_false))
+    thread.start(); thread.join()
+from torch.fx.experimental import symbolic_shapes
+assert not isinstance(symbolic_shapes, StandIn) and found == [symbolic_shapes.guard_or_false]
+""")
+
+
+def test_unexpected_names_and_submodules_come_from_the_real_modules():
+    python(STAND_INS + """
+with light():
+    import torch._dynamo.eval_frame
+    from sympy import Integer
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+import sympy
+assert not [m for m in sys.modules.values() if isinstance(m, StandIn)]
+assert Integer is sympy.Integer and ShapeEnv() is not None
+assert torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
+""")
+
+
+def test_what_torch_remembers_about_disabled_functions_is_undone():
+    python(STAND_INS + """
+@torch._disable_dynamo
+def f(x): return x + 1
+with light():
+    assert f(1) == 2
+assert "torch._dynamo" not in sys.modules and not hasattr(f.__wrapped__, "__dynamo_disable")
+def g(x): return f(x) * 2
+graphs = []
+torch.compile(g, backend=lambda m, i: graphs.append(m) or m.forward)(torch.ones(2))
+assert all(n.target is not torch.add and "add" not in str(n.target) for m in graphs for n in m.graph.nodes)
+""")
 
 
 def test_import_alone_does_not_import_the_compiler():

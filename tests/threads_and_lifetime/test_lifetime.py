@@ -203,7 +203,7 @@ def test_repeated_optimizing_and_dropping_does_not_grow():
     before = objects()
     for _ in range(20):
         cycle()
-    assert objects() - before < 400, "about 20 objects are left per function"
+    assert objects() - before < 480, "about 20 objects are left per function: events, and torch.fx's entries in linecache"
 
 
 def test_recompiles_of_one_function_keep_only_their_entries():
