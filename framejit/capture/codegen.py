@@ -81,6 +81,19 @@ class Codegen:
         """Push a namespace."""
         self.em.load_object(namespace)
 
+    def call_function(self, function: Any, *args: Value) -> None:
+        """Push the result of a function framejit holds."""
+        self.em.call_object(function, lambda: [self.load(a) for a in args], len(args))
+
+    def call_method(self, owner: Value, name: str, *args: Value) -> None:
+        """Push the result of a method of `owner`."""
+
+        def load_method() -> None:
+            self.load(owner)
+            self.em.load_attr(name)
+
+        self.em.call(load_method, lambda: [self.load(a) for a in args], len(args))
+
     # ---- leaving ------------------------------------------------------------------------------------
 
     def finish_return(self, value: Value) -> None:

@@ -46,7 +46,7 @@ HANDLERS.update({abs: _special_or_fold(abs, "__abs__"), round: _special_or_fold(
 
 @handles(pow)
 def _pow(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return tx.binary("**", *args) if len(args) == 2 else fold(tx, pow, args, kwargs)
+    return tx.binary("**", args[0], args[1]) if len(args) == 2 else fold(tx, pow, args, kwargs)
 
 
 @handles(bool)

@@ -139,6 +139,8 @@ class FunctionValue(CallableValue):
     With `capture`, only its code is guarded so far; asking for the very function guards that too.
     """
 
+    source: Source
+
     def __init__(self, fn: FunctionType, source: Source, capture: Capture | None = None) -> None:
         self.fn, self.source, self.capture = fn, source, capture
         self.code, self.globals = fn.__code__, fn.__globals__

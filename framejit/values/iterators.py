@@ -102,7 +102,7 @@ def iterator_position(iterator: Any) -> int | None:
 
 def _iterator_at(sequence: Any, index: int) -> Iterator[Any]:
     iterator = iter(sequence)
-    iterator.__setstate__(index)  # type: ignore[attr-defined]
+    iterator.__setstate__(index)
     return iterator
 
 

@@ -442,9 +442,10 @@ class SetValue(Value):
 
     def replay(self, cg: Codegen) -> None:
         em = cg.em
-        for method in ("clear", "update"):
-            em.call(lambda m=method: em.load_object(getattr(set, m)), lambda m=method: (cg.load(self), self._load_set(cg) if m == "update" else None), 2 if method == "update" else 1)
-            em.pop()
+        cg.call_function(set.clear, self)
+        em.pop()
+        cg.call_function(set.update, self, TupleValue([key_value(k) for k in self.items]))
+        em.pop()
 
 
 def _elements(tx: Frame, value: Value) -> Iterator[Value]:

@@ -67,8 +67,8 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
     attempts: list[tuple[Value, str, Value]] = []
     if in_place and _has(a, f"__i{name}__"):
         attempts.append((a, f"__i{name}__", b))
-    direct, reflected = (a, f"__{name}__", b), (b, f"__r{name}__", a)
-    both = [x for x in (direct, reflected) if _has(x[0], x[1])]
+    direct, mirrored = (a, f"__{name}__", b), (b, f"__r{name}__", a)
+    both = [x for x in (direct, mirrored) if _has(x[0], x[1])]
     if a.python_type() is b.python_type():
         both = both[:1] if both and both[0] is direct else []
     elif issubclass(b.python_type(), a.python_type()) and len(both) == 2:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class PythonModuleValue(Value):
+    source: Source
+
     def __init__(self, module: types.ModuleType, source: Source) -> None:
         self.module, self.source = module, source
 

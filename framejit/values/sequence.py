@@ -338,13 +338,14 @@ class ListValue(SequenceValue):
         em = cg.em
         if not self._rewritten:
             for item in self._items:
-                em.call(lambda: (cg.load(self), em.load_attr("append")), lambda i=item: cg.load(i), 1)
+                cg.call_method(self, "append", item)
                 em.pop()
             return
         if self.cls is deque:
-            for method, n in (("clear", 0), ("extend", 1)):
-                em.call(lambda m=method: (cg.load(self), em.load_attr(m)), lambda n=n: self._load_items(cg) if n else None, n)
-                em.pop()
+            cg.call_method(self, "clear")
+            em.pop()
+            cg.call_method(self, "extend", TupleValue(self._items))
+            em.pop()
             return
         self._load_items(cg)
         cg.load(self)

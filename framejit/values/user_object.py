@@ -248,9 +248,9 @@ class ObjectValue(Value):
             em.pop()
         for name, value in self.attrs.items():
             if value is None:
-                em.call_object(object.__delattr__, lambda n=name: (cg.load(self), em.load_object(n)), 2)
+                cg.call_function(object.__delattr__, self, ConstantValue(name))
             else:
-                em.call_object(object.__setattr__, lambda n=name, v=value: (cg.load(self), em.load_object(n), cg.load(v)), 3)
+                cg.call_function(object.__setattr__, self, ConstantValue(name), value)
             em.pop()
 
 

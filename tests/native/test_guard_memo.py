@@ -17,6 +17,7 @@ import torch
 
 import framejit.guards.tensor_layout  # noqa: F401  needed by tensor guards
 from framejit import _native as native
+
 from native_support import arg, node, tree
 
 A, C = native, native
