@@ -15,6 +15,7 @@ import operator
 import sys
 import threading
 from collections.abc import Callable
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -155,7 +156,7 @@ class _Finder:
         return ModuleSpec(name, _Loaded(module))
 
 
-class _Loaded:
+class _Loaded(Loader):
     """Hands over a module that is complete."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -186,7 +187,7 @@ def _unmark() -> None:
     while _marked:
         fn = _marked.pop()
         if getattr(fn, "__dynamo_disable", None) is fn:
-            del fn.__dynamo_disable  # type: ignore[attr-defined]
+            del fn.__dynamo_disable
 
 
 def _plain(value: Any) -> bool:

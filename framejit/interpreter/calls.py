@@ -80,9 +80,11 @@ def call_function(tx: "Frame", fn: Value, args: list[Value], kwargs: dict[str, V
     fn = realize(tx, fn)
     for _ in range(32):
         if isinstance(fn, MethodValue):
-            fn, args = realize(tx, fn.function), [fn.owner, *args]
+            args = [fn.owner, *args]
+            fn = realize(tx, fn.function)
         elif isinstance(fn, PartialValue):
-            fn, args, kwargs = realize(tx, fn.function), [*fn.args, *args], {**fn.kwargs, **kwargs}
+            args, kwargs = [*fn.args, *args], {**fn.kwargs, **kwargs}
+            fn = realize(tx, fn.function)
         elif isinstance(fn, ModuleValue) and fn.forwards_directly(tx):
             fn = realize(tx, fn.getattr(tx, "forward"))
         elif isinstance(fn, ObjectValue) and isinstance(static_lookup(fn.cls, "__call__", None), types.FunctionType):

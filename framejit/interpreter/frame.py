@@ -57,7 +57,7 @@ class Frame(Operations):
         self.pc = 0
         self.seq = 0
         self.running = False
-        self.depth = 0 if caller is None else caller.depth + 1
+        self.depth: int = 0 if caller is None else caller.depth + 1
         self.keyword_names: tuple[str, ...] = ()
         self.handled: list[Value] = []  # exceptions being handled, innermost last
         self.name = code.co_qualname

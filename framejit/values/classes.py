@@ -83,7 +83,7 @@ class ClassValue(Value):
         if name == "__getitem__":  # list[int] and friends
             from framejit.values.folding import fold
 
-            return fold(tx, self.cls.__class_getitem__, args, {}) if all(a.is_constant() for a in args) else super().call_method(tx, name, args, kwargs)
+            return fold(tx, getattr(self.cls, "__class_getitem__"), args, {}) if all(a.is_constant() for a in args) else super().call_method(tx, name, args, kwargs)
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
         if name == "mro":

@@ -269,6 +269,6 @@ class CallIterator(IteratorValue):
         if self.sentinel is None:
             cg.load(self.owner)
         else:
-            cg.em.call_object(iter, lambda: (cg.load(self.owner), cg.load(self.sentinel)), 2)
+            cg.call_function(iter, self.owner, self.sentinel)
 
 

@@ -212,7 +212,7 @@ class ListValue(SequenceValue):
         self._rewritten = look is None
 
     @property
-    def items(self) -> list[Value]:  # type: ignore[override]
+    def items(self) -> list[Value]:
         """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
         if self._look is not None:
             look, self._look = self._look, None

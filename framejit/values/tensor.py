@@ -39,6 +39,8 @@ NEEDS_DATA = {
 }
 OUTSIDE_GRAPHS = frozenset("backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__ __deepcopy__ set_ resize_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn".split())
 
+TRUE = ConstantValue(True)
+
 
 class TensorValue(Value):
     mutable = True
@@ -130,7 +132,7 @@ class TensorValue(Value):
             return key
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 
-    def _requires_grad(self, tx: Frame, requires_grad: Value = ConstantValue(True)) -> Value:
+    def _requires_grad(self, tx: Frame, requires_grad: Value = TRUE) -> Value:
         # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
         if requires_grad.constant() != self.fake.requires_grad:
             raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 _BUILTIN_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType)
 _TORCH = os.path.dirname(torch.__file__)
 _TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
-_ITERATOR_TYPES = tuple(type(iter(x)) for x in ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))) + (
+_ITERABLES: tuple[Any, ...] = ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))
+_ITERATOR_TYPES = tuple(type(iter(x)) for x in _ITERABLES) + (
     enumerate, zip, map, filter, reversed, types.GeneratorType, itertools.chain, itertools.islice, itertools.count, itertools.repeat, itertools.cycle, itertools.product)
 
 
