@@ -2,6 +2,7 @@
 
 `bytecode` does the decoding; here jumps and exception regions become indices into one flat tuple.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, ConcreteBytecode, CellVar, FreeVar, Instr, Label
+from bytecode import Bytecode, CellVar, ConcreteBytecode, FreeVar, Instr, Label
 from bytecode.instr import TryBegin, TryEnd
 
 from framejit.bytecode.liveness import live_before
@@ -100,13 +101,16 @@ def _decode(code: CodeType) -> Decoded:
             if name == "LOAD_FAST" and (arg in code.co_cellvars or arg in code.co_freevars):  # 3.13 spells LOAD_CLOSURE this way
                 name = "LOAD_CLOSURE"
             instructions.append(
-                Instruction(len(instructions), name, arg, *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4), original=item)
+                Instruction(
+                    len(instructions), name, arg, *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4), original=item
+                )
             )
             regions.append(open_region)
     for ins, region in zip(instructions, regions):
         if isinstance(ins.arg, Label):
             ins.target = labels[ins.arg]
         if region is not None:
+            assert isinstance(region.target, Label)
             ins.handler = Handler(labels[region.target], _depth(region), region.push_lasti)
     return Decoded(listing, instructions, code.co_varnames[0] if code.co_argcount else None)
 

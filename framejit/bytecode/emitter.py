@@ -3,12 +3,14 @@
 Objects that are not plain constants go into slots (see framejit._native.Slot), which the entry owns, because
 code objects are invisible to the garbage collector.
 """
+
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from bytecode import BinaryOp, Bytecode, CellVar, FreeVar, Instr, Label
 from bytecode.instr import InstrLocation
@@ -149,10 +151,10 @@ class Emitter:
 
     # ---- sources --------------------------------------------------------------------------
 
-    def expect_sources(self, sources: "Iterator[Source] | list[Source]") -> None:
+    def expect_sources(self, sources: Iterator[Source] | list[Source]) -> None:
         """Announce what will be loaded, so that prefixes used twice are kept in a temporary."""
         for source in sources:
-            walk: "Source | None" = source
+            walk: Source | None = source
             while walk is not None:
                 seen = self._uses.get(walk, 0)
                 self._uses[walk] = seen + 1
@@ -160,7 +162,7 @@ class Emitter:
                     break
                 walk = walk.base
 
-    def load_source(self, source: "Source") -> None:
+    def load_source(self, source: Source) -> None:
         saved = self._saved.get(source)
         if saved is not None:
             self.load_fast(saved)
@@ -191,7 +193,9 @@ def _depth_bound(instructions: list[Any]) -> int:
     return bound
 
 
-def assemble(instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (), body: list[Any] | None = None) -> CodeType:
+def assemble(
+    instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (), body: list[Any] | None = None
+) -> CodeType:
     """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments.
 
     `instructions` are straight-line code; `body`, if given, is a copy of the code of `like` that they lead into.

@@ -1,4 +1,5 @@
 """Which variables may still be read: backward dataflow over instructions (Aho et al., Compilers, 9.2.5)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -6,10 +7,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
 
-NO_FALL_THROUGH = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "INTERPRETER_EXIT"}
+NO_FALL_THROUGH = {
+    "RETURN_VALUE",
+    "RETURN_CONST",
+    "RAISE_VARARGS",
+    "RERAISE",
+    "JUMP_FORWARD",
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+    "INTERPRETER_EXIT",
+}
 
 # LOAD_CLOSURE and MAKE_CELL keep the cell alive; DELETE needs it bound.
-_READS = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE", "DELETE_FAST", "DELETE_DEREF", "STORE_DEREF"}
+_READS = {
+    "LOAD_FAST",
+    "LOAD_FAST_CHECK",
+    "LOAD_FAST_AND_CLEAR",
+    "LOAD_DEREF",
+    "LOAD_CLASSDEREF",
+    "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_CLOSURE",
+    "DELETE_FAST",
+    "DELETE_DEREF",
+    "STORE_DEREF",
+}
 _WRITES = {"STORE_FAST", "LOAD_FAST_AND_CLEAR"}
 
 
@@ -18,7 +39,7 @@ def reads_and_writes(name: str, arg: Any) -> tuple[tuple[str, ...], tuple[str, .
     return ((arg,) if name in _READS else ()), ((arg,) if name in _WRITES else ())
 
 
-def live_before(instructions: "list[Instruction]", first_argument: str | None) -> list[frozenset[str]]:
+def live_before(instructions: list[Instruction], first_argument: str | None) -> list[frozenset[str]]:
     """For each instruction, the names that may be read from it on, exception handlers included.
 
     `super()` without arguments reads the function's first argument and its `__class__` cell.
@@ -41,8 +62,8 @@ def live_before(instructions: "list[Instruction]", first_argument: str | None) -
         changed = False
         for i in range(n - 1, -1, -1):
             out: frozenset[str] = frozenset().union(*(live[s] for s in successors[i]))
-            reads, writes = effects[i]
-            new = reads | (out - writes)
+            read, written = effects[i]
+            new = read | (out - written)
             handler = instructions[i].handler
             if handler is not None:  # the handler sees the state before any write of this instruction
                 new |= live[handler.target]

@@ -1,4 +1,5 @@
 """One attempt to capture a frame: the graph, guards and side effects it gathers, and how it ends."""
+
 from __future__ import annotations
 
 import linecache
@@ -38,7 +39,9 @@ class Capture:
     the sources of numbers that differed between calls; `static_scalars` says that the backend takes no numbers.
     """
 
-    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset(), static_scalars: bool = False) -> None:
+    def __init__(
+        self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset(), static_scalars: bool = False
+    ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
@@ -186,7 +189,11 @@ class Capture:
         return bool(self._undo)
 
     def nest_autocast(self, by: int) -> int:
-        change, back = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) if by > 0 else (torch.autocast_decrement_nesting, torch.autocast_increment_nesting)
+        change, back = (
+            (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+            if by > 0
+            else (torch.autocast_decrement_nesting, torch.autocast_increment_nesting)
+        )
         self.run_state_change(change, (), back)
         return change()
 

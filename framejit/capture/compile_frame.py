@@ -1,4 +1,5 @@
 """The entry point: one call that no entry fits becomes an entry, or is left to plain Python."""
+
 from __future__ import annotations
 
 import inspect
@@ -72,7 +73,10 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
         if config.debug:
             raise
         _skip(owner, fn, f"internal error: {type(e).__name__}: {e}", "eager")
-        warn(f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.", _place(fn))
+        warn(
+            f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.",
+            _place(fn),
+        )
         return None
 
 
@@ -91,7 +95,19 @@ def _skip(owner: Any, fn: FunctionType, reason: str, state: str) -> None:
 
 def _report(fn: FunctionType, reason: str, state: str) -> None:
     code = fn.__code__
-    emit("frame_done", frame_id=next(_frame_ids), function=code.co_qualname, file=code.co_filename, line=code.co_firstlineno, state=state, reason=reason, seconds=0.0, n_graphs=0, n_ops=0, n_guards=0)
+    emit(
+        "frame_done",
+        frame_id=next(_frame_ids),
+        function=code.co_qualname,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        state=state,
+        reason=reason,
+        seconds=0.0,
+        n_graphs=0,
+        n_ops=0,
+        n_guards=0,
+    )
 
 
 class FrameCompiler:
@@ -163,7 +179,11 @@ class FrameCompiler:
         for entry in self.owner.entries:
             miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
             if miss is not None:
-                found.update(r.source_name for r in entry.tag.records if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float))
+                found.update(
+                    r.source_name
+                    for r in entry.tag.records
+                    if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float)
+                )
             found |= entry.tag.changing
         self.points.changing.update(n for n in found if not n.startswith("__"))
         return frozenset(found | self.points.changing)
@@ -231,9 +251,30 @@ class FrameCompiler:
         capture.frame = None
         if reason.code in (RAISES, STEPS_LOOP):  # the program raises here, or goes on in its own loop: no break a user could mend
             return
-        emit("graph_break", frame_id=self.frame_id, function=frame.name, file=frame.code.co_filename, line=ins.line, column=ins.column, end_column=ins.end_column, reason=reason.reason, code=reason.code, hint=reason.hint, user_stack=stack, in_graph_ops=capture.graph.n_ops)
+        emit(
+            "graph_break",
+            frame_id=self.frame_id,
+            function=frame.name,
+            file=frame.code.co_filename,
+            line=ins.line,
+            column=ins.column,
+            end_column=ins.end_column,
+            reason=reason.reason,
+            code=reason.code,
+            hint=reason.hint,
+            user_stack=stack,
+            in_graph_ops=capture.graph.n_ops,
+        )
         if self.options.fullgraph:
-            raise GraphBreakError(reason.reason, function=frame.name, file=frame.code.co_filename, line=ins.line or 0, code=reason.code, hint=reason.hint or "", user_stack=stack[:-1])
+            raise GraphBreakError(
+                reason.reason,
+                function=frame.name,
+                file=frame.code.co_filename,
+                line=ins.line or 0,
+                code=reason.code,
+                hint=reason.hint or "",
+                user_stack=stack[:-1],
+            )
 
     def _plain_entry(self, capture: Capture, reason: str) -> native.Entry:
         """Nothing to compile for these guards: run the function's own code."""
@@ -273,7 +314,16 @@ class FrameCompiler:
         if listening():
             emit("guards", frame_id=self.frame_id, guards=tag.records, tree_text=render(guards))
         self.owner.add_entry(entry)
-        emit("frame_done", **self.place, state=state, reason=reason, seconds=time.perf_counter() - self.started, n_graphs=n_graphs, n_ops=capture.graph.n_ops, n_guards=len(guards))
+        emit(
+            "frame_done",
+            **self.place,
+            state=state,
+            reason=reason,
+            seconds=time.perf_counter() - self.started,
+            n_graphs=n_graphs,
+            n_ops=capture.graph.n_ops,
+            n_guards=len(guards),
+        )
         return entry
 
 

@@ -1,8 +1,10 @@
 """The FX graph under construction: inputs by source, nodes with metadata, outputs."""
+
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
-_MAY_RETURN_SELF = frozenset(("contiguous", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "expand_as", "requires_grad_", "type_as"))
+_MAY_RETURN_SELF = frozenset(
+    ("contiguous", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "expand_as", "requires_grad_", "type_as")
+)
 
 
 class GraphBuilder:
@@ -32,9 +36,11 @@ class GraphBuilder:
 
     # ---- inputs ---------------------------------------------------------------------------
 
-    def add_input(self, tensor: torch.Tensor, source: "Source") -> TensorValue:
+    def add_input(self, tensor: torch.Tensor, source: Source) -> TensorValue:
         fake = self.metadata.fake_of(tensor)
-        where = self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        where = (
+            self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        )
         with where:
             node = self.graph.placeholder(_identifier(source.name()))
         self._last_placeholder = node
@@ -127,7 +133,14 @@ class GraphBuilder:
 def _drop_dead_views(graph: fx.Graph) -> None:
     """Remove unused item reads of multi-output nodes; operations stay, for they may draw random numbers or write."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and node.target is operator.getitem and not isinstance(node.args[1], fx.Node) and isinstance(node.args[0], fx.Node) and isinstance(node.args[0].meta.get("val"), (tuple, list)):
+        if (
+            node.op == "call_function"
+            and not node.users
+            and node.target is operator.getitem
+            and not isinstance(node.args[1], fx.Node)
+            and isinstance(node.args[0], fx.Node)
+            and isinstance(node.args[0].meta.get("val"), (tuple, list))
+        ):
             graph.erase_node(node)
 
 
@@ -144,7 +157,12 @@ def _version(fake: torch.Tensor) -> int:
 
 def _answers_without_tensors(target: Any) -> bool:
     """Operators compute from their arguments alone; other C functions of torch may read or change hidden state."""
-    return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or getattr(target, "__module__", None) in ("_operator", "builtins", "torch.functional", "torch.nn.functional")
+    return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or getattr(target, "__module__", None) in (
+        "_operator",
+        "builtins",
+        "torch.functional",
+        "torch.nn.functional",
+    )
 
 
 def _has_tensor(tree: Any) -> bool:
@@ -153,7 +171,7 @@ def _has_tensor(tree: Any) -> bool:
     return isinstance(tree, (tuple, list)) and any(map(_has_tensor, tree))
 
 
-def _tensors_in(values: "tuple[Value, ...]") -> "list[TensorValue]":
+def _tensors_in(values: tuple[Value, ...]) -> list[TensorValue]:
     found: list[TensorValue] = []
     for v in values:
         if isinstance(v, TensorValue):

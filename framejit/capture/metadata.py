@@ -1,10 +1,11 @@
 """Fake tensors: the shapes, dtypes and devices operations would produce, without running them."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
 from framejit.capture.light_torch import light
 from framejit.values.signals import Unsupported
@@ -17,7 +18,7 @@ class Metadata:
         with light():
             self.mode = FakeTensorMode(allow_fallback_kernels=False)
 
-    def fake_of(self, tensor: torch.Tensor) -> FakeTensor:
+    def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake with the metadata of `tensor`; Unsupported for what fakes can't stand for."""
         if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
             raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
@@ -53,4 +54,6 @@ class Metadata:
 def label(target: Any) -> str:
     if isinstance(target, str):
         return f"Tensor.{target}()"
-    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace("_operator.", "operator.").replace("builtins.", "")
+    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace("_operator.", "operator.").replace(
+        "builtins.", ""
+    )

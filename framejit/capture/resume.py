@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, CodeType, FunctionType
-from typing import Any, Callable
+from typing import Any
 
 from bytecode import CellVar, FreeVar, Instr, Label
 from bytecode.instr import TryBegin, TryEnd
@@ -122,7 +123,7 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
         if index == entry:
             body.append(label)
         indices.append(index)
-        if item.name == "LOAD_GLOBAL" and item.arg[1] == "super":
+        if decoded.instructions[index].name == "LOAD_GLOBAL" and decoded.instructions[index].arg[1] == "super":
             following = [i.name for i in decoded.instructions[index + 1 : index + 3]]
             calls = decoded.instructions[index + 1 : index + 3]
             bare_super = following[:1] in (["CALL"], ["PRECALL"]) and calls[0].arg == 0 and decoded.first_argument is not None
@@ -260,7 +261,7 @@ def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: lis
 
 def _step_dispatcher(entry: native.Entry) -> native.Dispatcher:
     """A step is not captured: its dispatcher has one entry."""
-    step = native.Dispatcher(entry.function, _never)
+    step = native.Dispatcher(entry.function, _never)  # type: ignore[arg-type]  # mypy binds the function to the entry
     step.add_entry(entry)
     return step
 
@@ -276,7 +277,7 @@ def _is_entry_of_handler(frame: BrokenFrame) -> bool:
     return handler is not None and decode(frame.code).instructions[handler.target].name == "PUSH_EXC_INFO"
 
 
-def _protected(points: ResumePoints, outers: "list[Outer]", frame: BrokenFrame, em: Emitter, emit: Callable[[], None], leave: Callable[[], None]) -> list[Any]:
+def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, emit: Callable[[], None], leave: Callable[[], None]) -> list[Any]:
     """`emit` inside the try region of the broken instruction, then `leave`; returns code its handler needs, if any.
 
     A handler that begins a new except or with block is left for a resume function with the exception; one that only
@@ -287,7 +288,7 @@ def _protected(points: ResumePoints, outers: "list[Outer]", frame: BrokenFrame, 
         emit()
         leave()
         return []
-    label, body = Label(), []
+    label, body = Label(), list[Any]()
     if not _is_entry_of_handler(frame):
         body, label, _ = _listing(decode(frame.code), handler.target)
     region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
@@ -362,13 +363,18 @@ def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: 
     entry = _innermost_step(points, outers, frames[-1], layouts[-1])
     parameters = [n for o in outers for n in o.names] + layouts[-1].parameters()
     for outer in reversed(outers):
-        em = Emitter(outer.frame.instruction.line)
-        em.op("RESUME", 0)
-        with em.at(outer.frame.instruction.original.location if outer.frame.instruction.original else None):
-            em.call(lambda e=entry: em.load_object(e.function), lambda: [em.load_fast(f"__pass{i}") for i in range(len(parameters))], len(parameters))
-        em.return_value()
-        entry = _step_entry(points, outer.frame, em, [], [f"__pass{i}" for i in range(len(parameters))], Layout((), (), ()))
+        entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(parameters))])
     return _step_dispatcher(entry)
+
+
+def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, parameters: list[str]) -> native.Entry:
+    """A frame of a caller around the step `inner`, which takes the same arguments."""
+    em = Emitter(frame.instruction.line)
+    em.op("RESUME", 0)
+    with em.at(frame.instruction.original.location if frame.instruction.original else None):
+        em.call(lambda: em.load_object(inner.function), lambda: [em.load_fast(p) for p in parameters], len(parameters))
+    em.return_value()
+    return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
 
 
 def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout) -> native.Entry:

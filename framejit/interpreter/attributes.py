@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def _push_callable(tx: "Frame", value: Value) -> None:
+def _push_callable(tx: Frame, value: Value) -> None:
     """Push a callable and its NULL, in the order of the running version."""
     if NULL_FIRST:
         tx.push_null()
@@ -29,7 +29,7 @@ def _push_callable(tx: "Frame", value: Value) -> None:
 
 
 @opcode("LOAD_ATTR")
-def load_attr(tx: "Frame", ins: "Instruction") -> None:
+def load_attr(tx: Frame, ins: Instruction) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     value = tx.pop().getattr(tx, name)
     if method:
@@ -39,12 +39,12 @@ def load_attr(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("LOAD_METHOD", until=(3, 11))
-def load_method(tx: "Frame", ins: "Instruction") -> None:
+def load_method(tx: Frame, ins: Instruction) -> None:
     _push_callable(tx, tx.pop().getattr(tx, ins.arg))
 
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
-def load_super_attr(tx: "Frame", ins: "Instruction") -> None:
+def load_super_attr(tx: Frame, ins: Instruction) -> None:
     owner, cls, _ = tx.pop(), tx.pop(), tx.pop()
     flags = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     method, name = flags[0], flags[-1]
@@ -60,18 +60,18 @@ def load_super_attr(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("STORE_ATTR")
-def store_attr(tx: "Frame", ins: "Instruction") -> None:
+def store_attr(tx: Frame, ins: Instruction) -> None:
     owner, value = tx.pop(), tx.pop_unseen()
     owner.setattr(tx, ins.arg, value)
 
 
 @opcode("DELETE_ATTR")
-def delete_attr(tx: "Frame", ins: "Instruction") -> None:
+def delete_attr(tx: Frame, ins: Instruction) -> None:
     tx.pop().setattr(tx, ins.arg, None)
 
 
 @opcode("IMPORT_NAME")
-def import_name(tx: "Frame", ins: "Instruction") -> None:
+def import_name(tx: Frame, ins: Instruction) -> None:
     from_list, level = tx.pop().constant(), tx.pop().constant()
     package = tx.globals.get("__package__") or tx.globals.get("__name__", "").rpartition(".")[0]
     name = importlib.util.resolve_name("." * level + ins.arg, package) if level else ins.arg
@@ -84,7 +84,7 @@ def import_name(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("IMPORT_FROM")
-def import_from(tx: "Frame", ins: "Instruction") -> None:
+def import_from(tx: Frame, ins: Instruction) -> None:
     module = tx.peek(1)
     try:
         with tx.catching():

@@ -4,7 +4,6 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
@@ -23,30 +22,30 @@ if TYPE_CHECKING:
 
 
 @opcode("PRECALL", until=(3, 11))
-def precall(tx: "Frame", ins: "Instruction") -> None:
+def precall(tx: Frame, ins: Instruction) -> None:
     """Only makes room; CALL does the work."""
 
 
 @opcode("KW_NAMES", until=(3, 12))
-def kw_names(tx: "Frame", ins: "Instruction") -> None:
+def kw_names(tx: Frame, ins: Instruction) -> None:
     tx.keyword_names = tuple(ins.arg)
 
 
 @opcode("CALL")
-def call(tx: "Frame", ins: "Instruction") -> None:
+def call(tx: Frame, ins: Instruction) -> None:
     names, tx.keyword_names = tx.keyword_names, ()
     args = tx.pop_n(ins.arg)
     _call(tx, args, names)
 
 
 @opcode("CALL_KW", since=(3, 13))
-def call_kw(tx: "Frame", ins: "Instruction") -> None:
+def call_kw(tx: Frame, ins: Instruction) -> None:
     names = tx.pop().constant()
     args = tx.pop_n(ins.arg)
     _call(tx, args, names)
 
 
-def _call(tx: "Frame", args: list[Value], names: tuple[str, ...]) -> None:
+def _call(tx: Frame, args: list[Value], names: tuple[str, ...]) -> None:
     second, first = tx.pop_unseen(), tx.pop_unseen()
     if NULL_FIRST:  # [NULL, callable] or [method, self]
         fn, owner = (second, None) if first is NULL else (first, second)
@@ -59,7 +58,7 @@ def _call(tx: "Frame", args: list[Value], names: tuple[str, ...]) -> None:
 
 
 @opcode("CALL_FUNCTION_EX")
-def call_function_ex(tx: "Frame", ins: "Instruction") -> None:
+def call_function_ex(tx: Frame, ins: Instruction) -> None:
     kwargs = {}
     if int(ins.arg) & 1:
         mapping = tx.pop()
@@ -75,7 +74,7 @@ def call_function_ex(tx: "Frame", ins: "Instruction") -> None:
     tx.push(call_function(tx, fn, args, kwargs))
 
 
-def call_function(tx: "Frame", fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_function(tx: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call, with the result of an inlined Python function being exactly the result of this instruction."""
     fn = realize(tx, fn)
     for _ in range(32):
@@ -101,7 +100,7 @@ def call_function(tx: "Frame", fn: Value, args: list[Value], kwargs: dict[str, V
 
 
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
-def call_intrinsic_1(tx: "Frame", ins: "Instruction") -> None:
+def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.exceptions import stop_iteration_error
     from framejit.values.signals import Unsupported
 

@@ -17,70 +17,70 @@ if TYPE_CHECKING:
 
 
 @opcode("BUILD_TUPLE")
-def build_tuple(tx: "Frame", ins: "Instruction") -> None:
+def build_tuple(tx: Frame, ins: Instruction) -> None:
     tx.push(TupleValue(tx.pop_n(ins.arg)))
 
 
 @opcode("BUILD_LIST")
-def build_list(tx: "Frame", ins: "Instruction") -> None:
+def build_list(tx: Frame, ins: Instruction) -> None:
     tx.push(ListValue(tx.pop_n(ins.arg)))
 
 
 @opcode("BUILD_SET")
-def build_set(tx: "Frame", ins: "Instruction") -> None:
+def build_set(tx: Frame, ins: Instruction) -> None:
     tx.push(SetValue(dict.fromkeys(as_key(tx, v) for v in tx.pop_n(ins.arg))))
 
 
 @opcode("BUILD_MAP")
-def build_map(tx: "Frame", ins: "Instruction") -> None:
+def build_map(tx: Frame, ins: Instruction) -> None:
     flat = tx.pop_n(2 * ins.arg)
     tx.push(DictValue({as_key(tx, k): v for k, v in zip(flat[::2], flat[1::2])}))
 
 
 @opcode("BUILD_CONST_KEY_MAP")
-def build_const_key_map(tx: "Frame", ins: "Instruction") -> None:
+def build_const_key_map(tx: Frame, ins: Instruction) -> None:
     keys = tx.pop().constant()
     tx.push(DictValue(dict(zip(keys, tx.pop_n(ins.arg)))))
 
 
 @opcode("LIST_APPEND")
-def list_append(tx: "Frame", ins: "Instruction") -> None:
+def list_append(tx: Frame, ins: Instruction) -> None:
     value = tx.pop_unseen()
     tx.peek(ins.arg).call_method(tx, "append", [value], {})
 
 
 @opcode("SET_ADD")
-def set_add(tx: "Frame", ins: "Instruction") -> None:
+def set_add(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     tx.peek(ins.arg).call_method(tx, "add", [value], {})
 
 
 @opcode("MAP_ADD")
-def map_add(tx: "Frame", ins: "Instruction") -> None:
+def map_add(tx: Frame, ins: Instruction) -> None:
     value, key = tx.pop_unseen(), tx.pop()
     tx.peek(ins.arg).call_method(tx, "__setitem__", [key, value], {})
 
 
 @opcode("LIST_EXTEND")
-def list_extend(tx: "Frame", ins: "Instruction") -> None:
+def list_extend(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     tx.peek(ins.arg).call_method(tx, "extend", [value], {})
 
 
 @opcode("SET_UPDATE")
-def set_update(tx: "Frame", ins: "Instruction") -> None:
+def set_update(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     tx.peek(ins.arg).call_method(tx, "update", [value], {})
 
 
 @opcode("DICT_UPDATE")
-def dict_update(tx: "Frame", ins: "Instruction") -> None:
+def dict_update(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     tx.peek(ins.arg).call_method(tx, "update", [value], {})
 
 
 @opcode("DICT_MERGE")
-def dict_merge(tx: "Frame", ins: "Instruction") -> None:
+def dict_merge(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     target = tx.peek(ins.arg)
     assert isinstance(target, DictValue)
@@ -91,16 +91,16 @@ def dict_merge(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("LIST_TO_TUPLE", until=(3, 11))
-def list_to_tuple(tx: "Frame", ins: "Instruction") -> None:
+def list_to_tuple(tx: Frame, ins: Instruction) -> None:
     tx.push(TupleValue(list(tx.iterate(tx.pop()))))
 
 
-def _items(tx: "Frame", value: Value) -> list[Value]:
+def _items(tx: Frame, value: Value) -> list[Value]:
     return list(tx.iterate(value))
 
 
 @opcode("UNPACK_SEQUENCE")
-def unpack_sequence(tx: "Frame", ins: "Instruction") -> None:
+def unpack_sequence(tx: Frame, ins: Instruction) -> None:
     items, n = _items(tx, tx.pop()), ins.arg
     if len(items) > n:
         raise tx.raised(ValueError, f"too many values to unpack (expected {n})")
@@ -111,7 +111,7 @@ def unpack_sequence(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("UNPACK_EX")
-def unpack_ex(tx: "Frame", ins: "Instruction") -> None:
+def unpack_ex(tx: Frame, ins: Instruction) -> None:
     items, before, after = _items(tx, tx.pop()), int(ins.arg) & 0xFF, int(ins.arg) >> 8
     if len(items) < before + after:
         raise tx.raised(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
@@ -123,7 +123,7 @@ def unpack_ex(tx: "Frame", ins: "Instruction") -> None:
 # ---- text -----------------------------------------------------------------------------------------
 
 
-def _formatted(tx: "Frame", value: Value, conversion: int, spec: Value) -> Value:
+def _formatted(tx: Frame, value: Value, conversion: int, spec: Value) -> Value:
     if conversion:
         value = text_of(tx, (None, str, repr, ascii)[conversion], [value])
     if isinstance(value, ConstantValue) and type(value.value) is str and spec.constant() == "":
@@ -132,30 +132,30 @@ def _formatted(tx: "Frame", value: Value, conversion: int, spec: Value) -> Value
 
 
 @opcode("FORMAT_VALUE", until=(3, 12))
-def format_value(tx: "Frame", ins: "Instruction") -> None:
+def format_value(tx: Frame, ins: Instruction) -> None:
     flags = int(ins.arg)
     spec = tx.pop() if flags & 4 else ConstantValue("")
     tx.push(_formatted(tx, tx.pop(), flags & 3, spec))
 
 
 @opcode("CONVERT_VALUE", since=(3, 13))
-def convert_value(tx: "Frame", ins: "Instruction") -> None:
+def convert_value(tx: Frame, ins: Instruction) -> None:
     tx.push(text_of(tx, (None, str, repr, ascii)[int(ins.arg)], [tx.pop()]))
 
 
 @opcode("FORMAT_SIMPLE", since=(3, 13))
-def format_simple(tx: "Frame", ins: "Instruction") -> None:
+def format_simple(tx: Frame, ins: Instruction) -> None:
     tx.push(_formatted(tx, tx.pop(), 0, ConstantValue("")))
 
 
 @opcode("FORMAT_WITH_SPEC", since=(3, 13))
-def format_with_spec(tx: "Frame", ins: "Instruction") -> None:
+def format_with_spec(tx: Frame, ins: Instruction) -> None:
     spec = tx.pop()
     tx.push(_formatted(tx, tx.pop(), 0, spec))
 
 
 @opcode("BUILD_STRING")
-def build_string(tx: "Frame", ins: "Instruction") -> None:
+def build_string(tx: Frame, ins: Instruction) -> None:
     tx.push(ConstantValue("".join(tx.constants(tx.pop_n(ins.arg)))))
 
 
@@ -163,7 +163,7 @@ def build_string(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("GET_LEN")
-def get_len(tx: "Frame", ins: "Instruction") -> None:
+def get_len(tx: Frame, ins: Instruction) -> None:
     from framejit.values.handlers import HANDLERS
 
     tx.push(HANDLERS[len](tx, [tx.peek(1)], {}))
@@ -177,17 +177,17 @@ def _matches(value: Value, flag: str) -> Value:
 
 
 @opcode("MATCH_SEQUENCE")
-def match_sequence(tx: "Frame", ins: "Instruction") -> None:
+def match_sequence(tx: Frame, ins: Instruction) -> None:
     tx.push(_matches(tx.peek(1), "Sequence"))
 
 
 @opcode("MATCH_MAPPING")
-def match_mapping(tx: "Frame", ins: "Instruction") -> None:
+def match_mapping(tx: Frame, ins: Instruction) -> None:
     tx.push(_matches(tx.peek(1), "Mapping"))
 
 
 @opcode("MATCH_KEYS")
-def match_keys(tx: "Frame", ins: "Instruction") -> None:
+def match_keys(tx: Frame, ins: Instruction) -> None:
     keys, mapping = tx.peek(1), tx.peek(2)
     found: list[Value] = []
     for key in tx.iterate(keys):
@@ -199,7 +199,7 @@ def match_keys(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("MATCH_CLASS")
-def match_class(tx: "Frame", ins: "Instruction") -> None:
+def match_class(tx: Frame, ins: Instruction) -> None:
     names, cls_value, subject = tx.pop().constant(), tx.pop(), tx.pop()
     cls: Any = cls_value.constant()
     if not issubclass(subject.python_type(), cls):

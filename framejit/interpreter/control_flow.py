@@ -1,4 +1,5 @@
 """Jumps, loops, return, generators."""
+
 from __future__ import annotations
 
 import sys
@@ -14,34 +15,34 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
-def _target(ins: "Instruction") -> int:
+def _target(ins: Instruction) -> int:
     assert ins.target is not None
     return ins.target
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def jump(tx: "Frame", ins: "Instruction") -> int:
+def jump(tx: Frame, ins: Instruction) -> int:
     return _target(ins)
 
 
-def _is_none(tx: "Frame", value: Value) -> bool:
+def _is_none(tx: Frame, value: Value) -> bool:
     return value.is_constant() and value.constant() is None
 
 
 @opcode("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", until=(3, 11))
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", since=(3, 12))
-def pop_jump(tx: "Frame", ins: "Instruction") -> int | None:
+def pop_jump(tx: Frame, ins: Instruction) -> int | None:
     return _target(ins) if tx.truth(tx.pop()) == ins.name.endswith("TRUE") else None
 
 
 @opcode("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", until=(3, 11))
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", since=(3, 12))
-def pop_jump_none(tx: "Frame", ins: "Instruction") -> int | None:
+def pop_jump_none(tx: Frame, ins: Instruction) -> int | None:
     return _target(ins) if _is_none(tx, tx.pop()) != ins.name.endswith("NOT_NONE") else None
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 11))
-def jump_or_pop(tx: "Frame", ins: "Instruction") -> int | None:
+def jump_or_pop(tx: Frame, ins: Instruction) -> int | None:
     if tx.truth(tx.peek(1)) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
         return _target(ins)
     tx.pop()
@@ -52,12 +53,12 @@ def jump_or_pop(tx: "Frame", ins: "Instruction") -> int | None:
 
 
 @opcode("GET_ITER")
-def get_iter(tx: "Frame", ins: "Instruction") -> None:
+def get_iter(tx: Frame, ins: Instruction) -> None:
     tx.push(tx.get_iter(tx.pop()))
 
 
 @opcode("FOR_ITER")
-def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
+def for_iter(tx: Frame, ins: Instruction) -> int | None:
     try:
         item = tx.next(tx.peek(1))
     except Exhausted:
@@ -72,7 +73,7 @@ def for_iter(tx: "Frame", ins: "Instruction") -> int | None:
 
 
 @opcode("RETURN_VALUE")
-def return_value(tx: "Frame", ins: "Instruction") -> None:
+def return_value(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.frame import Returned
 
     raise Returned(tx.pop_unseen())
@@ -82,13 +83,13 @@ def return_value(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("RETURN_GENERATOR")
-def return_generator(tx: "Frame", ins: "Instruction") -> None:
+def return_generator(tx: Frame, ins: Instruction) -> None:
     """The frame is already a generator's: the value RETURN_GENERATOR leaves is popped by the next instruction."""
     tx.push(NONE)
 
 
 @opcode("YIELD_VALUE")
-def yield_value(tx: "Frame", ins: "Instruction") -> None:
+def yield_value(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.frame import Yielded
 
     value = tx.pop_unseen()
@@ -97,12 +98,12 @@ def yield_value(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("GET_YIELD_FROM_ITER")
-def get_yield_from_iter(tx: "Frame", ins: "Instruction") -> None:
+def get_yield_from_iter(tx: Frame, ins: Instruction) -> None:
     tx.push(tx.get_iter(tx.pop()))
 
 
 @opcode("SEND")
-def send(tx: "Frame", ins: "Instruction") -> int | None:
+def send(tx: Frame, ins: Instruction) -> int | None:
     from framejit.values.generators import GeneratorValue
 
     sent, receiver = tx.pop(), tx.peek(1)
@@ -127,14 +128,14 @@ def send(tx: "Frame", ins: "Instruction") -> int | None:
 
 
 @opcode("END_SEND", since=(3, 12))
-def end_send(tx: "Frame", ins: "Instruction") -> None:
+def end_send(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     tx.pop()
     tx.push(value)
 
 
 @opcode("CLEANUP_THROW", since=(3, 12))
-def cleanup_throw(tx: "Frame", ins: "Instruction") -> None:
+def cleanup_throw(tx: Frame, ins: Instruction) -> None:
     from framejit.values.exceptions import ExceptionValue
 
     exc = tx.pop()
@@ -149,12 +150,21 @@ def cleanup_throw(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("ASYNC_GEN_WRAP", until=(3, 11))
-def async_gen_wrap(tx: "Frame", ins: "Instruction") -> None:
+def async_gen_wrap(tx: Frame, ins: Instruction) -> None:
     raise Unsupported("an async generator", "FJ117")
 
 
 breaks("async code is not captured", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR")
-breaks("a class body, exec or module code", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS")
+breaks(
+    "a class body, exec or module code",
+    "LOAD_NAME",
+    "STORE_NAME",
+    "DELETE_NAME",
+    "SETUP_ANNOTATIONS",
+    "LOAD_LOCALS",
+    "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS",
+)
 breaks("printing an expression in the interactive shell", "PRINT_EXPR")
 breaks("an import of * ", "IMPORT_STAR")
 breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK")

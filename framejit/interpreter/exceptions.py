@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @opcode("RAISE_VARARGS")
-def raise_varargs(tx: "Frame", ins: "Instruction") -> None:
+def raise_varargs(tx: Frame, ins: Instruction) -> None:
     if ins.arg == 0:
         current = tx.current_exception()
         if not isinstance(current, ExceptionValue):
@@ -36,7 +36,7 @@ def raise_varargs(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("RERAISE")
-def reraise(tx: "Frame", ins: "Instruction") -> None:
+def reraise(tx: Frame, ins: Instruction) -> None:
     exc = tx.pop()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("re-raising an unknown exception")
@@ -44,12 +44,12 @@ def reraise(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("PUSH_EXC_INFO")
-def push_exc_info(tx: "Frame", ins: "Instruction") -> None:
+def push_exc_info(tx: Frame, ins: Instruction) -> None:
     tx.enter_handler(tx.pop())
 
 
 @opcode("POP_EXCEPT")
-def pop_except(tx: "Frame", ins: "Instruction") -> None:
+def pop_except(tx: Frame, ins: Instruction) -> None:
     previous = tx.pop()
     assert isinstance(previous, PreviousException)
     # Cleanup code pops a copy: what stays on the stack is a dead value from here on, and a break must not enter a handler for it.
@@ -58,7 +58,7 @@ def pop_except(tx: "Frame", ins: "Instruction") -> None:
         tx.handled.pop()
 
 
-def _matches(tx: "Frame", exc: Value, target: Value) -> bool:
+def _matches(tx: Frame, exc: Value, target: Value) -> bool:
     classes = realize(tx, target).constant()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("matching an unknown exception")
@@ -66,12 +66,12 @@ def _matches(tx: "Frame", exc: Value, target: Value) -> bool:
 
 
 @opcode("CHECK_EXC_MATCH")
-def check_exc_match(tx: "Frame", ins: "Instruction") -> None:
+def check_exc_match(tx: Frame, ins: Instruction) -> None:
     target = tx.pop()
     tx.push(ConstantValue(_matches(tx, tx.peek(1), target)))
 
 
-def stop_iteration_error(tx: "Frame") -> None:
+def stop_iteration_error(tx: Frame) -> None:
     """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
     exc = tx.pop()
     assert isinstance(exc, ExceptionValue)
@@ -87,7 +87,7 @@ def stop_iteration_error(tx: "Frame") -> None:
 
 
 @opcode("BEFORE_WITH")
-def before_with(tx: "Frame", ins: "Instruction") -> None:
+def before_with(tx: Frame, ins: Instruction) -> None:
     manager = tx.pop()
     if not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
         raise Unsupported(f"entering {manager.describe()}", "FJ119")
@@ -98,7 +98,7 @@ def before_with(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("WITH_EXCEPT_START")
-def with_except_start(tx: "Frame", ins: "Instruction") -> None:
+def with_except_start(tx: Frame, ins: Instruction) -> None:
     exc, exit_method = tx.peek(1), tx.peek(4)
     assert isinstance(exc, ExceptionValue)
     tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__")], {}))

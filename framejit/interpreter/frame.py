@@ -1,4 +1,5 @@
 """A frame under symbolic execution: its variables, its stack, and the loop that steps its instructions."""
+
 from __future__ import annotations
 
 import builtins
@@ -8,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.decode import Instruction, Undecodable, decode
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
-from framejit.interpreter.operations import Operations
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
+from framejit.interpreter.operations import Operations
 from framejit.values.base import Value, realize
-from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
+from framejit.values.exceptions import NULL, PreviousException, RaisingOffset
 from framejit.values.functions import CallableValue, CellValue, FunctionValue
 from framejit.values.mapping import DictValue
 from framejit.values.signals import Raised, Restart, SkipFrame, Unsupported
@@ -44,7 +45,20 @@ class Frame(Operations):
     instruction pushes, so that the graph may break inside and the caller go on from there.
     """
 
-    def __init__(self, capture: "Capture", code: CodeType, globals: dict[str, Any], globals_source: Source | None, variables: dict[str, Value], cells: dict[str, CellValue], caller: "Frame | None", breakable: bool, resume: "ResumeCode | None" = None) -> None:
+    seq: int  # the step of the capture that executes the current instruction
+
+    def __init__(
+        self,
+        capture: Capture,
+        code: CodeType,
+        globals: dict[str, Any],
+        globals_source: Source | None,
+        variables: dict[str, Value],
+        cells: dict[str, CellValue],
+        caller: Frame | None,
+        breakable: bool,
+        resume: ResumeCode | None = None,
+    ) -> None:
         self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
         self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
         self.resume = resume
@@ -207,7 +221,7 @@ class Frame(Operations):
         self.keyword_names = names
         self.capture.break_graph(self, reason)
 
-    def chain(self) -> "list[Frame]":
+    def chain(self) -> list[Frame]:
         """This frame and its callers, innermost first, up to the root."""
         frames, walk = [], self
         while walk is not None:
@@ -236,7 +250,6 @@ class Frame(Operations):
 
     def enter_handler(self, exc: Value) -> None:
         """PUSH_EXC_INFO."""
-        from framejit.values.constant import NONE
 
         self.stack.append(PreviousException(exc))
         self.stack.append(exc)
@@ -259,7 +272,7 @@ class Frame(Operations):
         if reason is not None:
             raise Unsupported(reason, "FJ116")
         code = fn.code
-        resume: "ResumeCode | None" = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
+        resume: ResumeCode | None = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
         cells: dict[str, CellValue] = {}
         for name in resume.layout.cells if resume is not None else ():
             cell = realize(self, bound.pop(name))
@@ -270,7 +283,9 @@ class Frame(Operations):
                 cells[name] = CellValue(bound.pop(name, None))
         cells.update(zip(code.co_freevars, fn.closure(self)))
         same_globals = fn.globals is self.capture.root.globals
-        frame = Frame(self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable, resume)
+        frame = Frame(
+            self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable, resume
+        )
         if code.co_flags & GENERATOR:
             frame.breakable = False
             return GeneratorValue(frame, self.seq)

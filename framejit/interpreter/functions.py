@@ -18,7 +18,7 @@ DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8  # CPython: Python
 
 
 @opcode("MAKE_FUNCTION")
-def make_function(tx: "Frame", ins: "Instruction") -> None:
+def make_function(tx: Frame, ins: Instruction) -> None:
     code = tx.pop().constant()
     flags = 0 if sys.version_info >= (3, 13) else int(ins.arg)
     parts: dict[int, Value] = {flag: tx.pop() for flag in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS) if flags & flag}
@@ -28,7 +28,7 @@ def make_function(tx: "Frame", ins: "Instruction") -> None:
     tx.push(fn)
 
 
-def _set_part(tx: "Frame", fn: NestedFunctionValue, flag: int, part: Any) -> None:
+def _set_part(tx: Frame, fn: NestedFunctionValue, flag: int, part: Any) -> None:
     if flag == CLOSURE:
         cells = list(tx.iterate(part))
         if not all(isinstance(c, CellValue) for c in cells):
@@ -45,7 +45,7 @@ def _set_part(tx: "Frame", fn: NestedFunctionValue, flag: int, part: Any) -> Non
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=(3, 13))
-def set_function_attribute(tx: "Frame", ins: "Instruction") -> None:
+def set_function_attribute(tx: Frame, ins: Instruction) -> None:
     fn, part = tx.pop(), tx.pop()
     assert isinstance(fn, NestedFunctionValue)
     _set_part(tx, fn, int(ins.arg), part)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dis
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

@@ -1,4 +1,5 @@
 """Which Python functions are inlined, and which frames the hook leaves alone."""
+
 from __future__ import annotations
 
 import os
@@ -18,8 +19,35 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
 # Python code that works on the interpreter or on torch's own machinery; it runs for real.
-_NEVER_INLINE = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.autograd", "torch.utils.checkpoint", "torch.multiprocessing", "torch.distributed", "torch.jit", "torch.fx", "torch._subclasses",
-                 "threading", "logging", "warnings", "importlib", "traceback", "linecache", "asyncio", "concurrent", "multiprocessing", "subprocess", "unittest", "pytest", "_pytest", "numpy", "weakref", "random", "pickle")
+_NEVER_INLINE = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch",
+    "torch.autograd",
+    "torch.utils.checkpoint",
+    "torch.multiprocessing",
+    "torch.distributed",
+    "torch.jit",
+    "torch.fx",
+    "torch._subclasses",
+    "threading",
+    "logging",
+    "warnings",
+    "importlib",
+    "traceback",
+    "linecache",
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "subprocess",
+    "unittest",
+    "pytest",
+    "_pytest",
+    "numpy",
+    "weakref",
+    "random",
+    "pickle",
+)
 _YET_INLINED = ("torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call")
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 

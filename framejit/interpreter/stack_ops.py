@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 @opcode("POP_TOP")
-def pop_top(tx: "Frame", ins: "Instruction") -> None:
+def pop_top(tx: Frame, ins: Instruction) -> None:
     tx.pop_unseen()
 
 
 @opcode("COPY")
-def copy(tx: "Frame", ins: "Instruction") -> None:
+def copy(tx: Frame, ins: Instruction) -> None:
     tx.stack.append(tx.stack[-ins.arg])
 
 
 @opcode("SWAP")
-def swap(tx: "Frame", ins: "Instruction") -> None:
+def swap(tx: Frame, ins: Instruction) -> None:
     tx.stack[-1], tx.stack[-ins.arg] = tx.stack[-ins.arg], tx.stack[-1]
 
 
 @opcode("PUSH_NULL")
-def push_null(tx: "Frame", ins: "Instruction") -> None:
+def push_null(tx: Frame, ins: Instruction) -> None:
     tx.push_null()
 
 
 @opcode("END_FOR", since=(3, 12))
-def end_for(tx: "Frame", ins: "Instruction") -> None:
+def end_for(tx: Frame, ins: Instruction) -> None:
     # Only reached from an exhausted FOR_ITER, which skips it (see iteration.for_iter).
     raise AssertionError("END_FOR is skipped by FOR_ITER")

@@ -10,7 +10,6 @@ from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
 from framejit.values.functions import CellValue
 from framejit.values.mapping import DictValue
-from framejit.values.signals import Unsupported
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ NULL_FIRST = sys.version_info < (3, 13)
 
 
 @opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
-def nothing(tx: "Frame", ins: "Instruction") -> None:
+def nothing(tx: Frame, ins: Instruction) -> None:
     """The closure's cells are there when the frame is set up; the rest has no effect here."""
 
 
 @opcode("LOAD_FAST")
 @opcode("LOAD_FAST_CHECK", since=(3, 12))
-def load_fast(tx: "Frame", ins: "Instruction") -> None:
+def load_fast(tx: Frame, ins: Instruction) -> None:
     found = tx.locals.get(ins.arg)
     if found is None:
         raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
@@ -36,7 +35,7 @@ def load_fast(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
-def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
+def load_and_clear(tx: Frame, ins: Instruction) -> None:
     found = tx.cells.pop(ins.arg, None) if ins.arg in tx.cells else tx.locals.pop(ins.arg, None)
     if found is None:
         tx.push_null()
@@ -45,7 +44,7 @@ def load_and_clear(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("STORE_FAST")
-def store_fast(tx: "Frame", ins: "Instruction") -> None:
+def store_fast(tx: Frame, ins: Instruction) -> None:
     value = tx.pop_unseen()
     if ins.arg in tx.code.co_cellvars:  # the end of an inlined comprehension puts the cell back
         cell = realize(tx, value)
@@ -58,14 +57,14 @@ def store_fast(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("DELETE_FAST")
-def delete_fast(tx: "Frame", ins: "Instruction") -> None:
+def delete_fast(tx: Frame, ins: Instruction) -> None:
     if tx.locals.pop(ins.arg, None) is None:
         raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
 
 
 @opcode("LOAD_CONST")
 @opcode("RETURN_CONST", since=(3, 12))
-def load_const(tx: "Frame", ins: "Instruction") -> Any:
+def load_const(tx: Frame, ins: Instruction) -> Any:
     tx.push(from_python(ins.arg))
     if ins.name == "RETURN_CONST":
         from framejit.interpreter.frame import Returned
@@ -77,25 +76,25 @@ def load_const(tx: "Frame", ins: "Instruction") -> Any:
 # ---- cells --------------------------------------------------------------------------------------
 
 
-def _cell(tx: "Frame", name: str) -> CellValue:
+def _cell(tx: Frame, name: str) -> CellValue:
     return tx.cells[name]
 
 
 @opcode("MAKE_CELL")
-def make_cell(tx: "Frame", ins: "Instruction") -> None:
+def make_cell(tx: Frame, ins: Instruction) -> None:
     # A function's own cells are there when the frame is set up; an inlined comprehension makes others in their place.
     if ins.arg not in tx.cells:
         tx.cells[ins.arg] = CellValue(tx.locals.pop(ins.arg, None))
 
 
 @opcode("LOAD_CLOSURE")
-def load_closure(tx: "Frame", ins: "Instruction") -> None:
+def load_closure(tx: Frame, ins: Instruction) -> None:
     tx.stack.append(_cell(tx, ins.arg))
 
 
 @opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 11))
 @opcode("LOAD_DEREF", since=(3, 12))
-def load_deref(tx: "Frame", ins: "Instruction") -> None:
+def load_deref(tx: Frame, ins: Instruction) -> None:
     contents = _cell(tx, ins.arg).contents
     if contents is None:
         if ins.arg in tx.code.co_freevars:
@@ -105,12 +104,12 @@ def load_deref(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("STORE_DEREF")
-def store_deref(tx: "Frame", ins: "Instruction") -> None:
+def store_deref(tx: Frame, ins: Instruction) -> None:
     _cell(tx, ins.arg).set(tx, tx.pop_unseen())
 
 
 @opcode("DELETE_DEREF")
-def delete_deref(tx: "Frame", ins: "Instruction") -> None:
+def delete_deref(tx: Frame, ins: Instruction) -> None:
     _cell(tx, ins.arg).set(tx, None)
 
 
@@ -118,7 +117,7 @@ def delete_deref(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("LOAD_GLOBAL")
-def load_global(tx: "Frame", ins: "Instruction") -> None:
+def load_global(tx: Frame, ins: Instruction) -> None:
     with_null, name = ins.arg
     value = tx.load_global(name)
     if with_null and NULL_FIRST:
@@ -129,17 +128,17 @@ def load_global(tx: "Frame", ins: "Instruction") -> None:
 
 
 @opcode("STORE_GLOBAL")
-def store_global(tx: "Frame", ins: "Instruction") -> None:
+def store_global(tx: Frame, ins: Instruction) -> None:
     _set_global(tx, ins.arg, tx.pop_unseen())
 
 
 @opcode("DELETE_GLOBAL")
-def delete_global(tx: "Frame", ins: "Instruction") -> None:
+def delete_global(tx: Frame, ins: Instruction) -> None:
     tx.load_global(ins.arg)
     _set_global(tx, ins.arg, None)
 
 
-def _set_global(tx: "Frame", name: str, value: Value | None) -> None:
+def _set_global(tx: Frame, name: str, value: Value | None) -> None:
     namespace = tx.capture.known(tx.globals)
     if not isinstance(namespace, DictValue):
         tx.capture.effects.set_global(tx, name, value)
@@ -150,10 +149,10 @@ def _set_global(tx: "Frame", name: str, value: Value | None) -> None:
 
 
 @opcode("LOAD_ASSERTION_ERROR")
-def load_assertion_error(tx: "Frame", ins: "Instruction") -> None:
+def load_assertion_error(tx: Frame, ins: Instruction) -> None:
     tx.push(from_python(AssertionError))
 
 
 @opcode("LOAD_BUILD_CLASS")
-def load_build_class(tx: "Frame", ins: "Instruction") -> None:
+def load_build_class(tx: Frame, ins: Instruction) -> None:
     tx.push(from_python(builtins.__build_class__))

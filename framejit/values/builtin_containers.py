@@ -1,4 +1,5 @@
 """Constructors of built-in containers and plain objects."""
+
 from __future__ import annotations
 
 import collections
@@ -51,7 +52,9 @@ def _dict(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 HANDLERS[collections.OrderedDict] = lambda tx, args, kwargs: DictValue({**(pairs(tx, args[0]) if args else {}), **kwargs}, cls=collections.OrderedDict)
-HANDLERS[collections.defaultdict] = lambda tx, args, kwargs: DictValue({**(pairs(tx, args[1]) if len(args) > 1 else {}), **kwargs}, cls=collections.defaultdict, default_factory=args[0] if args else NONE)
+HANDLERS[collections.defaultdict] = lambda tx, args, kwargs: DictValue(
+    {**(pairs(tx, args[1]) if len(args) > 1 else {}), **kwargs}, cls=collections.defaultdict, default_factory=args[0] if args else NONE
+)
 
 
 @handles(collections.Counter)

@@ -1,4 +1,5 @@
 """Functions and methods written in C, as values; what each does stands in the `builtin_*` modules."""
+
 from __future__ import annotations
 
 import collections
@@ -25,7 +26,30 @@ if TYPE_CHECKING:
 
 # Functions of these modules only compute from their arguments, so they run on constants as they are.
 PURE_MODULES = ("math", "_operator", "operator", "cmath", "_struct", "binascii", "_bisect", "itertools", "_string", "unicodedata")
-PURE_BUILTINS: tuple[Any, ...] = (abs, round, divmod, pow, chr, ord, bin, hex, oct, ascii, format, len, sum, min, max, hash, repr, issubclass, callable, math.prod, typing.get_origin, typing.get_args)
+PURE_BUILTINS: tuple[Any, ...] = (
+    abs,
+    round,
+    divmod,
+    pow,
+    chr,
+    ord,
+    bin,
+    hex,
+    oct,
+    ascii,
+    format,
+    len,
+    sum,
+    min,
+    max,
+    hash,
+    repr,
+    issubclass,
+    callable,
+    math.prod,
+    typing.get_origin,
+    typing.get_args,
+)
 
 
 class BuiltinValue(Value):
@@ -68,7 +92,11 @@ class BuiltinValue(Value):
         owner = getattr(function, "__self__", None)
         if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
             return _unbound(tx, function, args, kwargs)
-        if isinstance(function, types.BuiltinMethodType) and isinstance(owner, type) and owner in (dict, collections.OrderedDict, str, bytes, int, float, itertools.chain):
+        if (
+            isinstance(function, types.BuiltinMethodType)
+            and isinstance(owner, type)
+            and owner in (dict, collections.OrderedDict, str, bytes, int, float, itertools.chain)
+        ):
             return _class_method(tx, owner, function.__name__, args, kwargs)
         if function is object.__new__ or getattr(function, "__name__", "") == "__new__":
             return BuiltinNewValue().call(tx, args, kwargs)

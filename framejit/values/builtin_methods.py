@@ -1,4 +1,5 @@
 """Methods of built-in types, bound to a value."""
+
 from __future__ import annotations
 
 import types
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 # Methods that need real Python semantics (not call_method of the container part) on instances.
-_OBJECT_METHODS = frozenset("__setattr__ __delattr__ __getattribute__ __init__ __new__ __init_subclass__ __eq__ __ne__ __hash__ __reduce__ __reduce_ex__ __format__ __str__ __repr__ __sizeof__ __dir__".split())
+_OBJECT_METHODS = frozenset(
+    """
+        __setattr__ __delattr__ __getattribute__ __init__ __new__ __init_subclass__ __eq__ __ne__ __hash__ __reduce__ __reduce_ex__
+        __format__ __str__ __repr__ __sizeof__ __dir__
+    """.split()
+)
 
 
 class BuiltinMethodValue(Value):
@@ -91,7 +97,12 @@ def object_method(tx: Frame, owner: Any, name: str, static: Any, args: list[Valu
             owner.add_note(tx, args[0])
             return NONE
         return ConstantValue(static(make_exception(owner.cls, tuple(tx.constants(owner.args)))))
-    if name == "__getitem__" and isinstance(owner.base, DictValue) and static_lookup(owner.cls, "__missing__", None) is not None and not tx.contains(owner.base, args[0]):
+    if (
+        name == "__getitem__"
+        and isinstance(owner.base, DictValue)
+        and static_lookup(owner.cls, "__missing__", None) is not None
+        and not tx.contains(owner.base, args[0])
+    ):
         return owner.call_method(tx, "__missing__", args, {})
     if owner.base is not None and (name not in _OBJECT_METHODS or name in ("__eq__", "__ne__")):
         return owner.base.call_method(tx, name, args, kwargs)

@@ -1,4 +1,5 @@
 """Sizes, truth and numbers: len, abs, round, pow, bool, int, float, complex, slice."""
+
 from __future__ import annotations
 
 import math
@@ -40,8 +41,16 @@ def _special_or_fold(function: Any, method: str) -> Handler:
     return handler
 
 
-HANDLERS.update({abs: _special_or_fold(abs, "__abs__"), round: _special_or_fold(round, "__round__"), reversed: lambda tx, a, k: make_tool(tx, reversed, a, k),
-                 divmod: _special_or_fold(divmod, "__divmod__"), math.ceil: _special_or_fold(math.ceil, "__ceil__"), math.floor: _special_or_fold(math.floor, "__floor__")})
+HANDLERS.update(
+    {
+        abs: _special_or_fold(abs, "__abs__"),
+        round: _special_or_fold(round, "__round__"),
+        reversed: lambda tx, a, k: make_tool(tx, reversed, a, k),
+        divmod: _special_or_fold(divmod, "__divmod__"),
+        math.ceil: _special_or_fold(math.ceil, "__ceil__"),
+        math.floor: _special_or_fold(math.floor, "__floor__"),
+    }
+)
 
 
 @handles(pow)

@@ -1,4 +1,5 @@
 """The operator module."""
+
 from __future__ import annotations
 
 import functools
@@ -60,7 +61,12 @@ class GetterValue(Value):
         return found[0] if len(found) == 1 else TupleValue(found)
 
     def reconstruct(self, cg: Codegen) -> None:
-        cg.em.call(lambda: cg.em.load_object(self.kind), lambda: [cg.load(v) for v in (*self.args, *self.kwargs.values())], len(self.args) + len(self.kwargs), tuple(self.kwargs))
+        cg.em.call(
+            lambda: cg.em.load_object(self.kind),
+            lambda: [cg.load(v) for v in (*self.args, *self.kwargs.values())],
+            len(self.args) + len(self.kwargs),
+            tuple(self.kwargs),
+        )
 
 
 for _kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):

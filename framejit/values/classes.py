@@ -1,4 +1,5 @@
 """Classes, their instantiation, super()."""
+
 from __future__ import annotations
 
 import collections
@@ -83,7 +84,9 @@ class ClassValue(Value):
         if name == "__getitem__":  # list[int] and friends
             from framejit.values.folding import fold
 
-            return fold(tx, getattr(self.cls, "__class_getitem__"), args, {}) if all(a.is_constant() for a in args) else super().call_method(tx, name, args, kwargs)
+            if not all(a.is_constant() for a in args):
+                return super().call_method(tx, name, args, kwargs)
+            return fold(tx, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
         if name == "mro":
@@ -149,7 +152,12 @@ def new_value(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value])
     if isinstance(new, staticmethod):
         new = new.__func__
     if isinstance(new, types.FunctionType):
-        function = tx.wrap(new, AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__") if isinstance(static_lookup(cls, "__new__"), staticmethod) else TypeLookupSource(const_source(cls), "__new__"))
+        function = tx.wrap(
+            new,
+            AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__")
+            if isinstance(static_lookup(cls, "__new__"), staticmethod)
+            else TypeLookupSource(const_source(cls), "__new__"),
+        )
         return function.call(tx, [ClassValue(cls), *args], kwargs)
     return bare_instance(tx, cls, args)
 
@@ -237,5 +245,28 @@ class BuiltinNewValue(Value):
         return bare_instance(tx, args[0].cls, args[1:])
 
 
-ITERATOR_CLASSES = (enumerate, zip, map, filter, reversed, itertools.chain, itertools.count, itertools.repeat, itertools.islice, itertools.product, itertools.cycle,
-                    itertools.accumulate, itertools.zip_longest, itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.combinations, itertools.permutations, itertools.pairwise, itertools.groupby, itertools.compress, itertools.filterfalse, itertools.combinations_with_replacement)
+ITERATOR_CLASSES = (
+    enumerate,
+    zip,
+    map,
+    filter,
+    reversed,
+    itertools.chain,
+    itertools.count,
+    itertools.repeat,
+    itertools.islice,
+    itertools.product,
+    itertools.cycle,
+    itertools.accumulate,
+    itertools.zip_longest,
+    itertools.starmap,
+    itertools.takewhile,
+    itertools.dropwhile,
+    itertools.combinations,
+    itertools.permutations,
+    itertools.pairwise,
+    itertools.groupby,
+    itertools.compress,
+    itertools.filterfalse,
+    itertools.combinations_with_replacement,
+)

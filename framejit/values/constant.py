@@ -1,4 +1,5 @@
 """Immutable Python objects known by value: numbers, strings, None, dtypes, devices, enum members, ranges, slices."""
+
 from __future__ import annotations
 
 import enum
@@ -72,7 +73,13 @@ class ConstantValue(Value):
 
         if self.value is None:
             raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
-        if name in _OPERATORS and type(self.value) in _PLAIN and args and not args[0].is_constant() and not (name == "__mod__" and type(self.value) in (str, bytes)):
+        if (
+            name in _OPERATORS
+            and type(self.value) in _PLAIN
+            and args
+            and not args[0].is_constant()
+            and not (name == "__mod__" and type(self.value) in (str, bytes))
+        ):
             return ConstantValue(NotImplemented)  # numbers and text only work with their own kind, which is constant
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(tx.constants(tx.iterate(args[0]))))]

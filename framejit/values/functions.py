@@ -1,4 +1,5 @@
 """Python functions, bound methods, partials, and the cells closures share."""
+
 from __future__ import annotations
 
 import functools
@@ -271,7 +272,16 @@ class NestedFunctionValue(CallableValue):
 
     mutable = True
 
-    def __init__(self, code: CodeType, globals: dict[str, Any], globals_from: Source | None, positional: Value | None, keyword: DictValue | None, cells: list[CellValue], annotations: DictValue | None) -> None:
+    def __init__(
+        self,
+        code: CodeType,
+        globals: dict[str, Any],
+        globals_from: Source | None,
+        positional: Value | None,
+        keyword: DictValue | None,
+        cells: list[CellValue],
+        annotations: DictValue | None,
+    ) -> None:
         self.code, self.globals, self._globals_from = code, globals, globals_from
         self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
         self.attributes: dict[str, Value] = {}
@@ -425,5 +435,3 @@ class PartialValue(Value):
                 cg.load(v)
 
         cg.em.call(lambda: cg.em.load_object(functools.partial), load, 1 + len(self.args) + len(self.kwargs), tuple(self.kwargs))
-
-

@@ -1,4 +1,5 @@
 """enumerate, zip, map, filter and itertools, stepped while capturing."""
+
 from __future__ import annotations
 
 import functools
@@ -109,7 +110,11 @@ def _reversed(tx: Frame, value: Value) -> Value:
     value = realize(tx, value)
     if isinstance(value, SequenceValue):
         return ItemsIterator(TupleValue(value.items[::-1]), reversed)
-    return tx.get_iter(value.call_method(tx, "__reversed__", [], {})) if not value.is_constant() else ItemsIterator(TupleValue(list(value.iterate(tx))[::-1]), reversed)
+    return (
+        tx.get_iter(value.call_method(tx, "__reversed__", [], {}))
+        if not value.is_constant()
+        else ItemsIterator(TupleValue(list(value.iterate(tx))[::-1]), reversed)
+    )
 
 
 def _with_function(tx: Frame, kind: Any, args: list[Value]) -> Value:
@@ -185,7 +190,12 @@ def _islice(tx: Frame, args: list[Value]) -> Value:
         return item
 
     def rebuild() -> tuple[Any, list[Value]]:
-        return itertools.islice, [inner, ConstantValue(state[1] - state[0]), ConstantValue(None if stop is None else max(stop - state[0], 0)), ConstantValue(stride)]
+        return itertools.islice, [
+            inner,
+            ConstantValue(state[1] - state[0]),
+            ConstantValue(None if stop is None else max(stop - state[0], 0)),
+            ConstantValue(stride),
+        ]
 
     return ToolIterator(itertools.islice, step, rebuild)
 
@@ -216,7 +226,16 @@ def _endless(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) 
 
 def _eager(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Combinatoric itertools: run the real one over the items, each standing for its value."""
-    if kind in (itertools.product, itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.pairwise, itertools.zip_longest, itertools.compress, itertools.batched if hasattr(itertools, "batched") else None):
+    if kind in (
+        itertools.product,
+        itertools.combinations,
+        itertools.permutations,
+        itertools.combinations_with_replacement,
+        itertools.pairwise,
+        itertools.zip_longest,
+        itertools.compress,
+        itertools.batched if hasattr(itertools, "batched") else None,
+    ):
         n_iterables = len(args) if kind in (itertools.product, itertools.zip_longest) else 1
         pools = [list(tx.iterate(a)) for a in args[:n_iterables]]
         rest = [bool(tx.truth(v)) for v in tx.iterate(args[1])] if kind is itertools.compress else tx.constants(args[n_iterables:])

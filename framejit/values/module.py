@@ -1,4 +1,5 @@
 """torch.nn.Module instances: parameters, buffers and submodules from their tables, hooks honoured."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -70,7 +71,12 @@ class ModuleValue(ObjectValue):
     def _has_hooks(self, tx: Frame) -> bool:
         """Whether Module.__call__ would do more than forward; guarded when it would not."""
         own = self.obj.__dict__
-        if own.get("_compiled_call_impl") is not None or any(own.get(h) for h in _HOOKS) or any(getattr(torch_module, h) for h in _GLOBAL_HOOKS) or any(h in self.attrs for h in _HOOKS):
+        if (
+            own.get("_compiled_call_impl") is not None
+            or any(own.get(h) for h in _HOOKS)
+            or any(getattr(torch_module, h) for h in _GLOBAL_HOOKS)
+            or any(h in self.attrs for h in _HOOKS)
+        ):
             return True
         assert self.source is not None
         where: Source = DictSource(self.source)

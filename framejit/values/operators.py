@@ -1,4 +1,5 @@
 """Binary, unary and comparison operators on values."""
+
 from __future__ import annotations
 
 import operator
@@ -77,7 +78,9 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
         result = owner.call_method(tx, method, [other], {})
         if not is_not_implemented(result):
             return result
-    raise tx.raised(TypeError, f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}")
+    raise tx.raised(
+        TypeError, f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}"
+    )
 
 
 def _has(value: Value, method: str) -> bool:
@@ -184,5 +187,3 @@ def subscript(tx: Frame, container: Value, key: Value) -> Value:
     if not _has(container, "__getitem__"):
         raise tx.raised(TypeError, f"{container.python_type().__name__!r} object is not subscriptable")
     return container.call_method(tx, "__getitem__", [key], {})
-
-

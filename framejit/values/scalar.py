@@ -3,6 +3,7 @@
 Arithmetic on it is kept as an expression over its source, comparisons guard only their outcome, and simple tensor
 arithmetic takes it as an input of the graph.  Anything else asks for its value, which guards it.
 """
+
 from __future__ import annotations
 
 import operator
@@ -24,8 +25,24 @@ if TYPE_CHECKING:
 _SAFE = {"+": "add", "-": "sub", "*": "mul"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 # Elementwise operations whose result has the tensor's shape whatever the number is.
-_ELEMENTWISE = frozenset((operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub, operator.imul, operator.itruediv,
-                          operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
+_ELEMENTWISE = frozenset(
+    (
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.truediv,
+        operator.iadd,
+        operator.isub,
+        operator.imul,
+        operator.itruediv,
+        operator.lt,
+        operator.le,
+        operator.eq,
+        operator.ne,
+        operator.gt,
+        operator.ge,
+    )
+)
 
 
 class ScalarValue(Value):
@@ -99,7 +116,9 @@ class ScalarValue(Value):
         too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32.
         """
         make = _TO_TENSOR.get(tensor.fake.dtype)
-        exact = tensor.fake.dtype.is_floating_point or (type(self.value) is int and -(2**63) <= self.value < 2**63 and function not in (operator.truediv, operator.itruediv))
+        exact = tensor.fake.dtype.is_floating_point or (
+            type(self.value) is int and -(2**63) <= self.value < 2**63 and function not in (operator.truediv, operator.itruediv)
+        )
         if make is None or function not in _ELEMENTWISE or not exact or self.capture.static_scalars:
             return ConstantValue(self.constant())
         key = (self.source, make)

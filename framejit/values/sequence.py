@@ -1,4 +1,5 @@
 """Lists and tuples of values; named tuples, torch.Size and torch.return_types are tuples with another class."""
+
 from __future__ import annotations
 
 from collections import deque
@@ -105,17 +106,17 @@ class SequenceValue(Value):
                 if other_part is not None and issubclass(args[0].python_type(), self.make([]).python_type()):
                     return self.make(self.items + other_part.items)
                 return ConstantValue(NotImplemented)
-            case ("__mul__" | "__rmul__"), 1:
+            case (("__mul__" | "__rmul__"), 1):
                 return self.make(self.items * args[0].constant()) if args[0].is_constant() else ConstantValue(NotImplemented)
-            case ("__eq__" | "__ne__"), 1:
+            case (("__eq__" | "__ne__"), 1):
                 other = args[0]
                 if not isinstance(other, SequenceValue) or not self._comparable(other):
                     return ConstantValue(NotImplemented)
                 equal = len(self.items) == len(other.items) and all(tx.equal(a, b) for a, b in zip(self.items, other.items))
                 return ConstantValue(equal == (name == "__eq__"))
-            case ("__lt__" | "__le__" | "__gt__" | "__ge__"), 1 if isinstance(args[0], SequenceValue):
+            case (("__lt__" | "__le__" | "__gt__" | "__ge__"), 1) if isinstance(args[0], SequenceValue):
                 return self._order(tx, name, args[0])
-            case ("__repr__" | "__str__" | "__hash__"), 0:
+            case (("__repr__" | "__str__" | "__hash__"), 0):
                 return ConstantValue(getattr(self.constant(), name)())
         return super().call_method(tx, name, args, kwargs)
 
@@ -205,7 +206,9 @@ class ListValue(SequenceValue):
 
     mutable = True
 
-    def __init__(self, items: list[Value], source: Source | None = None, cls: type = list, maxlen: int | None = None, look: Callable[[], list[Value]] | None = None) -> None:
+    def __init__(
+        self, items: list[Value], source: Source | None = None, cls: type = list, maxlen: int | None = None, look: Callable[[], list[Value]] | None = None
+    ) -> None:
         self.source, self.cls, self.maxlen = source, cls, maxlen
         self._items = list(items)
         self._look = look  # gives, and guards, what an existing list holds; until then `_items` is what was appended
@@ -253,7 +256,7 @@ class ListValue(SequenceValue):
             case "append", 1:
                 self.change(tx, items + [args[0]])
                 return NONE
-            case ("extend" | "__iadd__"), 1:
+            case (("extend" | "__iadd__"), 1):
                 self.change(tx, items + list(tx.iterate(args[0])))
                 return self if name == "__iadd__" else NONE
             case "__imul__", 1:

@@ -1,4 +1,5 @@
 """Tensors: a graph node, the fake that carries its metadata, and maybe a source."""
+
 from __future__ import annotations
 
 import operator
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(
-    "shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr".split()
+    """
+        shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr
+        is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr
+    """.split()
 )
 READ_IN_GRAPH = frozenset("T mT H mH real imag data".split())
 
@@ -37,7 +41,12 @@ NEEDS_DATA = {
     "__array__": ("FJ105", "use torch operations in place of numpy's"),
     "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
 }
-OUTSIDE_GRAPHS = frozenset("backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__ __deepcopy__ set_ resize_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn".split())
+OUTSIDE_GRAPHS = frozenset(
+    """
+        backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__
+        __deepcopy__ set_ resize_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn
+    """.split()
+)
 
 TRUE = ConstantValue(True)
 
@@ -128,7 +137,13 @@ class TensorValue(Value):
         """A list of bools as the list of the positions it selects, so that the shape of the result is known."""
         from framejit.values.sequence import ListValue
 
-        if not isinstance(key, ListValue) or not key.items or not all(isinstance(i, ConstantValue) and type(i.value) is bool for i in key.items) or self.fake.dim() == 0 or len(key.items) != self.fake.shape[0]:
+        if (
+            not isinstance(key, ListValue)
+            or not key.items
+            or not all(isinstance(i, ConstantValue) and type(i.value) is bool for i in key.items)
+            or self.fake.dim() == 0
+            or len(key.items) != self.fake.shape[0]
+        ):
             return key
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 

@@ -1,4 +1,5 @@
 """Calls into torch: what becomes a graph node, what is answered now, what changes torch's state."""
+
 from __future__ import annotations
 
 import functools
@@ -29,7 +30,9 @@ Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
 # Python functions of these modules are nodes of the graph as they are; everything else in torch is inlined.
 GRAPH_MODULES = frozenset("torch.nn.functional torch.functional torch._VF torch.special torch.linalg torch.fft".split())
 # ... except those that only dispatch, and those that answer questions.
-_NOT_GRAPH = frozenset("handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch assert_int_or_pair".split())
+_NOT_GRAPH = frozenset(
+    "handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch assert_int_or_pair".split()
+)
 
 _C = torch._C
 KNOWN: dict[Any, Handler] = {}
@@ -61,16 +64,31 @@ def _optional(*paths: str) -> list[Any]:
 _QUESTIONS = _optional(
     *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled is_autocast_cpu_enabled".split(),
     *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing _C._is_autocast_available".split(),
-    *"_C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor _C._is_torch_function_mode_enabled".split(),
-    *"_C._are_functorch_transforms_active _C._functorch.maybe_current_level _C._is_torch_function_enabled _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name".split(),
-    *"is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available _utils._get_available_device_type backends.cuda.is_built".split(),
+    *"""
+        _C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor
+        _C._is_torch_function_mode_enabled
+    """.split(),
+    *"""
+        _C._are_functorch_transforms_active _C._functorch.maybe_current_level _C._is_torch_function_enabled
+        _C._is_torch_function_all_disabled _C._get_privateuse1_backend_name
+    """.split(),
+    *"""
+        is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available
+        _utils._get_available_device_type backends.cuda.is_built
+    """.split(),
     *"distributed.is_available cuda.get_device_capability version.cuda".split(),
 )
 # ... and these are not in the state guard, so that each answer is guarded by asking again.
 _CHANGING_QUESTIONS = _optional(
-    *"are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_num_threads distributed.is_initialized cuda.is_initialized cuda.current_device".split(),
+    *"""
+        are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_num_threads distributed.is_initialized
+        cuda.is_initialized cuda.current_device
+    """.split(),
     *"is_autocast_cache_enabled get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype _C._autograd._profiler_enabled".split(),
-    *"_C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled _C._get_deterministic_algorithms".split(),
+    *"""
+        _C._get_cudnn_enabled _C._get_mkldnn_enabled _C._get_flash_sdp_enabled _C._get_math_sdp_enabled _C._get_mem_efficient_sdp_enabled
+        _C._get_deterministic_algorithms
+    """.split(),
 )
 
 
@@ -129,7 +147,14 @@ def _no_torch_function(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -
     return ConstantValue(False)
 
 
-for _f in (torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic, _C._has_torch_function, _C._has_torch_function_unary, _C._has_torch_function_variadic):
+for _f in (
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+    _C._has_torch_function,
+    _C._has_torch_function_unary,
+    _C._has_torch_function_variadic,
+):
     KNOWN[_f] = _no_torch_function  # tensors with overrides are not captured in the first place
 
 
@@ -220,7 +245,17 @@ def _clear_cache(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Valu
     return NONE
 
 
-@_known(torch.manual_seed, torch.random.fork_rng, torch.set_rng_state, torch.get_rng_state, torch.save, torch.load, torch.set_default_dtype, torch.set_default_device, torch.compile)
+@_known(
+    torch.manual_seed,
+    torch.random.fork_rng,
+    torch.set_rng_state,
+    torch.get_rng_state,
+    torch.save,
+    torch.load,
+    torch.set_default_dtype,
+    torch.set_default_device,
+    torch.compile,
+)
 def _outside(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("a torch function that changes or reads state outside tensors", "FJ108")
 
@@ -243,7 +278,15 @@ def is_graph_callable(obj: Any) -> bool:
         return True
     if is_a(obj, types.BuiltinFunctionType):
         owner = getattr(obj, "__self__", None)
-        home = owner.__name__ if isinstance(owner, types.ModuleType) else obj.__module__ if owner is None else owner.__module__ if isinstance(owner, type) else None
+        home = (
+            owner.__name__
+            if isinstance(owner, types.ModuleType)
+            else obj.__module__
+            if owner is None
+            else owner.__module__
+            if isinstance(owner, type)
+            else None
+        )
         return home is not None and (home == "torch" or home.startswith("torch."))
     return False
 

@@ -1,4 +1,5 @@
 """Instances of Python classes: attribute lookup as object.__getattribute__ does it, writes kept aside for replay."""
+
 from __future__ import annotations
 
 import functools
@@ -32,6 +33,8 @@ def new_instance(cls: type, items: tuple[Any, ...] | None) -> Any:
     """Make an instance without running its constructor; its parts are filled in afterwards."""
     base = native_class(cls)
     return base.__new__(cls, items) if issubclass(base, tuple) else base.__new__(cls)
+
+
 _SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -140,7 +143,9 @@ class ObjectValue(Value):
             if isinstance(static, property):
                 accessor = static.fset if value is not None else static.fdel
                 if accessor is None:
-                    raise tx.raised(AttributeError, f"property {name!r} of {self.cls.__qualname__!r} object has no {'setter' if value is not None else 'deleter'}")
+                    raise tx.raised(
+                        AttributeError, f"property {name!r} of {self.cls.__qualname__!r} object has no {'setter' if value is not None else 'deleter'}"
+                    )
                 part = AttrSource(TypeLookupSource(const_source(self.cls), name), "fset" if value is not None else "fdel")
                 tx.wrap(accessor, part).call(tx, [self] + ([value] if value is not None else []), {})
                 return

@@ -1,4 +1,5 @@
 """From real Python objects to symbolic values: `wrap` for what has a source, `from_python` for what needs none."""
+
 from __future__ import annotations
 
 import enum
@@ -44,7 +45,19 @@ _TORCH = os.path.dirname(torch.__file__)
 _TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))
 _ITERATOR_TYPES = tuple(type(iter(x)) for x in _ITERABLES) + (
-    enumerate, zip, map, filter, reversed, types.GeneratorType, itertools.chain, itertools.islice, itertools.count, itertools.repeat, itertools.cycle, itertools.product)
+    enumerate,
+    zip,
+    map,
+    filter,
+    reversed,
+    types.GeneratorType,
+    itertools.chain,
+    itertools.islice,
+    itertools.count,
+    itertools.repeat,
+    itertools.cycle,
+    itertools.product,
+)
 
 
 def wrap(capture: Capture, obj: Any, source: Source) -> Value:
@@ -210,7 +223,11 @@ def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
         if exact:
             capture.add_guard(source, native.C_KEYS, tuple(obj))
         elif not _belongs_to_signature(source):
-            capture.add_guard(_keys_source(source), native.C_EQUALS if all(map(is_constant_object, obj)) else native.C_LEN, tuple(obj) if all(map(is_constant_object, obj)) else len(obj))
+            capture.add_guard(
+                _keys_source(source),
+                native.C_EQUALS if all(map(is_constant_object, obj)) else native.C_LEN,
+                tuple(obj) if all(map(is_constant_object, obj)) else len(obj),
+            )
         return {k: LazyValue(v, item(source, k)) for k, v in obj.items()}
     capture.add_guard(source, native.C_LEN, len(obj))
     items: dict[Any, Value] = {}
@@ -252,7 +269,11 @@ def _wrap_set(capture: Capture, obj: Any, source: Source) -> Value:
     if not all(is_constant_object(k) or isinstance(k, type) for k in obj):
         raise Unsupported("a set of objects", "FJ123")
     frozen = _frozen_source(source)
-    capture.add_guard(frozen, native.C_PY if any(isinstance(k, type) for k in obj) else native.C_EQUALS, functools.partial(operator.eq, frozenset(obj)) if any(isinstance(k, type) for k in obj) else frozenset(obj))
+    capture.add_guard(
+        frozen,
+        native.C_PY if any(isinstance(k, type) for k in obj) else native.C_EQUALS,
+        functools.partial(operator.eq, frozenset(obj)) if any(isinstance(k, type) for k in obj) else frozenset(obj),
+    )
     return SetValue(dict.fromkeys(obj), source, type(obj))
 
 
@@ -268,7 +289,12 @@ def _wrap_partial(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(args, native.C_LEN, len(obj.args))
     keywords = AttrSource(source, "keywords")
     capture.add_guard(keywords, native.C_KEYS, tuple(obj.keywords))
-    return PartialValue(function, [LazyValue(a, IndexSource(args, i)) for i, a in enumerate(obj.args)], {k: LazyValue(v, key_source(keywords, k)) for k, v in obj.keywords.items()}, source)
+    return PartialValue(
+        function,
+        [LazyValue(a, IndexSource(args, i)) for i, a in enumerate(obj.args)],
+        {k: LazyValue(v, key_source(keywords, k)) for k, v in obj.keywords.items()},
+        source,
+    )
 
 
 def _wrap_getter(capture: Capture, obj: Any, source: Source) -> Value:
@@ -324,8 +350,6 @@ def _container_part(capture: Capture, obj: Any, source: Source) -> Value | None:
     if is_a(obj, set):
         return _wrap_set(capture, obj, source)
     return None
-
-
 
 
 def _base_dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:

@@ -145,7 +145,7 @@ def test_explain_reports_at_the_end(shell, script, tmp_path):
 def test_explain_reports_even_if_the_script_raises(shell, script):
     done = shell.framejit("explain", "script.py", "raise")
     assert done.returncode == 1
-    assert "ValueError: as asked" in done.stderr and "frames seen" in done.stderr
+    assert "ValueError: as asked" in done.stderr and "1 frame seen" in done.stderr
 
 
 def test_disabled_by_the_environment(shell, script):

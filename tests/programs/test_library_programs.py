@@ -2,10 +2,11 @@
 import numpy as np
 import pytest
 import torch
-from support import CountingBackend, assert_same, of_kind, recorded
 from torch import nn
 
 import framejit
+
+from support import CountingBackend, assert_same, of_kind, recorded
 
 
 def training_step():
