@@ -11,7 +11,7 @@ from framejit.interpreter.variables import NULL_FIRST
 from framejit.values.base import Value
 from framejit.values.classes import SuperValue
 from framejit.values.python_module import PythonModuleValue
-from framejit.values.signals import Raised, Unsupported
+from framejit.values.signals import NotConstant, Raised, Unsupported
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def load_super_attr(tx: Frame, ins: Instruction) -> None:
     method, name = flags[0], flags[-1]
     try:
         start = cls.constant()
-    except Exception:
+    except NotConstant:
         raise Unsupported("super() of an unknown class") from None
     value = SuperValue(start, owner).getattr(tx, name)
     if method:

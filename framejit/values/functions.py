@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
 from framejit.values.base import Value
@@ -264,6 +266,8 @@ class CachedFunctionValue(Value):
             result = self.real(*real[: len(args)], **dict(zip(kwargs, real[len(args) :])))
         except Exception:
             return None  # the same exception comes when the call is inlined or made for real
+        if isinstance(result, torch.Tensor):  # computing it again would make another tensor, and draw random numbers again
+            raise Unsupported(f"{self.describe()} keeps tensors in its cache", "FJ110")
         return ConstantValue(result) if is_constant_object(result) and not isinstance(result, (tuple, frozenset)) else None
 
 
