@@ -36,12 +36,10 @@ class Capture:
     """The state shared by all frames of one attempt.
 
     `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.  `changing` names
-    the sources of numbers that differed between calls; `static_scalars` says that the backend takes no numbers.
+    the sources of numbers that differed between calls.
     """
 
-    def __init__(
-        self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset(), static_scalars: bool = False
-    ) -> None:
+    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset()) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
@@ -51,7 +49,6 @@ class Capture:
         self.frame: Frame | None = None
         self.seq = 0
         self.changing = changing
-        self.static_scalars = static_scalars
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}

@@ -22,7 +22,7 @@ from framejit.config import config
 from framejit.errors import BackendError, GraphBreakError, GuardError, RecompileLimit
 from framejit.events import emit, listening, warn
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
-from framejit.guards.diff import explain_miss
+from framejit.guards.diff import Miss, explain_miss
 from framejit.guards.guard import record
 from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
@@ -129,7 +129,7 @@ class FrameCompiler:
 
     def compile(self) -> native.Entry | None:
         emit("capture_started", **self.place)
-        self._explain_recompile()
+        changing = self._changing_numbers(self._explain_recompile())
         reader = frame_reader(self.fn.__code__)
         if reader is not None:
             raise SkipFrame(reader, "FJ201")
@@ -146,7 +146,7 @@ class FrameCompiler:
             finally:
                 outside.close()
         for _ in range(MAX_RESTARTS):
-            capture = Capture(self.fn, self.flat_args, forced, self._changing_numbers(), getattr(self.options.backend, "static_scalars", False))
+            capture = Capture(self.fn, self.flat_args, forced, changing | self.points.changing)
             try:
                 return self._attempt(capture)
             except Restart as again:
@@ -157,27 +157,25 @@ class FrameCompiler:
                 capture.close()
         raise SkipFrame("too many restarts", "FJ205")
 
-    def _explain_recompile(self) -> None:
+    def _explain_recompile(self) -> list[tuple[native.Entry, Miss | None]]:
+        """Say why no entry fits; each entry with the guard it missed."""
         entries = self.owner.entries
         if not entries:
-            return
-        misses = []
-        for entry in entries:
-            miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
-            if miss is not None:
-                misses.append((miss.text, miss.expected, miss.actual, miss.source_name, miss.user_line))
+            return []
+        missed = [(entry, explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)) for entry in entries]
+        misses = [(m.text, m.expected, m.actual, m.source_name, m.user_line) for _, m in missed if m is not None]
         emit("recompile", **self.place, failures=misses)
         if len(entries) >= config.recompile_limit:
             entries[-1].tag.full = True
             raise LimitReached(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}")
+        return missed
 
-    def _changing_numbers(self) -> frozenset[str]:
+    def _changing_numbers(self, missed: list[tuple[native.Entry, Miss | None]]) -> frozenset[str]:
         """Sources of numbers whose guards have failed before: assuming their values again would fail again."""
         code = self.fn.__code__
         resume = getattr(self.fn, "_framejit_resume", None)
         found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
-        for entry in self.owner.entries:
-            miss = explain_miss(entry.tag.records, entry.guards, self.flat_args, self.fn)
+        for entry, miss in missed:
             if miss is not None:
                 found.update(
                     r.source_name
@@ -186,7 +184,7 @@ class FrameCompiler:
                 )
             found |= entry.tag.changing
         self.points.changing.update(n for n in found if not n.startswith("__"))
-        return frozenset(found | self.points.changing)
+        return frozenset(found)
 
     # ---- one attempt --------------------------------------------------------------------------------
 
