@@ -114,7 +114,8 @@ class FrameCompiler:
     def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
         self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
         self.resumes = hasattr(fn, "_framejit_resume")
-        self.points: ResumePoints = getattr(owner, "resume_points", None) or ResumePoints(on_miss, owner.options)
+        known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
+        self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)  # all entries of a function share its resume functions
         self.frame_id = next(_frame_ids)
         self.started = time.perf_counter()
 

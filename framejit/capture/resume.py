@@ -68,7 +68,7 @@ class ResumePoints:
     options: Any
     functions: dict[Any, FunctionType] = field(default_factory=dict)
     dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
-    steps: dict[Any, tuple[native.Dispatcher, list[Layout]]] = field(default_factory=dict)
+    steps: dict[Any, tuple[native.Dispatcher, list[Layout], list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
     entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
 
@@ -232,8 +232,8 @@ def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.
     """
     key = tuple((id(f.code), id(f.globals), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names) for f in frames)
     if key not in points.steps:
-        points.steps[key] = _build_step(points, frames)
-    return points.steps[key]
+        points.steps[key] = (*_build_step(points, frames), frames)
+    return points.steps[key][:2]
 
 
 def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
