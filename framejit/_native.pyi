@@ -1,8 +1,10 @@
-"""The native core: dispatch, guards, tensor access and the frame hook."""
+"""The native core: dispatch, guards, tensor access, the frame hook and the plans of compiled graphs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
+
+from torch import Tensor
 
 _Policy: TypeAlias = Callable[[CodeType, dict[str, Any]], bool]
 _OnMiss: TypeAlias = Callable[[EntryCache, FunctionType, tuple[Any, ...]], Entry | None]
@@ -183,3 +185,106 @@ def reset_code(code: CodeType, /) -> None: ...
 def reset_all_codes() -> None: ...
 def intercept_all(flag: bool, /) -> None: ...
 def hook_active() -> bool: ...
+
+# Plans.
+class PlanUnsupported(RuntimeError):
+    """This torch lacks a function that plans are run with, or there is no CUDA driver where a step needs one."""
+
+@final
+class Value:
+    """The value in a slot of a plan, in the arguments of a "call" step (also inside a tuple or list there) and among the outputs."""
+
+    def __new__(cls, index: int) -> Value: ...
+    @property
+    def index(self) -> int: ...
+
+@final
+class Plan:
+    """A compiled graph: steps that run in order, without Python between them. Called with `n_inputs` tensors it gives the tuple of its outputs.
+
+    Values live in `n_values` slots, of which the first `n_inputs` are the inputs. A slot is written once, and read only while it holds a value; a
+    description that does otherwise is refused with ValueError. Steps are tuples:
+
+    - ("empty", slot, sizes, strides, dtype, device): a fresh tensor; sizes and strides in elements. If memory runs out, torch's own error.
+    - ("reinterpret", slot, base_slot, sizes, strides, offset, dtype): a new tensor over the storage of another, that begins `offset` elements after
+      where the other begins. The dtype may differ if its size is the same.
+    - ("cpu_kernel", address, tensor_slots, ints, total, grain): the C function `void (char *const *pointers, const int64_t *ints, int64_t begin,
+      int64_t end)` for the range [0, total), split evenly among at most `torch.get_num_threads()` threads so that none gets less than `grain`.
+      It runs without the interpreter's lock from 2 * grain on. pointers[i] is the data pointer of tensor_slots[i].
+    - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index): a launch on torch's current stream. Each argument is
+      ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",).
+    - ("call", callable, args, kwargs, results): args a tuple, kwargs a dict or None, results a slot, None (ignored), or a tuple of those for the
+      items of a tuple or list.
+    - ("expect", slot, sizes, strides, repair): a result that is not of that shape is replaced by `repair(tensor)`, which must be.
+    - ("constant", slot, object)
+    - ("free", slot): the value is needed no more. All others are dropped at the end.
+
+    An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands in for a call with an input
+    among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes. Any thread may call a plan at any time.
+
+    Raises PlanUnsupported at construction (also if `framejit.guards.tensor_layout` was never imported, which measures where tensors keep their
+    memory); TypeError for a call with anything but `n_inputs` tensors; what a "call" step raises, as it is.
+    """
+
+    def __new__(
+        cls,
+        n_inputs: int,
+        n_values: int,
+        steps: Sequence[tuple[Any, ...]],
+        outputs: Sequence[Any],
+        *,
+        fallback: Callable[..., Any],
+        aligned: Sequence[int] = (),
+        name: str = "",
+    ) -> Plan: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def fallback(self) -> Callable[..., Any]: ...
+    @property
+    def n_inputs(self) -> int: ...
+    @property
+    def n_steps(self) -> int: ...
+
+def cuda_load_module(cubin: bytes, name: str, shared_bytes: int, device_index: int, /) -> tuple[int, int, int, int]:
+    """(module, function, registers, local bytes a thread) of the kernel `name`, ready to be launched with `shared_bytes` of dynamic shared memory.
+
+    Raises RuntimeError with the name of CUDA's error, PlanUnsupported if there is no driver.
+    """
+
+def cuda_unload_module(module: int, device_index: int, /) -> None: ...
+
+@final
+class Region:
+    """Calls `compiled` or `eager`, whichever is quicker, once a few calls have shown which that is.
+
+    The first call runs `compiled` unmeasured. If running twice is harmless (`pure`), each of the next `samples` calls runs `eager` aside and then
+    `compiled`, whose result it gives; otherwise the next 2 * samples calls take turns. `eager` wins if its best time is below `margin` times that of
+    `compiled` by more than noise: 30 ns and 5 % under 20 microseconds, 3 % above. With `cuda`, a run takes as long as the host or the stream took, whichever is
+    longer, and the decision waits, without blocking, until the device is done. An exception in an aside run of `eager` settles on `compiled`.
+    `on_decision(region)` is called once; what it raises is reported as unraisable.
+    """
+
+    def __new__(
+        cls,
+        compiled: Callable[..., Any],
+        eager: Callable[..., Any],
+        *,
+        pure: bool,
+        cuda: bool,
+        samples: int = 3,
+        margin: float = 1.0,
+        on_decision: Callable[[Region], Any] | None = None,
+    ) -> Region: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def state(self) -> Literal["measuring", "compiled", "eager"]: ...
+    @property
+    def compiled_ns(self) -> int | None: ...
+    @property
+    def eager_ns(self) -> int | None: ...
+    @property
+    def compiled(self) -> Callable[..., Any]: ...
+    @property
+    def eager(self) -> Callable[..., Any]: ...

@@ -1,5 +1,7 @@
 /* framejit._native: the module, and the switches that turn interception off. */
 #include "native.h"
+#include "cuda_driver.h"
+#include "plan.h"
 
 int fj_disabled;
 FJ_THREAD_LOCAL int fj_busy;
@@ -60,7 +62,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "framejit._native",
-    .m_doc = "The native core: dispatch, guards, tensor access and the frame hook.",
+    .m_doc = "The native core: dispatch, guards, tensor access, the frame hook and the plans of compiled graphs.",
     .m_size = -1,                         /* one interpreter: the hook and the per-code index are process-wide */
     .m_methods = methods,
 };
@@ -72,7 +74,8 @@ PyMODINIT_FUNC PyInit__native(void)
         return NULL;
     if (dict_watch_init() < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || entry_cache_init(module) < 0
         || entry_init(module) < 0 || dispatcher_init(module) < 0
-        || code_record_init(module) < 0 || frame_hook_init(module) < 0) {
+        || code_record_init(module) < 0 || frame_hook_init(module) < 0 || plan_init(module) < 0 || cuda_driver_init(module) < 0
+        || region_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -122,5 +122,8 @@ void hook_retain(void);
 void hook_release(void);
 int frame_hook_init(PyObject *module);
 
+/* ---- region.c ---- */
+int region_init(PyObject *module);
+
 #pragma GCC visibility pop
 #endif

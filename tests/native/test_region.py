@@ -1,0 +1,404 @@
+"""Regions: every call gives the right result exactly once, and the quicker way is what remains."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from fake_cuda import fake_driver  # noqa: F401  (a fixture)
+
+from framejit import _native as native
+from framejit._native import Region
+
+LONG = 0.002  # seconds: well above what a clock or a busy machine adds to the quick way's best time
+
+
+class Way:
+    """One of the two ways: counts its calls, and may take long or raise."""
+
+    def __init__(self, name: str, seconds: float = 0.0) -> None:
+        self.name, self.seconds, self.calls = name, seconds, 0
+        self.error: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        if self.seconds:
+            time.sleep(self.seconds)
+        return self.name, args, kwargs
+
+
+def ways(compiled_seconds: float, eager_seconds: float) -> tuple[Way, Way]:
+    return Way("compiled", compiled_seconds), Way("eager", eager_seconds)
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_pure_region_runs_eager_aside_and_gives_the_compiled_result(samples, cuda):
+    compiled, eager = ways(0, LONG)
+    region = Region(compiled, eager, pure=True, cuda=cuda, samples=samples)
+    for number in range(samples + 5):
+        assert region.state == ("measuring" if number <= samples else "compiled")
+        assert region(number, key=number) == ("compiled", (number,), {"key": number})
+        assert eager.calls == min(number, samples)
+        assert compiled.calls == number + 1
+
+
+def test_a_pure_region_settles_on_eager_where_that_is_quicker():
+    compiled, eager = ways(LONG, 0)
+    region = Region(compiled, eager, pure=True, cuda=False)
+    results = [region()[0] for _ in range(8)]
+    assert results == ["compiled"] * 4 + ["eager"] * 4
+    assert region.state == "eager" and compiled.calls == 4
+    assert region.eager_ns < LONG * 1e9 <= region.compiled_ns
+
+
+def test_a_region_with_side_effects_runs_nothing_twice():
+    for compiled, eager in (ways(0, LONG), ways(LONG, 0)):
+        quicker = "eager" if compiled.seconds else "compiled"
+        region = Region(compiled, eager, pure=False, cuda=False)
+        results = [region()[0] for _ in range(10)]
+        assert results == ["compiled"] + ["compiled", "eager"] * 3 + [quicker] * 3
+        assert compiled.calls + eager.calls == 10
+
+
+def test_compiled_stays_where_neither_is_clearly_quicker():
+    region = Region(Way("compiled", LONG), Way("eager", LONG), pure=True, cuda=False, margin=0.5)
+    for _ in range(5):
+        region()
+    assert region.state == "compiled"
+
+
+def test_the_margin_asks_more_of_the_compiled_way():
+    region = Region(Way("compiled", LONG), Way("eager", 2 * LONG), pure=True, cuda=False, margin=4.0)
+    for _ in range(5):
+        region()
+    assert region.state == "eager"
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_the_decision_is_told_once(pure):
+    told: list[Any] = []
+    compiled, eager = ways(0, LONG)
+    region = Region(compiled, eager, pure=pure, cuda=False, samples=2, on_decision=lambda r: told.append((r, r.state, r.compiled_ns, r.eager_ns)))
+    assert (region.compiled_ns, region.eager_ns) == (None, None)
+    for _ in range(10):
+        region()
+    assert told == [(region, "compiled", region.compiled_ns, region.eager_ns)]
+    assert 0 < region.compiled_ns < region.eager_ns and region.eager_ns >= LONG * 1e9
+    assert region.compiled is compiled and region.eager is eager
+
+
+def test_what_the_listener_raises_stays_out_of_the_program(monkeypatch):
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda u: seen.append(u.exc_value))
+    region = Region(len, len, pure=True, cuda=False, samples=1, on_decision=lambda r: 1 / 0)
+    assert [region([1]) for _ in range(4)] == [1] * 4
+    assert len(seen) == 1 and isinstance(seen[0], ZeroDivisionError)
+
+
+# ---- exceptions ----
+@pytest.mark.parametrize("pure", [True, False])
+def test_what_the_compiled_way_raises_passes_through_and_is_not_measured(pure):
+    compiled, eager = ways(0, LONG)
+    region = Region(compiled, eager, pure=pure, cuda=False, samples=2)
+    error = compiled.error = ValueError("mine")
+    for _ in range(6):
+        with pytest.raises(ValueError) as raised:
+            region()
+        assert raised.value is error
+    compiled.error = None
+    assert region.state == "measuring"
+    for _ in range(6):
+        region()
+    assert region.state == "compiled"
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_a_compiled_way_that_starts_to_raise_while_it_is_measured(pure):
+    compiled, eager = ways(0, LONG)
+    region = Region(compiled, eager, pure=pure, cuda=False, samples=2)
+    region()
+    compiled.error = ValueError("mine")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="mine"):
+            region()
+    assert region.state == "measuring" and region.compiled_ns is None
+    compiled.error = None
+    for _ in range(4):
+        region()
+    assert region.state == "compiled"
+
+
+def test_an_eager_way_that_raises_aside_is_dropped():
+    compiled, eager = ways(LONG, 0)
+    told: list[str] = []
+    region = Region(compiled, eager, pure=True, cuda=False, on_decision=lambda r: told.append(r.state))
+    region()
+    eager.error = RuntimeError("out of memory")
+    assert [region()[0] for _ in range(5)] == ["compiled"] * 5
+    assert region.state == "compiled" and told == ["compiled"] and eager.calls == 1
+
+
+def test_an_interrupt_of_the_aside_run_is_the_users():
+    compiled, eager = ways(0, 0)
+    region = Region(compiled, eager, pure=True, cuda=False)
+    region()
+    eager.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        region()
+    assert region.state == "measuring" and compiled.calls == 1
+
+
+def test_what_eager_raises_in_its_turn_passes_through():
+    compiled, eager = ways(0, 0)
+    region = Region(compiled, eager, pure=False, cuda=False)
+    region()
+    region()
+    eager.error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine"):
+        region()
+
+
+# ---- lifetime and threads ----
+def test_results_of_aside_runs_are_dropped_and_nothing_leaks():
+    made: list[Any] = []
+
+    def make(x):
+        result = x + 1
+        made.append(weakref.ref(result))
+        return result
+
+    region = Region(make, make, pure=True, cuda=False)
+    x = torch.zeros(2)
+    region(x)
+    before = sys.getrefcount(x), sys.getrefcount(make)
+    for _ in range(10):
+        region(x)
+    assert (sys.getrefcount(x), sys.getrefcount(make)) == before
+    assert [ref() for ref in made] == [None] * len(made)
+
+
+@pytest.mark.parametrize("calls", [0, 2, 10])
+def test_a_cycle_through_a_region_is_collected(calls):
+    class Holder:
+        region: Any
+
+        def __call__(self):
+            return 1
+
+    holder = Holder()
+    holder.region = Region(holder, holder, pure=True, cuda=False, on_decision=lambda region, holder=holder: None)
+    for _ in range(calls):
+        holder.region()
+    ref = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert ref() is None
+
+
+def test_a_region_inside_itself_runs_the_compiled_way():
+    def compiled(depth):
+        return region(depth - 1) + 1 if depth else 0
+
+    def eager(depth):
+        time.sleep(LONG)
+        return region(depth - 1) + 1 if depth else 0
+
+    for pure in (True, False):
+        region = Region(compiled, eager, pure=pure, cuda=False)
+        assert [region(5) for _ in range(10)] == [5] * 10
+        assert region.state == "compiled"
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_only_one_thread_measures(pure):
+    inside = threading.Event()
+    leave = threading.Event()
+
+    def eager():
+        inside.set()
+        leave.wait(20)
+        return "eager"
+
+    region = Region(lambda: "compiled", eager, pure=pure, cuda=False, samples=1)
+    region()
+    if not pure:
+        region()
+    thread = threading.Thread(target=region)
+    thread.start()
+    assert inside.wait(20)
+    assert [region() for _ in range(5)] == ["compiled"] * 5
+    assert region.state == "measuring"
+    leave.set()
+    thread.join()
+    assert region.state == "compiled"
+
+
+def test_many_threads_decide_once():
+    told: list[str] = []
+    region = Region(lambda x: x, lambda x: (time.sleep(LONG), x)[1], pure=True, cuda=False, samples=5, on_decision=lambda r: told.append(r.state))
+    wrong: list[Any] = []
+
+    def work(number):
+        for _ in range(200):
+            if region(number) != number:
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for _ in range(6):
+        region(1)
+    assert wrong == [] and told == ["compiled"]
+
+
+# ---- as a callable ----
+def test_a_region_is_called_by_a_slot_of_replacement_code():
+    region = Region(lambda *args: args, lambda *args: args, pure=True, cuda=False, samples=1)
+    slot = native.Slot(region, native.SLOT_VALUE)
+    assert [slot(1, 2) for _ in range(5)] == [(1, 2)] * 5
+    assert [slot(*range(n)) for n in range(4)] == [tuple(range(n)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        ((len,), {"pure": True, "cuda": False}),
+        ((len, 3), {"pure": True, "cuda": False}),
+        ((3, len), {"pure": True, "cuda": False}),
+        ((len, len), {"pure": True}),
+        ((len, len), {"cuda": True}),
+        ((len, len, True, False), {}),
+        ((len, len), {"pure": True, "cuda": False, "samples": 0}),
+        ((len, len), {"pure": True, "cuda": False, "samples": 10**6}),
+        ((len, len), {"pure": True, "cuda": False, "margin": 0.0}),
+        ((len, len), {"pure": True, "cuda": False, "margin": float("nan")}),
+        ((len, len), {"pure": True, "cuda": False, "on_decision": 3}),
+    ],
+)
+def test_wrong_arguments(args, options):
+    with pytest.raises((TypeError, ValueError)):
+        Region(*args, **options)
+
+
+# ---- devices ----
+DEVICE = """
+from framejit._native import Region
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+with FakeTensorMode():
+    x = torch.empty(2, device="cuda:0")
+
+def way(name, milliseconds):
+    def run(x):
+        set_number("fake_milliseconds", number("fake_milliseconds") + milliseconds)
+        return name
+    return run
+
+def region(compiled, eager, **options):
+    return Region(way("compiled", compiled), way("eager", eager), **{"pure": True, "cuda": True, "samples": 2, **options})
+"""
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_the_clock_of_the_device_decides(fake_driver, pure):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+for times, quicker in (((5, 9), "compiled"), ((9, 5), "eager")):
+    told = []
+    r = region(*times, pure={pure}, on_decision=lambda r: told.append(r.state))
+    for _ in range(6):
+        r(x)
+    assert told == [r.state] == [quicker]
+    assert (r.compiled_ns, r.eager_ns) == (times[0] * 10**6, times[1] * 10**6)
+    assert number("fake_events") == 0
+assert fake.fake_current() is None
+""")
+
+
+def test_the_decision_waits_until_the_device_is_done(fake_driver):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+set_number("fake_busy", 1)
+r = region(9, 5)
+assert [r(x) for _ in range(10)] == ["compiled"] * 10
+assert r.state == "measuring" and number("fake_events") == 8 and r.compiled_ns is None
+set_number("fake_busy", 0)
+assert r(x) == "eager" and r.state == "eager"
+queries = number("fake_queries")
+r(x)
+assert number("fake_queries") == queries
+abandoned = region(9, 5)
+set_number("fake_busy", 1)
+for _ in range(5):
+    abandoned(x)
+assert number("fake_events") == 8
+del abandoned
+assert number("fake_events") == 0
+""")
+
+
+def test_a_host_that_is_slower_than_the_device_counts(fake_driver):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+import time
+def slow(x):
+    time.sleep(0.02)
+    return "slow"
+r = Region(slow, way("eager", 5), pure=True, cuda=True, samples=1)
+r(x), r(x)
+assert r.state == "eager" and r.compiled_ns >= 20 * 10**6 and r.eager_ns == 5 * 10**6
+""")
+
+
+def test_nothing_is_measured_while_a_stream_is_captured(fake_driver):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+for pure in (True, False):
+    set_number("fake_capturing", 1)
+    before = number("fake_milliseconds")
+    r = region(1, 100, pure=pure)
+    assert [r(x) for _ in range(8)] == ["compiled"] * 8
+    assert number("fake_milliseconds") == before + 8 and r.state == "measuring"
+    set_number("fake_capturing", 0)
+    for _ in range(4):
+        r(x)
+    assert r.state == "compiled" and number("fake_events") == 0
+""")
+
+
+def test_a_device_without_a_clock_leaves_the_hosts(fake_driver):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+set_number("fake_elapsed_error", 1)
+r = region(1, 100, pure=True)
+for _ in range(4):
+    r(x)
+assert r.state != "measuring" and r.eager_ns < 50 * 10**6 and number("fake_events") == 0
+""")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_time_of_the_device_counts():
+    x = torch.randn(4096, 4096, device="cuda")
+
+    def heavy(x):
+        for _ in range(20):
+            y = x @ x
+        return y
+
+    def light(x):
+        time.sleep(LONG)  # the host takes longer, the device far less
+        return x
+
+    region = Region(heavy, light, pure=True, cuda=True, samples=2)
+    for _ in range(3):
+        region(x)
+    torch.cuda.synchronize()
+    region(x)
+    assert region.state == "eager" and region.compiled_ns > region.eager_ns >= LONG * 1e9
