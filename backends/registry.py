@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
+from framejit.backends.fuse import fuse
 from framejit.config import config
 from framejit.errors import BackendError, InvalidOption, UnknownBackend
 from framejit.events import emit
@@ -24,7 +25,7 @@ B = TypeVar("B", bound="Backend")
 
 ENTRY_POINTS = "framejit.backends"
 
-_built_in: dict[str, Backend] = {"eager": eager}
+_built_in: dict[str, Backend] = {"eager": eager, "fuse": fuse}
 _registered: dict[str, Backend] = {}
 
 

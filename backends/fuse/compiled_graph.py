@@ -1,0 +1,76 @@
+"""What was made of one graph: kept with its graph module, so that `framejit.inspect` and `framejit.status` can tell."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from framejit import _native
+
+_KEY = "framejit.fuse"
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel that was generated."""
+
+    name: str
+    language: str
+    """`triton` or `llvm`."""
+    source: str
+    origins: tuple[str, ...]
+    """The user's source lines that it carries out."""
+
+
+@dataclass(eq=False)
+class CompiledGraph:
+    """A graph that the fusing backend took on: how it looked from stage to stage, and what runs now."""
+
+    name: str
+    module: weakref.ref[torch.fx.GraphModule]
+    kernels: list[KernelSource] = field(default_factory=list)
+    externs: list[str] = field(default_factory=list)
+    """The operations that ATen carries out, in order."""
+    before_fusion: str = ""
+    after_fusion: str = ""
+    reason: str = ""
+    """Why all of it runs as ATen; empty if it does not."""
+    artifacts: str = ""
+    """The folder where it was written down, if it was."""
+    region: Callable[..., Any] | None = None
+    machine_code: list[Any] = field(default_factory=list, repr=False)
+    """What the kernels' machine code lives as long as; the plan knows only addresses."""
+
+    @property
+    def state(self) -> str:
+        """`measuring`, `compiled`, or `eager` where eager measured quicker or nothing could be compiled."""
+        return str(getattr(self.region, "state", "eager"))
+
+    @property
+    def times(self) -> tuple[float | None, float | None]:
+        """The best microseconds measured for a call of the compiled plan and of eager; None where nothing was measured."""
+        compiled, eager = getattr(self.region, "compiled_ns", None), getattr(self.region, "eager_ns", None)
+        return compiled and compiled / 1e3, eager and eager / 1e3
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name} runs as ATen: {self.reason}"
+        compiled, eager = self.times
+        externs = f", {len(self.externs)} operations by ATen ({', '.join(dict.fromkeys(self.externs))})" if self.externs else ""
+        times = f"; {compiled:.1f} us a call, {eager:.1f} us as ATen" if compiled and eager else ""
+        return f"{self.name} ({self.state}): {len(self.kernels)} kernels{externs}{times}"
+
+
+def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:
+    """Keep the account of a graph as long as the graph."""
+    gm.meta[_KEY] = graph
+
+
+def recall(compiled: Callable[..., Any] | _native.Region) -> CompiledGraph | None:
+    """The account of the graph that a compiled callable of this backend runs; None for anything else."""
+    eager = getattr(compiled, "eager", compiled)
+    return getattr(getattr(eager, "__self__", None), "meta", {}).get(_KEY)

@@ -1,0 +1,259 @@
+"""Which loop of a kernel becomes vectors, how far loops are unrolled, and in which passes over the inner loops reductions are done."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.index import Index, Var
+from framejit.backends.fuse.ir import Kernel, Store
+from framejit.backends.fuse.llvm.machine import machine
+from framejit.backends.fuse.llvm.maths import SLEEF
+from framejit.backends.fuse.llvm.polynomials import INLINE
+
+CHUNK: Final = 8192
+"""The most elements of a row that one turn of a pointwise kernel's parallel loop does."""
+SCRATCH: Final = 1 << 20
+"""The most bytes of a row that are kept from one pass to the next: what the second-level cache holds."""
+KEEP: Final = 12
+"""How many instructions a value must cost to be kept rather than computed again."""
+GRAIN: Final = 60_000
+"""How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
+
+COSTS: Final = {**dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30, "mod": 30, "truncdiv": 10,
+                "const": 0, "index": 1, **dict.fromkeys(INLINE, 14)}
+
+
+@dataclass
+class Pass:
+    """One walk through the inner loops: the reductions that come to an end in it, and the values that it stores or keeps."""
+
+    reductions: list[Expr] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    keeps: list[Expr] = field(default_factory=list)
+    """Values kept for later passes."""
+    kept: set[Expr] = field(default_factory=set)
+    """Values that earlier passes have kept."""
+
+
+class Analysis:
+    """What is known about the expressions of one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.inner = frozenset(kernel.inner)
+        self._free: dict[Expr, frozenset[Var]] = {}
+        self._depth: dict[Expr, int] = {}
+        self._cost: dict[Expr, int] = {}
+        self._loads: dict[Expr, bool] = {}
+        self.nodes: list[Expr] = []
+        """All nodes, operands first."""
+        for root in self._roots():
+            for node in root.walk() if root not in self._free else ():
+                if node not in self._free:
+                    self._look_at(node)
+
+    def _roots(self) -> Iterator[Expr]:
+        for store in self.kernel.stores:
+            yield store.value
+            yield from (atom.value for atom in store.index.indirects())
+
+    def _look_at(self, node: Expr) -> None:
+        operands = node.operands()
+        free = frozenset[Var]().union(*(self._free[operand] for operand in operands))
+        if node.op == "load":
+            free |= self.index_vars(node.attr[1])
+        elif node.op == "index":
+            free |= self.index_vars(node.attr)
+        elif node.op == "reduce":
+            free -= self.inner
+        self._free[node] = free
+        self._depth[node] = max((self._depth[operand] for operand in operands), default=0) + (node.op == "reduce")
+        own = 0 if node.op == "reduce" else COSTS.get(node.op, 1)
+        self._cost[node] = min(own + (0 if node.op == "reduce" else sum(self._cost[operand] for operand in operands)), 1 << 20)
+        self._loads[node] = node.op == "load" or (node.op != "reduce" and any(self._loads[operand] for operand in operands))
+        self.nodes.append(node)
+
+    def index_vars(self, index: Index) -> frozenset[Var]:
+        """The variables that an index depends on, where reductions in it have been done."""
+        found: set[Var] = set()
+        for atom in index.terms:
+            if isinstance(atom, Var):
+                found.add(atom)
+            elif hasattr(atom, "value"):
+                found |= self._free[atom.value]
+            else:
+                found |= self.index_vars(atom.index)
+        return frozenset(found)
+
+    def free(self, node: Expr) -> frozenset[Var]:
+        """The loop variables a value changes with."""
+        return self._free[node]
+
+    def depth(self, node: Expr) -> int:
+        """How many passes must have ended before it can be computed."""
+        return self._depth[node]
+
+    def cost(self, node: Expr) -> int:
+        """Instructions it takes, about; what reductions in it took is not counted."""
+        return self._cost[node]
+
+    def has_loads(self, node: Expr) -> bool:
+        """Whether anything is loaded for it (not counting what its reductions loaded)."""
+        return self._loads[node]
+
+
+@dataclass
+class LoopPlan:
+    """How a kernel's loops are run."""
+
+    kernel: Kernel
+    analysis: Analysis
+    vector: Var | None
+    """The loop that becomes vectors."""
+    lanes: int
+    unroll: int
+    grid: tuple[Var, ...]
+    """The outer loops that run one element at a time, outermost first."""
+    loops: tuple[Var, ...]
+    """The loops of each pass. A pointwise kernel's one pass is over its vector loop."""
+    block: int
+    """Elements of the vector loop that one turn of the parallel loop does, if the vector loop is an outer one; else 0."""
+    passes: list[Pass]
+    final: list[Store]
+    """The stores that are done once for each turn of the outer loops."""
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.vector.size // self.block) if self.block and self.vector is not None else 1
+
+    @property
+    def total(self) -> int:
+        """The number of turns of the parallel loop."""
+        return math.prod(var.size for var in self.grid) * self.blocks
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether the lanes are turns of an outer loop, each with reductions of its own."""
+        return bool(self.block) and self.vector not in self.loops
+
+    @property
+    def grain(self) -> int:
+        """The fewest turns of the parallel loop that are worth a thread."""
+        roots = [store.value for store in self.kernel.stores]
+        cost = 2 + sum(min(self.analysis.cost(node), 200) for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)})
+        turn = max(self.kernel.outer_size * max(self.kernel.inner_size, 1), 1) / max(self.total, 1)
+        return max(1, round(GRAIN / (cost * turn)))
+
+
+def plan_loops(kernel: Kernel) -> LoopPlan:
+    """Decide how a kernel's loops are run."""
+    analysis = Analysis(kernel)
+    passes, final = _passes(kernel, analysis)
+    vector = _vector_loop(kernel, analysis)
+    lanes = _lanes(analysis, vector) if vector else 1
+    weight = len(analysis.nodes) + 10 * sum(COSTS.get(node.op, 1) >= 10 for node in analysis.nodes)
+    pointwise = not any(p.reductions for p in passes)
+    unroll = (2 if weight < 20 else 1) if pointwise and not kernel.inner else 4 if weight < 60 else 2 if weight < 200 else 1
+    if vector is None:
+        return LoopPlan(kernel, analysis, None, 1, 1, kernel.outer, kernel.inner, 0, passes, final)
+    if vector in kernel.inner:
+        unroll = max(1, min(unroll, vector.size // lanes))
+        loops = (*(var for var in kernel.inner if var is not vector), vector)
+        plan = LoopPlan(kernel, analysis, vector, lanes, unroll, kernel.outer, loops, 0, passes, final)
+    else:
+        grid = tuple(var for var in kernel.outer if var is not vector)
+        if kernel.inner:
+            while unroll > 1 and (vector.size % (lanes * unroll) or vector.size // (lanes * unroll) * math.prod(var.size for var in grid) < 4):
+                unroll //= 2
+            plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, kernel.inner, lanes * unroll, passes, final)
+        else:
+            unroll = max(1, min(unroll, vector.size // lanes))
+            plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, (vector,), max(1, min(CHUNK, vector.size)), passes, final)
+    _keep(plan)
+    return plan
+
+
+def _passes(kernel: Kernel, analysis: Analysis) -> tuple[list[Pass], list[Store]]:
+    """The passes, and the stores after all of them."""
+    if not kernel.inner:
+        return ([Pass(stores=kernel.stores)], []) if kernel.outer else ([], kernel.stores)
+    reductions = [node for node in analysis.nodes if node.op == "reduce"]
+    stores = [store for store in kernel.stores if store.inner]
+    count = max([analysis.depth(node) for node in reductions] + [analysis.depth(store.value) + 1 for store in stores], default=0)
+    passes = [Pass() for _ in range(count)]
+    for node in reductions:
+        passes[analysis.depth(node) - 1].reductions.append(node)
+    loaded = {kernel.buffers[node.attr[0]].memory for node in analysis.nodes if node.op == "load"}
+    for store in stores:  # what is loaded too may be loaded again in a later pass
+        early = kernel.buffers[store.buffer].memory not in loaded and not any(True for _ in store.index.indirects())
+        passes[analysis.depth(store.value) if early else -1].stores.append(store)
+    return passes, [store for store in kernel.stores if not store.inner]
+
+
+def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
+    """The loop along which most of the memory is walked through one element after the other."""
+    candidates = [*kernel.outer, *kernel.inner]
+    if not kernel.inner and not kernel.outer:
+        return None
+    accesses = [(node.attr[0], node.attr[1], 1.0) for node in analysis.nodes if node.op == "load"]
+    accesses += [(store.buffer, store.index, 1.5) for store in kernel.stores]
+    ordered = any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in analysis.nodes)
+    best, best_score = candidates[-1], -math.inf
+    for position, var in enumerate(candidates):
+        if ordered and var in kernel.inner[:-1]:
+            continue
+        score = 0.0
+        for buffer, index, factor in accesses:
+            used = analysis.index_vars(index)
+            weight = factor * math.prod(each.size for each in used)
+            if var not in used:
+                score += 0.3 * weight
+                continue
+            if index.stride(var) == 1 and not any(var in analysis.index_vars(Index({atom: 1})) for atom in index.terms if atom != var):
+                score += weight
+            else:
+                score -= weight * (0.5 if index.stride(var) else 1.0)
+        filled = max(var.size, 1) / (-(-max(var.size, 1) // 16) * 16)
+        score = score * filled if score > 0 else score / filled
+        if score > best_score or (score == best_score and position):
+            best, best_score = var, score
+    return best
+
+
+def _lanes(analysis: Analysis, vector: Var) -> int:
+    """Lanes of a vector: as many as fill the machine's registers with the kernel's usual values."""
+    sizes = {node.dtype.itemsize for node in analysis.nodes if node.op not in ("index", "const") and vector in analysis.free(node)}
+    sizes |= {node.dtype.itemsize for node in analysis.nodes if node.op == "reduce"}
+    wide = [size for size in sizes if size >= 4]
+    return machine().vector_bytes // (min(wide) if wide else max(sizes, default=4))
+
+
+def _keep(plan: LoopPlan) -> None:
+    """Choose what one pass keeps for later ones."""
+    analysis, inner = plan.analysis, plan.analysis.inner
+    room = SCRATCH // max(plan.kernel.inner_size * (plan.lanes * plan.unroll if plan.is_outer else 1), 1)
+    computed: dict[Expr, int] = {}
+    kept: set[Expr] = set()
+    for number, each in enumerate(plan.passes):
+        each.kept = set(kept)
+        stack = [node.args[0] for node in each.reductions] + [store.value for store in each.stores]
+        seen: set[Expr] = set()
+        while stack:
+            node = stack.pop()
+            if node in seen or not analysis.free(node) & inner or node.op == "reduce":
+                continue  # computed once a turn of the outer loops
+            seen.add(node)
+            if node in kept:
+                continue
+            width = max(node.dtype.itemsize, 1)
+            if node in computed and analysis.cost(node) >= KEEP and width <= room and plan.vector in analysis.free(node):
+                plan.passes[computed[node]].keeps.append(node)
+                kept.add(node)
+                each.kept.add(node)
+                room -= width
+                continue
+            stack.extend(node.operands() if node.op != "masked" else node.args[::2])  # what is masked may not be computed for itself
+            computed.setdefault(node, number)

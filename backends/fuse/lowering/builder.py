@@ -1,0 +1,172 @@
+"""What lowering writes into: the buffers and nodes of the graph under construction."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from framejit.backends.fuse.expr import Expr, cast
+from framejit.backends.fuse.index import Index, Var, strided
+from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Layout, Node, Store
+from framejit.backends.fuse.lowering.tensor import MOST_LOADS, MOST_OPS, Content, Reader, Tensor, broadcast, compute_dtype, contiguous_strides, loops
+
+
+class Builder:
+    """Makes buffers and nodes; puts contents into memory when that is needed."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+        self.nodes: list[Node] = []
+        self.origin = ""
+        """The user's source line that is being lowered."""
+        self._unrealised: WeakSet[Content] = WeakSet()
+
+    # ---- buffers ----
+
+    def buffer(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        name: str = "",
+        input: int | None = None,
+        memory: str = "",
+        constant: torch.Tensor | None = None,
+    ) -> Buffer:
+        """A new buffer; without a name it is numbered."""
+        name = name or f"t{len(self.buffers)}"
+        made = Buffer(name, tuple(sizes), tuple(strides), dtype, device, input, memory, constant)
+        self.buffers[name] = made
+        return made
+
+    def next_version(self, buffer: Buffer) -> Buffer:
+        """The buffer as it is after something has been written into it."""
+        first = self.buffers[buffer.memory]
+        number = sum(other.memory == first.memory for other in self.buffers.values())
+        return self.buffer(first.sizes, first.strides, first.dtype, first.device, name=f"{first.name}@{number}", input=first.input, memory=first.memory,
+                           constant=first.constant)
+
+    def is_shared(self, memory: str) -> bool:
+        """Whether more than one buffer refers to this memory."""
+        return any(other.memory == memory and other.name != memory for other in self.buffers.values())
+
+    # ---- contents ----
+
+    def origins_of(self, tensor: Tensor) -> tuple[str, ...]:
+        """The source lines of what is fused into a reader of the tensor, and the present one."""
+        return tuple(dict.fromkeys((*tensor.content.origins, *self.origins))) if tensor.content.buffer is None else self.origins
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return (self.origin,) if self.origin else ()
+
+    def lazy(self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader, parents: Sequence[Content],
+             ops: int) -> Content:
+        """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its parents."""
+        waiting = [parent for parent in parents if parent.buffer is None]
+        if sum(parent.ops for parent in waiting) + ops > MOST_OPS or sum(parent.loads for parent in waiting) + len(parents) - len(waiting) > MOST_LOADS:
+            for parent in waiting:
+                if not parent.is_cheap:
+                    self.realise(parent)
+        waiting = [parent for parent in parents if parent.buffer is None]
+        content = Content(
+            sizes, strides, dtype, device, reader=reader, parents=parents,
+            ops=ops + sum(parent.ops for parent in waiting),
+            loads=len(parents) - len(waiting) + sum(parent.loads for parent in waiting),
+            origins=tuple(dict.fromkeys((*(origin for parent in waiting for origin in parent.origins), *self.origins))),
+        )
+        self._unrealised.add(content)
+        return content
+
+    def map(self, body: Callable[..., Expr], *operands: Tensor, dtype: torch.dtype, sizes: Sequence[int] | None = None, ops: int = 1) -> Tensor:
+        """A tensor whose elements `body` makes of the operands' elements, which are broadcast.
+
+        `body` gets and gives expressions in the dtypes that values are computed in.
+        """
+        if sizes is None:
+            sizes = torch.broadcast_shapes(*(operand.sizes for operand in operands))
+        self.prepare(*operands)
+        kept = compute_dtype(dtype)
+
+        def reader(indices: Sequence[Index]) -> Expr:
+            return cast(body(*(operand.at(broadcast(operand, indices)) for operand in operands)), kept)
+
+        device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
+        return Tensor.of(self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops))
+
+    def indexed(self, reader: Reader, *operands: Tensor, sizes: Sequence[int], dtype: torch.dtype, device: torch.device, ops: int = 0) -> Tensor:
+        """A tensor whose elements `reader` gives, which may look at any elements of the operands."""
+        self.prepare(*operands)
+        return Tensor.of(self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops))
+
+    def held(self, buffer: Buffer) -> Content:
+        """The content of a buffer that something else fills."""
+        return Content(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
+
+    def prepare(self, *operands: Tensor) -> None:
+        """Put into memory what can't be read otherwise."""
+        for operand in operands:
+            if not operand.is_readable:
+                self.realise(operand.content)
+
+    def settle(self, tensor: Tensor) -> Tensor:
+        """The tensor, in memory if it would cost much to compute it more than once."""
+        if tensor.content.buffer is None and not tensor.content.is_cheap:
+            self.realise(tensor.content)
+        return tensor
+
+    def realise(self, content: Content) -> Buffer:
+        """The buffer that holds a content; now it is filled if it wasn't yet."""
+        if content.buffer is not None:
+            return content.buffer
+        assert content.reader is not None
+        outer, indices = loops(content.sizes, content.strides)
+        buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device)
+        value = cast(content.reader(indices), content.dtype)
+        self.compute(outer, (), [Store(buffer.name, strided(indices, content.strides), value)], content.device, content.origins)
+        self.put(content, buffer)
+        return buffer
+
+    def put(self, content: Content, buffer: Buffer) -> None:
+        """From here on the content is read from the buffer."""
+        content.put(buffer)
+        self._unrealised.discard(content)
+
+    def layout(self, tensor: Tensor) -> Layout:
+        """The tensor in memory."""
+        return Layout(self.realise(tensor.content), tensor.sizes, tensor.strides, tensor.offset)
+
+    def readers_of(self, memory: str) -> Iterator[Content]:
+        """The contents that are not in memory themselves and depend on what is in this one."""
+        known: dict[Content, bool] = {}
+        # in the order of their making, for a program must come out the same each time
+        return (content for content in sorted(self._unrealised, key=lambda content: content.number) if content.reads_memory(memory, known))
+
+    # ---- nodes ----
+
+    def compute(self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device, origins: tuple[str, ...] | None = None) -> None:
+        """Add a loop nest."""
+        self.nodes.append(ComputeNode(outer, inner, stores, device, self.origins if origins is None else origins))
+
+    def extern(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None, results: Any = None,
+               written: Sequence[Buffer] = (), ordered: bool = False) -> None:
+        """Add a call of an operation whose tensors are Tensors here, and Layouts in the node.
+
+        `written`: the new versions of buffers that it writes into.
+        """
+        reads: dict[str, None] = {}
+
+        def lower(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                layout = self.layout(value)
+                reads[layout.buffer.name] = None
+                return layout
+            return type(value)(map(lower, value)) if type(value) in (list, tuple) else value
+
+        args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
+        made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
+        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), [buffer.name for buffer in (*made, *written)], ordered, self.origins))

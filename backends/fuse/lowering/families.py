@@ -1,0 +1,13 @@
+"""The families of lowerings; importing one registers what is in it."""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+FAMILIES: Final = ("pointwise", "activations", "reductions", "normalisation", "softmax", "losses", "creation", "rearrange", "indexing")
+
+
+def load() -> None:
+    """Register all lowerings."""
+    for family in FAMILIES:
+        import_module(f"framejit.backends.fuse.lowering.{family}")

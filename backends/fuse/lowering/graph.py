@@ -1,0 +1,105 @@
+"""Lowering of a whole graph: one traced operation after the other, and the storages of their results."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.ir import Layout, LoweredGraph
+from framejit.backends.fuse.lowering import families, mutation
+from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.extern import call_extern
+from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
+from framejit.backends.fuse.lowering.registry import keeps, lowering_of
+from framejit.backends.fuse.lowering.storages import Storages
+from framejit.backends.fuse.trace import Call, Trace, trace
+
+families.load()
+
+
+def lower(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> LoweredGraph:
+    """Loop nests and ATen calls for a graph whose placeholders have fakes in `meta["val"]` or `meta["example_value"]`.
+
+    The plan must run them with grad mode off. Results have the sizes and strides that the fakes have. Raises NotFusable where all of the graph
+    is to run as ATen.
+    """
+    traced = trace(gm, keeps)
+    _check_inputs(traced, example_inputs)
+    return _Lowering(traced).run()
+
+
+class _Lowering:
+    def __init__(self, traced: Trace) -> None:
+        self.trace = traced
+        self.builder = Builder()
+        self.storages = Storages(self.builder, traced.constants)
+
+    def run(self) -> LoweredGraph:
+        b, trace = self.builder, self.trace
+        for position, (name, fake) in enumerate(zip(trace.names, trace.inputs)):
+            self.storages.add_input(fake, name, position)
+        self.storages.count_uses(trace)
+        for call in trace.calls:
+            b.origin = call.origin
+            self._lower(call)
+        b.origin = ""
+        outputs = [self._output(value) for value in trace.outputs]
+        mutation.bump_versions(b, self.storages)
+        return LoweredGraph(b.buffers, b.nodes, outputs, len(trace.inputs))
+
+    def _lower(self, call: Call) -> None:
+        if call.func._schema.is_mutable:
+            mutation.lower_mutation(self.builder, self.storages, call)
+            return
+        fresh = [fake for fake in call.results() if not self.storages.knows(fake)]
+        if not fresh:  # views only; a view is its sizes, strides and offset, whatever operation made it
+            return
+        if call.func.name() == "aten::batch_norm":
+            result = lower_batch_norm(self.builder, self.storages, call)
+            if result is None:
+                raise NotFusable("ATen is to do a batch normalisation, which may write what its schema does not tell")
+            self.storages.bind(call.result, result)
+            return
+        lowering = lowering_of(call.name, call.func._overloadname) if call.func.namespace == "aten" else None
+        if lowering is not None and len(fresh) == sum(1 for _ in call.results()):
+            args, kwargs = self.storages.operands(call)
+            result = lowering(self.builder, call.result, *args, **kwargs)
+            if result is not NotImplemented:
+                self._bind(call.result, result)
+                return
+        call_extern(self.builder, self.storages, call)
+
+    def _bind(self, fakes: Any, results: Any) -> None:
+        pairs = zip(fakes, results, strict=True) if isinstance(fakes, (tuple, list)) else [(fakes, results)]
+        for fake, result in pairs:
+            if result is not None:
+                self.storages.bind(fake, result)
+
+    def _output(self, value: Any) -> Layout | Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        layout = self.builder.layout(self.storages.tensor(value))
+        if layout.is_whole and layout.buffer.input is not None and value is not self.trace.inputs[layout.buffer.input]:
+            # another tensor object over all of an input
+            alias = self.builder.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device, memory=layout.buffer.memory)
+            self.builder.extern(torch.Tensor.detach, (self.storages.tensor(value),), results=alias)
+            return Layout(alias, layout.sizes, layout.strides, 0)
+        return layout
+
+
+def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:
+    """Fakes were made when capture began; what was done to an input's sizes since, or memory that inputs share, is not in them."""
+    if len(examples) != len(traced.inputs):
+        raise NotFusable("there are more or fewer example inputs than placeholders")
+    for fake, example in zip(traced.inputs, examples):
+        if fake.shape != example.shape or fake.stride() != example.stride() or fake.dtype != example.dtype:
+            raise NotFusable("an input's sizes differ from those it was captured with")
+    if any(call.func._schema.is_mutable for call in traced.calls):
+        memory = [example.untyped_storage()._cdata for example in examples]
+        if len(set(memory)) < len(memory):
+            raise NotFusable("inputs share memory and something is written in place")
+
+

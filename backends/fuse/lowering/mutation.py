@@ -1,0 +1,168 @@
+"""Writes into tensors.
+
+A write that covers a storage nobody outside knows gives the storage a new content: no memory is touched, and views made before see the new
+content because they are looked up through the storage. Any other write is carried out in memory: the buffer gets a new version, and whatever
+was to read the old one is put into memory of its own before.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.expr import Expr, cast
+from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.ir import Buffer, Store
+from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.extern import callable_of, is_ordered, written_arguments
+from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
+from framejit.backends.fuse.lowering.storages import Storage, Storages
+from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
+from framejit.backends.fuse.trace import Call
+
+
+def lower_mutation(b: Builder, storages: Storages, call: Call) -> None:
+    """An operation whose schema says that it writes into arguments."""
+    written = written_arguments(call)
+    if any(fake.dtype != storages.storage(fake).content.dtype for fake in written if storages.knows(fake)):
+        raise NotFusable(f"{call.name} writes into a view in another dtype")
+    if len(written) == 1 and call.func.namespace == "aten" and _is_lowered(b, storages, call, written[0]):
+        return
+    _write_by_aten(b, storages, call, written)
+
+
+def _is_lowered(b: Builder, storages: Storages, call: Call, target: torch.Tensor) -> bool:
+    name = functional_name(call.name)
+    lowering = lowering_of(name, call.func._overloadname)
+    into_first = call.args and call.args[0] is target
+    if lowering is None or not (into_first or call.kwargs.get("out") is target) or _overlaps_itself(target):
+        return False
+    args, kwargs = storages.operands(call)
+    kwargs.pop("out", None)
+    value = lowering(b, target, *args, **kwargs)
+    if value is NotImplemented:
+        return False
+    write(b, storages, target, value)
+    return True
+
+
+def _overlaps_itself(fake: torch.Tensor) -> bool:
+    """Whether elements share memory; ATen knows what is an error then."""
+    step = 1
+    strides = fake.stride()
+    for dim in reversed(by_stride(fake.shape, strides)):
+        if strides[dim] < step:
+            return True
+        step = strides[dim] * (fake.shape[dim] - 1) + step
+    return False
+
+
+def write(b: Builder, storages: Storages, fake: torch.Tensor, value: Tensor, counted: bool = True) -> None:
+    """Put a value, broadcast and converted, into what a fake is a view of. `counted`: whether autograd's version counter goes up."""
+    storage, target = storages.storage(fake), storages.tensor(fake)
+    b.prepare(value)
+    content = storage.content
+    if not _must_stay(b, content) and target.covers_content:
+        new = _replaced(b, content, target, value)
+        new.bound = True
+        storage.content = new
+        storages.settle_if_shared(fake, new)
+        return
+    _store(b, storages, storage, target, value, counted)
+
+
+def _must_stay(b: Builder, content: Content) -> bool:
+    """Whether somebody outside of the graph can see the memory."""
+    if content.buffer is None:
+        return False
+    first = b.buffers[content.buffer.memory]
+    # memory that has been written in place, or that another dtype sees, is what its later readers refer to
+    return first.input is not None or first.constant is not None or first is not content.buffer or b.is_shared(first.name)
+
+
+def _replaced(b: Builder, content: Content, target: Tensor, value: Tensor) -> Content:
+    dtype = compute_dtype(target.dtype)
+
+    def reader(indices: Sequence[Index]) -> Expr:
+        if target.is_root:
+            own = list(indices)
+        else:
+            place = Index({})
+            for index, stride in zip(indices, content.strides):
+                place += index * stride
+            own = Content(target.sizes, target.strides, target.dtype, target.device).indices_at(place)
+        return cast(value.at(broadcast(value, own)), dtype)
+
+    return b.lazy(content.sizes, content.strides, content.dtype, content.device, reader, [value.content], 0)
+
+
+def _store(b: Builder, storages: Storages, storage: Storage, target: Tensor, value: Tensor, counted: bool) -> None:
+    """Write in memory."""
+    old = b.realise(storage.content)
+    outer, indices = loops(target.sizes, target.strides)
+    place = target.place(indices)
+    _keep_old(b, old.memory, except_for=value.content)
+    element = value.at(broadcast(value, indices))
+    if any(b.buffers[load.attr[0]].memory == old.memory and load.attr[1] != place for load in element.loads()):
+        # elements are read that another turn of the loops overwrites
+        value = Tensor.of(b.lazy(value.sizes, contiguous_strides(value.sizes), value.dtype, value.device, value.at, [value.content], 0))
+        b.realise(value.content)
+        element = value.at(broadcast(value, indices))
+    elif value.content.bound and value.content.buffer is None:
+        b.realise(value.content)  # others may read it later, when the memory it is made of has changed
+        element = value.at(broadcast(value, indices))
+    new = b.next_version(old)
+    origins = b.origins_of(value)
+    b.compute(outer, (), [Store(new.name, place, cast(element, new.dtype))], new.device, origins)
+    _renew(storages, storage, b.held(new), counted)
+
+
+def _renew(storages: Storages, storage: Storage, content: Content, counted: bool) -> None:
+    content.bound = True
+    content.sizes, content.strides = storage.content.sizes, storage.content.strides
+    content.dense = storage.content.dense
+    storage.content = content
+    if counted and storage.input is not None:
+        storages.written.append(storage.input)
+
+
+def _keep_old(b: Builder, memory: str, except_for: Content | None = None) -> None:
+    """Whatever would read memory that is about to change is put into memory of its own."""
+    for content in b.readers_of(memory):
+        if content is not except_for and content.buffer is None:
+            b.realise(content)
+
+
+def _write_by_aten(b: Builder, storages: Storages, call: Call, written: Sequence[torch.Tensor]) -> None:
+    targets: dict[int, tuple[Storage, Buffer]] = {}
+    for fake in written:
+        storage = storages.storage(fake)
+        old = b.realise(storage.content)
+        _keep_old(b, old.memory)
+        targets[id(storage)] = storage, old
+    args, kwargs = storages.operands(call)
+    made: list[tuple[torch.Tensor, Buffer]] = []
+
+    def buffer_for(fake: Any) -> Buffer | None:
+        if not isinstance(fake, torch.Tensor) or storages.knows(fake):
+            return None
+        buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device)
+        made.append((fake, buffer))
+        return buffer
+
+    results = tuple(map(buffer_for, call.result)) if isinstance(call.result, (tuple, list)) else buffer_for(call.result)
+    new = [(storage, b.next_version(old)) for storage, old in targets.values()]
+    b.extern(callable_of(call.func), args, kwargs, results, [buffer for _, buffer in new], ordered=is_ordered(call))
+    for storage, buffer in new:
+        _renew(storages, storage, b.held(buffer), counted=False)  # ATen counts its own writes
+    for fake, buffer in made:
+        storages.bind(fake, Tensor.of(b.held(buffer)))
+
+
+def bump_versions(b: Builder, storages: Storages) -> None:
+    """Have autograd know of the writes into inputs, as it would if an operation of its own had written."""
+    if storages.written:
+        held = [Tensor.of(storages.input_content(position)) for position in storages.written]
+        b.extern(torch._C._increment_version, (held,), ordered=True)

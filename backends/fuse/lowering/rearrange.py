@@ -1,0 +1,149 @@
+"""Operations that put elements elsewhere and compute nothing: concatenation, flips, rolls, repetition, padding, triangles."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from framejit.backends.fuse.expr import Expr, cast, const, index_value, masked
+from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.lowering import arithmetic as a
+from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
+from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
+
+MOST_PIECES: Final = 8
+
+
+def _moved(b: Builder, out: torch.Tensor, x: Tensor, source: Callable[[Sequence[Index]], Sequence[Index]]) -> Any:
+    """The elements of x that `source` tells for each place of the result."""
+    if x.dtype not in FUSED_DTYPES or out.dtype != x.dtype:
+        return NotImplemented
+    return b.indexed(lambda indices: x.at(source(indices)), x, sizes=tuple(out.shape), dtype=x.dtype, device=x.device)
+
+
+@lowers("flip")
+def _flip(b: Builder, out: torch.Tensor, x: Tensor, dims: Sequence[int]) -> Any:
+    turned = {dim % len(x.sizes) for dim in dims} if x.sizes else set()
+    return _moved(b, out, x, lambda indices: [x.sizes[dim] - 1 + index * -1 if dim in turned else index for dim, index in enumerate(indices)])
+
+
+@lowers("roll")
+def _roll(b: Builder, out: torch.Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> Any:
+    shifts, dims = ([value] if isinstance(value, int) else list(value) for value in (shifts, dims))
+    if not dims or not out.numel():
+        return NotImplemented
+    moves = [0] * len(x.sizes)
+    for shift, dim in zip(shifts, dims):
+        moves[dim % len(x.sizes)] += shift
+    return _moved(b, out, x, lambda indices: [(index + (-move) % size) % size if move % size else index for index, move, size in zip(indices, moves, x.sizes)])
+
+
+@lowers("repeat")
+def _repeat(b: Builder, out: torch.Tensor, x: Tensor, repeats: Sequence[int]) -> Any:
+    if not out.numel():
+        return NotImplemented
+    return _moved(b, out, x, lambda indices: [index % size for index, size in zip(indices[len(repeats) - len(x.sizes) :], x.sizes)])
+
+
+@lowers("cat", "concat", "concatenate")
+def _cat(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    pieces = [tensor for tensor in tensors if tensor.sizes != (0,)]
+    if not pieces or len(pieces) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in pieces):
+        return NotImplemented
+    dim %= out.dim()
+    return _joined(b, out, [(piece, piece.sizes[dim]) for piece in pieces], dim, lambda indices, start: [*indices[:dim], indices[dim] - start, *indices[dim + 1 :]])
+
+
+@lowers("stack")
+def _stack(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    if len(tensors) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in tensors):
+        return NotImplemented
+    dim %= out.dim()
+    return _joined(b, out, [(piece, 1) for piece in tensors], dim, lambda indices, start: [*indices[:dim], *indices[dim + 1 :]])
+
+
+def _joined(b: Builder, out: torch.Tensor, pieces: Sequence[tuple[Tensor, int]], dim: int, source: Callable[[Sequence[Index], int], list[Index]]) -> Any:
+    """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the piece starts."""
+    kind = compute_dtype(out.dtype)
+
+    def element(indices: Sequence[Index]) -> Expr:
+        place = index_value(indices[dim])
+        end = sum(length for _, length in pieces)
+        value: Expr | None = None
+        for piece, length in reversed(pieces):
+            start = end - length
+            own = cast(piece.at(source(indices, start)), kind)
+            if value is None:
+                # the last piece, too, may be read at its own places only
+                value = own if not start else masked(a.ge(place, start), own, const(0, kind))
+            else:
+                value = masked(_between(place, start, end), own, value)
+            end = start
+        assert value is not None
+        return value
+
+    return b.indexed(element, *(piece for piece, _ in pieces), sizes=tuple(out.shape), dtype=out.dtype, device=out.device, ops=2 * len(pieces))
+
+
+def _between(place: Expr, start: int, end: int) -> Expr:
+    before_end = a.lt(place, end)
+    return a.both(a.ge(place, start), before_end) if start else before_end
+
+
+@lowers("constant_pad_nd")
+def _constant_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
+    if x.dtype not in FUSED_DTYPES or isinstance(value, complex) or not out.numel():
+        return NotImplemented
+    rank = len(x.sizes)
+    before = [0] * rank
+    for position in range(len(pad) // 2):
+        before[rank - 1 - position] = pad[2 * position]
+    kind = compute_dtype(x.dtype)
+    other = const(value, kind)
+
+    def element(indices: Sequence[Index]) -> Expr:
+        own = [index - start for index, start in zip(indices, before)]
+        inside: Expr | None = None
+        for index, size in zip(own, x.sizes):
+            low, high = index.bounds
+            for needed, test in ((low < 0, a.ge), (high >= size, a.lt)):
+                if needed:
+                    part = test(index_value(index), 0 if test is a.ge else size)
+                    inside = part if inside is None else a.both(inside, part)
+        return x.at(own) if inside is None else masked(inside, x.at(own), other)
+
+    return b.indexed(element, x, sizes=tuple(out.shape), dtype=x.dtype, device=x.device, ops=3)
+
+
+def _triangle(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int, keeps: Callable[[Expr, Expr], Expr]) -> Any:
+    if x.dtype not in FUSED_DTYPES:
+        return NotImplemented
+
+    def element(indices: Sequence[Index]) -> Expr:
+        kept = keeps(index_value(indices[-1]), index_value(Index.of(indices[-2]) + diagonal))
+        return a.where(kept, x.at(indices), const(0, compute_dtype(x.dtype)))
+
+    return b.indexed(element, x, sizes=tuple(out.shape), dtype=x.dtype, device=x.device, ops=2)
+
+
+@lowers("tril")
+def _tril(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int = 0) -> Any:
+    return _triangle(b, out, x, diagonal, a.le)
+
+
+@lowers("triu")
+def _triu(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int = 0) -> Any:
+    return _triangle(b, out, x, diagonal, a.ge)
+
+
+@lowers("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def _upsample_nearest(b: Builder, out: torch.Tensor, x: Tensor, size: Sequence[int], *scales: float | None) -> Any:
+    given, made = x.sizes[2:], tuple(out.shape[2:])
+    if not out.numel() or any(new % old for old, new in zip(given, made)):
+        return NotImplemented
+    factors = [new // old for old, new in zip(given, made)]
+    if any(scale is not None and scale != factor for scale, factor in zip(scales, factors)):
+        return NotImplemented
+    return _moved(b, out, x, lambda indices: [*indices[:2], *(index // factor for index, factor in zip(indices[2:], factors))])

@@ -1,0 +1,43 @@
+"""What the code generators can do, asked before an operation is lowered."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from framejit.backends.fuse.expr import Expr, load
+from framejit.backends.fuse.index import Index
+
+MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them
+_known: dict[tuple[object, ...], bool] = {}
+
+
+def supports(op: str, dtype: torch.dtype, device: torch.device, divisor: Expr | None = None) -> bool:
+    """Whether the code generator for the device can do an operation on operands of a dtype; reductions are `reduce_` and the kind."""
+    if device.type == "cpu":
+        from framejit.backends.fuse.llvm.support import supports as on_cpu
+
+        return on_cpu(op.removeprefix("reduce_"), dtype, divisor)
+    if device.type == "cuda":
+        from framejit.backends.fuse.triton.support import supports as on_cuda
+
+        return on_cuda(op, dtype)
+    return False
+
+
+def supports_body(name: str, body: Callable[..., Expr], dtypes: tuple[torch.dtype, ...], device: torch.device) -> bool:
+    """Whether it can do all that `body` makes of operands of the dtypes. False too where `body` declines.
+
+    `name` and `dtypes` must tell which operations `body` uses.
+    """
+    key = (name, dtypes, device.type)
+    known = _known.get(key)
+    if known is None:
+        if len(_known) > MOST_KNOWN:
+            _known.clear()
+        made = body(*(load("operand", Index({}, position), dtype) for position, dtype in enumerate(dtypes)))
+        known = _known[key] = made is not NotImplemented and all(
+            supports(node.op, node.args[-1].dtype, device, node.args[-1]) for node in made.walk() if node.args and node.op not in ("cast", "bitcast", "masked")
+        )
+    return known

@@ -1,0 +1,261 @@
+"""Fusion: which compute nodes become one kernel.
+
+Nodes are taken in program order, and each is put into the latest group that has something in common with it, if the two can go over
+the same loops (match.py) and no third node would have to run both after the group and before the node.
+
+What a group stores and a later member loads is handed over in a register: the load is replaced by the stored value's expression.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from framejit.backends.fuse.expr import COMPUTE, Expr, cast
+from framejit.backends.fuse.index import Index, Var
+from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
+from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
+from framejit.backends.fuse.schedule.loops import substitute
+from framejit.backends.fuse.schedule.match import Match, cut, match_loops
+
+MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
+MAX_STORES: Final = 24
+MAX_MEMBERS: Final = 64  # keeps one kernel's expressions, which each further member is compared with, at a size that compiles quickly
+NEARBY: Final = 16
+"""Nodes that only read the same things are fused if no more nodes lie between them: else what they make would be kept in memory for long."""
+SMALL: Final = 1 << 16
+"""Elements under which a kernel is bound by its launch rather than by memory: then parallelism is no reason to keep two apart."""
+ENOUGH_PARALLEL: Final = {"cpu": 8, "cuda": 132}
+"""Turns of the outer loops that keep the device busy (132 multiprocessors of an H100 or H200)."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that run together: one extern node, or compute nodes as one loop nest."""
+
+    node: Node
+    number: int
+    position: int
+    """Where in program order its last node stands."""
+    before: int = 0
+    """The groups that must run before it, at any distance, as bits."""
+    members: int = 1
+    stored: dict[str, Store] = field(default_factory=dict)
+    """What it stores, by buffer."""
+
+
+def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
+    """The graph's nodes, fused, in an order in which they can run. `needed` are the buffers that the outputs need."""
+    buffers = graph.buffers
+    nodes = live_nodes(graph.nodes, needed, buffers)
+    groups: list[Group] = []
+    group_of: list[Group] = []
+    readers: dict[str, list[Group]] = {}
+    writers: dict[str, Group] = {}
+    for position, (node, earlier) in enumerate(zip(nodes, dependencies(nodes, buffers))):
+        direct = {group_of[i] for i in earlier}
+        group = None
+        if isinstance(node, ComputeNode):
+            for candidate in _candidates(node, direct, readers, writers):
+                if candidate.members >= MAX_MEMBERS or (candidate not in direct and position - candidate.position > NEARBY):
+                    continue
+                if _reachable(candidate, direct):
+                    continue
+                fused = join(candidate, node, buffers)
+                if fused is not None:
+                    candidate.node, group = fused, candidate
+                    candidate.stored = {store.buffer: store for store in fused.stores}
+                    candidate.members += 1
+                    candidate.position = position
+                    break
+        if group is None:
+            group = Group(node, len(groups), position)
+            if isinstance(node, ComputeNode):
+                group.stored = {store.buffer: store for store in node.stores}
+            groups.append(group)
+        group_of.append(group)
+        bits = 0
+        for other in direct - {group}:
+            bits |= other.before | 1 << other.number
+        _run_before(group, bits, groups)
+        for name in node.reads:
+            readers.setdefault(name, []).append(group)
+        for name in node.writes:
+            writers[name] = group
+    return [_without_internal(group, nodes, group_of, needed, buffers) for group in _ordered(groups)]
+
+
+def _candidates(node: ComputeNode, direct: set[Group], readers: dict[str, list[Group]], writers: dict[str, Group]) -> Iterator[Group]:
+    """Groups that the node shares a buffer with, the latest first: those whose results it reads, then those that read the same."""
+    related = {group for name in node.reads for group in (*readers.get(name, ()), *((writers[name],) if name in writers else ()))}
+    yield from sorted((group for group in related if isinstance(group.node, ComputeNode)), key=lambda group: (group in direct, group.position), reverse=True)
+
+
+def _reachable(group: Group, direct: set[Group]) -> bool:
+    """Whether something that must run before the node must itself run after the group."""
+    return any(other is not group and other.before >> group.number & 1 for other in direct)
+
+
+def _run_before(group: Group, bits: int, groups: list[Group]) -> None:
+    new = bits & ~group.before
+    if not new:
+        return
+    group.before |= new
+    for other in groups:
+        if other.before >> group.number & 1:
+            other.before |= group.before
+
+
+def _ordered(groups: list[Group]) -> list[Group]:
+    """In an order that respects `before`, and otherwise as late as the program has them."""
+    done, result = 0, []
+    waiting = sorted(groups, key=lambda group: group.position)
+    while waiting:
+        ready = next(group for group in waiting if not group.before & ~done)
+        waiting.remove(ready)
+        result.append(ready)
+        done |= 1 << ready.number
+    return result
+
+
+def _without_internal(group: Group, nodes: list[Node], group_of: list[Group], needed: set[str], buffers: dict[str, Buffer]) -> Node:
+    """The group's node without stores that nothing outside of the group reads."""
+    node = group.node
+    if isinstance(node, ExternNode) or group.members == 1:
+        return node
+    read_elsewhere = needed.union(*(other.reads for other, owner in zip(nodes, group_of) if owner is not group))
+    node.stores = [store for store in node.stores if store.buffer in read_elsewhere or buffers[store.buffer].memory != store.buffer
+                   or any(other.memory == store.buffer and name != store.buffer for name, other in buffers.items())]
+    return node
+
+
+def join(group: Group, node: ComputeNode, buffers: dict[str, Buffer]) -> ComputeNode | None:
+    """The group's loop nest with the node put into it, or None if they don't go together."""
+    nest = group.node
+    assert isinstance(nest, ComputeNode)
+    if nest.device != node.device or not _size_fits(nest, node) or _is_empty(nest) or _is_empty(node):
+        return None
+    for inner, turned in _levels(nest, node):
+        made = _join_at(nest, group.stored, node, buffers, inner, turned)
+        if made is not None:
+            return made
+    return None
+
+
+def _size_fits(nest: ComputeNode, node: ComputeNode) -> bool:
+    names = {*nest.reads, *nest.writes, *node.reads, *node.writes}
+    return len(names) <= MAX_BUFFERS and len(nest.stores) + len(node.stores) <= MAX_STORES
+
+
+def _is_empty(node: ComputeNode) -> bool:
+    return any(var.size == 0 for var in (*node.outer, *node.inner))
+
+
+def _count(loops: tuple[Var, ...]) -> int:
+    return math.prod(var.size for var in loops)
+
+
+def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]:
+    """(inner, turned): whether the node's stores go to the inner level; `turned` if it is the node that has the inner loops, and the nest none."""
+    outer, inner, others, inners = _count(nest.outer), _count(nest.inner), _count(node.outer), _count(node.inner)
+    if bool(nest.inner) == bool(node.inner):
+        if outer == others and inner == inners:
+            yield False, False
+    elif nest.inner:
+        if others == outer * inner:
+            yield True, False
+        if others == outer:
+            yield False, False
+    else:
+        if outer == others * inners:
+            yield True, True
+        if outer == others:
+            yield False, True
+
+
+def _join_at(nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], inner: bool, turned: bool) -> ComputeNode | None:
+    base, guest = (node, nest) if turned else (nest, node)  # base has the inner loops, if either has
+    own = base.outer + base.inner if inner or guest.inner else base.outer
+    matched = match_loops(own, guest.outer + guest.inner, _accesses(base, guest))
+    if matched is None:
+        return None
+    outer, inner_loops = cut(base.outer, matched.pieces), cut(base.inner, matched.pieces)
+    if guest.inner and not _same_level(guest, matched, inner_loops):
+        return None
+    if inner and not guest.inner and not _worth_a_pass(base, outer, inner_loops, buffers):
+        return None
+    first, second = (matched.second, matched.first) if turned else (matched.first, matched.second)
+    stores = nest.stores if not turned and matched.keeps_first else substitute(nest.stores, first)
+    if turned and inner:
+        stores = [replace(store, inner=True) for store in stores]
+    added = _handed_over(stores, node, second, buffers, inner and not turned)
+    if added is None:
+        return None
+    origins = tuple(dict.fromkeys((*nest.origins, *node.origins)))
+    return ComputeNode(outer, inner_loops, stores + added, node.device, origins)
+
+
+def _accesses(base: ComputeNode, guest: ComputeNode) -> list[tuple[Index, Index]]:
+    """Places in the same buffer, of base and guest; each buffer's first access stands for the others."""
+    places: list[dict[str, Index]] = []
+    for node in (base, guest):
+        found = {name: indices[0] for name, indices in node.reads.items()}
+        found.update((store.buffer, store.index) for store in node.stores)
+        places.append(found)
+    return [(places[0][name], places[1][name]) for name in places[0] if name in places[1]]
+
+
+def _same_level(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> bool:
+    """Whether outer loops of the guest were matched with outer ones, and inner with inner."""
+    reduced = set(inner)
+    return all(not (matched.second[var].vars() & reduced) for var in guest.outer if var in matched.second) and all(
+        matched.second[var].vars() <= reduced for var in guest.inner if var in matched.second
+    )
+
+
+def _worth_a_pass(base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]) -> bool:
+    """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel turns."""
+    return _count(outer) * _count(inner) <= SMALL or _count(outer) >= ENOUGH_PARALLEL.get(base.device.type, 1)
+
+
+def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool) -> list[Store] | None:
+    """The node's stores with new variables, where loads of what the nest stores are replaced by the value; None if it needs other elements."""
+    known = {store.buffer: store for store in stores}
+    mismatch = False
+
+    def value_of(load: Expr) -> Expr | None:
+        nonlocal mismatch
+        name, index = load.attr
+        store = known.get(name)
+        if store is None:
+            return None
+        if store.index != index:
+            mismatch = True
+            return None
+        value = store.value
+        if load.dtype in COMPUTE and value.op == "cast" and value.args[0].dtype == COMPUTE[load.dtype]:
+            return value.args[0]  # in a register it need not be rounded to what memory would have held
+        return value if load.dtype in COMPUTE else cast(value, load.dtype)
+
+    added = [
+        replace(store, index=store.index.substitute(replacement), value=store.value.substitute(replacement, value_of), inner=inner or store.inner)
+        for store in node.stores
+    ]
+    if mismatch or not _memory_agrees(stores, added, buffers):
+        return None
+    return added
+
+
+def _memory_agrees(stores: list[Store], added: list[Store], buffers: dict[str, Buffer]) -> bool:
+    """Whether each turn writes only where it alone reads and writes, in memory that both parts touch and one of them writes."""
+    places: dict[str, set[Index]] = {}
+    written: set[str] = set()
+    for part in (stores, added):
+        for store in part:
+            memory = buffers[store.buffer].memory
+            places.setdefault(memory, set()).add(store.index)
+            written.add(memory)
+            for load in store.value.loads():
+                places.setdefault(buffers[load.attr[0]].memory, set()).add(load.attr[1])
+    return all(len(places[memory]) == 1 for memory in written)

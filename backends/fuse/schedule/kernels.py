@@ -1,0 +1,37 @@
+"""From fused nodes to kernels: loops in memory's order, names, and the buffers that become pointers."""
+from __future__ import annotations
+
+from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
+from framejit.backends.fuse.schedule.fusion import fuse
+from framejit.backends.fuse.schedule.loops import expressions, merge_loops, order_loops
+from framejit.backends.fuse.verify import verify
+
+
+def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
+    """The graph as kernels and extern calls, in the order in which they run."""
+    verify(graph.nodes, graph.buffers, "lowering")
+    needed = {output.buffer.name for output in graph.outputs if isinstance(output, Layout)}
+    nodes = fuse(graph, needed)
+    verify(nodes, graph.buffers, "fusion")
+    steps = [_kernel(node, number, graph.buffers) if isinstance(node, ComputeNode) else node for number, node in enumerate(nodes)]
+    verify(steps, graph.buffers, "ordering of loops")
+    return steps
+
+
+def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kernel:
+    order_loops(node, buffers)
+    merge_loops(node)
+    names = dict.fromkeys((*node.reads, *node.writes))
+    return Kernel(
+        node.outer, node.inner, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}", buffers={name: buffers[name] for name in names}
+    )
+
+
+def _what(node: ComputeNode) -> str:
+    """A name that says what the kernel does: its most telling operations, reductions before all."""
+    values = list(expressions(node))
+    reductions = [value.attr for value in values if value.op == "reduce"]
+    others = [value.op for value in values if value.op not in ("reduce", "load", "const", "cast", "index", "where", "masked")]
+    plain = ("add", "sub", "mul")
+    found = dict.fromkeys([*reductions, *(name for name in others if name not in plain), *others])
+    return "_".join(list(found)[:3]) or "copy"

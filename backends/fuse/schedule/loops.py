@@ -1,0 +1,85 @@
+"""The loops of a kernel in the order that memory wants, and no more of them than needed."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.index import Index, Quotient, Remainder, Var, fresh_var
+from framejit.backends.fuse.ir import Buffer, ComputeNode, Store
+
+
+def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> list[Store]:
+    """The stores with loop variables replaced."""
+    return [replace(store, index=store.index.substitute(replacement), value=store.value.substitute(replacement)) for store in stores]
+
+
+def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
+    """Put the loops in the order in which most of the memory is walked through: those with long steps outside."""
+    step: dict[Var, float] = dict.fromkeys((*node.outer, *node.inner), 0.0)
+    moved = dict(step)
+    # writing costs more than reading: a line is fetched before it is written
+    accesses = [(store.buffer, store.index, 2) for store in node.stores]
+    accesses += [(name, index, 1) for name, indices in node.reads.items() for index in indices]
+    for name, index, factor in accesses:
+        weight = factor * math.prod(buffers[name].sizes)
+        for var in index.vars():
+            step[var] += weight * math.log2(abs(index.stride(var)) + 1)
+            moved[var] += weight
+    position = {var: step[var] / moved[var] if moved[var] else math.inf for var in step}
+    node.outer = tuple(sorted(node.outer, key=lambda var: -position[var]))
+    if not any(value.op == "reduce" and value.attr in ("argmax", "argmin") for value in expressions(node)):  # these count the turns
+        node.inner = tuple(sorted(node.inner, key=lambda var: -position[var]))
+
+
+def merge_loops(node: ComputeNode) -> None:
+    """Make one loop of neighbours wherever all that the kernel does would be the same."""
+    indices = list(_all_indices(node.stores))
+    replacement: dict[Var, Index] = {}
+    node.outer = _merged(node.outer, indices, replacement)
+    node.inner = _merged(node.inner, indices, replacement)
+    if replacement:
+        node.stores = substitute(node.stores, replacement)
+
+
+def _merged(loops: tuple[Var, ...], indices: list[Index], replacement: dict[Var, Index]) -> tuple[Var, ...]:
+    groups: list[list[Var]] = []
+    for var in loops:
+        if var.size == 1:
+            continue
+        if groups and all(_steps(index, groups[-1][-1], var) for index in indices):
+            groups[-1].append(var)
+        else:
+            groups.append([var])
+    result: list[Var] = []
+    for group in groups:
+        result.append(group[0] if len(group) == 1 else fresh_var("i", math.prod(var.size for var in group)))
+        if len(group) > 1:
+            replacement.update(dict.fromkeys(group[:-1], Index({})))
+            replacement[group[-1]] = Index.of(result[-1])
+    return tuple(result)
+
+
+def _steps(index: Index, outer: Var, inner: Var) -> bool:
+    """Whether a step of `outer` leads as far as a whole run of `inner`, in the index and in all that is divided in it."""
+    if index.stride(outer) != index.stride(inner) * inner.size:
+        return False
+    return all(_steps(atom.index, outer, inner) for atom in index.terms if isinstance(atom, Quotient | Remainder))
+
+
+def _all_indices(stores: Iterable[Store]) -> Iterator[Index]:
+    for store in stores:
+        yield store.index
+        for value in (store.value, *(atom.value for atom in store.index.indirects())):
+            for node in value.walk():
+                if node.op == "load":
+                    yield node.attr[1]
+                elif node.op == "index":
+                    yield node.attr
+
+
+def expressions(node: ComputeNode) -> Iterator[Expr]:
+    """Each expression of a node, operands first; one that several stores share may come more than once."""
+    for store in node.stores:
+        yield from store.value.walk()

@@ -1,0 +1,261 @@
+"""From a captured graph to the ATen operations that it carries out.
+
+The graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There, composite operations (linear, softmax,
+cross entropy, ...) still arrive whole; whoever calls `trace` says which of them it has a use for, and the rest are decomposed on the spot.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from framejit.backends.fuse.errors import NotFusable
+from framejit.capture.light_torch import light
+
+IGNORED: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
+"""Questions about tensors, and what `torch.tensor` does to its fresh result."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One ATen operation: what it was called with, and the fakes that came back."""
+
+    func: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    origin: str
+    """The line of the user's program, as `file.py:12 in f: code`."""
+
+    @property
+    def name(self) -> str:
+        return self.func._opname
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The tensors among its arguments, those in lists too."""
+        return tensors_in((*self.args, *self.kwargs.values()))
+
+    def results(self) -> Iterator[torch.Tensor]:
+        """The tensors that it returns."""
+        return tensors_in((self.result,))
+
+
+@dataclass(eq=False)
+class Trace:
+    """The operations of a graph in order, the fakes of its inputs, and what it returns."""
+
+    inputs: list[torch.Tensor]
+    names: list[str]
+    """The names of the inputs in the graph."""
+    constants: dict[int, torch.Tensor]
+    """For the id of a fake the real tensor that is known already: an attribute of the graph module, or a number the program turned into a tensor."""
+    calls: list[Call] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in tuples and lists."""
+    for value in tree:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from tensors_in(value)
+
+
+def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> Trace:
+    """The ATen operations of a graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
+
+    `keeps` says of a composite operation that it is wanted whole. Raises NotFusable where there is something in the graph that can't be
+    written down as a list of operations on tensors of known sizes, or that autograd would have to know of.
+    """
+    interpreter = _Run(gm, keeps)
+    before = _thread_state()
+    try:
+        with light():
+            result = interpreter.run()
+        changed = _thread_state() != before
+    finally:
+        _restore(before)
+    if changed:
+        raise NotFusable("it leaves the grad or autocast mode changed")
+    return result
+
+
+class _Run:
+    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> None:
+        self.gm, self.keeps = gm, keeps
+        self.env: dict[fx.Node, Any] = {}
+
+    def run(self) -> Trace:
+        graph = self.gm.graph
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        fakes = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
+        if not all(isinstance(fake, torch.Tensor) for fake in fakes):
+            raise NotFusable("an input is not a tensor")
+        mode = next((fake.fake_mode for fake in fakes if hasattr(fake, "fake_mode")), None)
+        if any(fake._has_symbolic_sizes_strides or not hasattr(fake, "fake_mode") for fake in fakes):
+            raise NotFusable("an input's sizes are symbols, or it has no fake")
+        if mode is None:
+            from torch._subclasses.fake_tensor import FakeTensorMode
+
+            mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.mode = mode
+        fakes = self._apart(fakes)
+        self.trace = Trace(fakes, [node.name for node in placeholders], {})
+        self.env.update(zip(placeholders, fakes))
+        recorder = _Recorder(self.trace, self.keeps, mode)
+        # below autograd, or composite operations would never arrive whole
+        with mode, torch._C._AutoDispatchBelowAutograd(), recorder:
+            for node in graph.nodes:
+                if node.op == "output":
+                    self.trace.outputs = self._outputs(node.args[0])
+                elif node.op != "placeholder":
+                    recorder.origin = _origin(node.meta.get("stack_trace"))
+                    self.env[node] = self._value(node)
+        return self.trace
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return self._constant(_attribute(self.gm, str(node.target)))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+        if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
+            raise NotFusable("its results need gradients")
+        try:
+            if node.op == "call_function":
+                return node.target(*args, **kwargs)  # type: ignore[operator]
+            if node.op == "call_method":
+                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+            module = self.gm.get_submodule(str(node.target))
+        except NotFusable:
+            raise
+        except Exception as e:
+            raise NotFusable(f"{node.target} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
+        raise NotFusable(f"it calls the module {node.target} ({type(module).__name__}) as a whole")
+
+    def _apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The inputs' fakes, each with a storage of its own: whether inputs share memory is no part of what a graph is compiled for."""
+        seen: set[int] = set()
+        result: list[torch.Tensor] = []
+        for fake in fakes:
+            storage = fake.untyped_storage()._cdata
+            if storage in seen:
+                with self.mode:
+                    fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+            seen.add(storage)
+            result.append(fake)
+        return result
+
+    def _constant(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        fake = self.mode.from_tensor(value, static_shapes=True)
+        self.trace.constants[id(fake)] = value
+        return fake
+
+    def _needs_grad(self, node: fx.Node, args: Any, kwargs: Any) -> bool:
+        value = node.meta.get("val", node.meta.get("example_value"))
+        known = [*tensors_in((value,))]
+        written = value is None
+        if known and not written:
+            return any(tensor.requires_grad for tensor in known)
+        return any(tensor.requires_grad for tensor in tensors_in((*args, *kwargs.values())))
+
+    def _outputs(self, value: Any) -> list[Any]:
+        if not isinstance(value, (tuple, list)):
+            raise NotFusable("it returns something that is not a tuple")
+        outputs = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
+        if any(isinstance(item, (tuple, list, dict)) for item in outputs):
+            raise NotFusable("it returns a nested tuple")
+        return outputs
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down the operations that arrive."""
+
+    def __init__(self, trace: Trace, keeps: Callable[[torch._ops.OpOverload], bool], mode: Any) -> None:
+        super().__init__()
+        self.trace, self.keeps, self.mode = trace, keeps, mode
+        self.origin = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.name()
+        if name not in IGNORED and _is_composite(name) and not self.keeps(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
+        if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
+            return self._lifted(args[0])
+        result = func(*args, **kwargs)
+        if name in IGNORED:
+            return result
+        call = Call(func, args, kwargs, result, self.origin)
+        if torch.Tag.inplace_view in func.tags or (sizes is not None and sizes != [tensor.shape for tensor in call.tensors()]):
+            raise NotFusable(f"{name} changes the sizes of a tensor in place")
+        if any(not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in call.results()):
+            raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
+        self.trace.calls.append(call)
+        return result
+
+    def _lifted(self, value: torch.Tensor) -> torch.Tensor:
+        """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
+        func, args, kwargs = torch.ops.aten.scalar_tensor.default, (), {}
+        if value.dim():
+            fake = self.mode.from_tensor(value, static_shapes=True)
+            self.trace.constants[id(fake)] = value
+            func, args = torch.ops.aten.clone.default, (fake,)
+        else:
+            args, kwargs = (value.item(),), {"dtype": value.dtype, "device": value.device}
+        with self.mode:
+            fresh: torch.Tensor = func(*args, **kwargs)
+        self.trace.calls.append(Call(func, args, kwargs, fresh, self.origin))
+        return fresh
+
+
+_composite: dict[str, bool] = {}
+
+
+def _is_composite(name: str) -> bool:
+    known = _composite.get(name)
+    if known is None:
+        known = _composite[name] = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+    return known
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _origin(stack: str | None) -> str:
+    """`file.py:12 in f: code` from the innermost frame of a stack in a traceback's format."""
+    lines = [line for line in (stack or "").splitlines() if line.strip()]
+    place = next((i for i in range(len(lines) - 1, -1, -1) if lines[i].lstrip().startswith("File ")), None)
+    if place is None:
+        return ""
+    file, _, rest = lines[place].strip().removeprefix('File "').partition('", line ')
+    line, _, function = rest.partition(", in ")
+    code = lines[place + 1].strip() if place + 1 < len(lines) else ""
+    return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line} in {function}: {code}"
+
+
+def _thread_state() -> tuple[Any, ...]:
+    devices: Sequence[str] = ("cpu", "cuda")
+    autocast = tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices)
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled(), *autocast
+
+
+def _restore(state: tuple[Any, ...]) -> None:
+    grad, _, cache, *autocast = state
+    torch._C._set_grad_enabled(grad)
+    torch.set_autocast_cache_enabled(cache)
+    for device, (enabled, dtype) in zip(("cpu", "cuda"), autocast):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)

@@ -1,0 +1,223 @@
+"""Which tiles a kernel may have: sizes of blocks, numbers of warps, reductions in one block or in a loop.
+
+The numbers are for GPUs that hide the latency of memory behind some 32 KiB of loads in flight a multiprocessor, with 16 bytes a load and thread.
+"""
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from framejit.backends.fuse.index import Index, Var, fresh_var
+from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.schedule.loops import substitute
+from framejit.backends.fuse.triton.levels import Levels
+from framejit.backends.fuse.triton.tile import Axis, Tile
+
+VECTOR_BYTES: Final = 16
+MULTIPROCESSORS: Final = 132
+ENOUGH_PROGRAMS: Final = 2 * MULTIPROCESSORS
+LONGEST_ROW: Final = 32768
+"""Up to here a row is held in registers by one program; at most 64 elements a thread, of which a few values may live."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load or a store, with the bytes that it moves in all."""
+
+    index: Index
+    itemsize: int
+    bytes: int
+
+    @property
+    def fast(self) -> Var | None:
+        """The loop along which it goes through memory one element at a time."""
+        return next((var for var in self.index.terms if isinstance(var, Var) and abs(self.index.terms[var]) == 1), None)
+
+
+def accesses(kernel: Kernel) -> list[Access]:
+    """Every place that the kernel reads or writes."""
+    places = [(store.buffer, store.index) for store in kernel.stores]
+    places += [(name, index) for name, indices in kernel.reads.items() for index in indices]
+    found = []
+    for name, index in places:
+        itemsize = kernel.buffers[name].dtype.itemsize
+        found.append(Access(index, itemsize, itemsize * math.prod(var.size for var in index.vars())))
+    return found
+
+
+def power_above(number: int) -> int:
+    """The least power of two that is not below."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def power_below(number: int) -> int:
+    """The greatest power of two that is not above, at least 1."""
+    return 1 << max(0, number.bit_length() - 1)
+
+
+def candidates(kernel: Kernel) -> Iterator[Tile]:
+    """Tiles worth trying, the one to take without trying first. Each computes the same."""
+    outer = tuple(var for var in kernel.outer if var.size != 1)
+    if not kernel.inner:
+        yield from _pointwise(kernel, outer)
+        return
+    moved: defaultdict[bool, int] = defaultdict(int)
+    for access in accesses(kernel):
+        if access.fast is not None:
+            moved[access.fast in outer] += access.bytes
+    yield from _columns(kernel, outer) if moved[True] > moved[False] else _rows(kernel, outer)
+
+
+# without reductions
+
+
+def _pointwise(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
+    if not outer:
+        yield Tile(kernel, (), 1)
+        return
+    crossing = _crossing(kernel, outer)
+    if crossing is not None:
+        yield from _transposing(kernel, outer, crossing)
+        return
+    places = accesses(kernel)
+    large = [access for access in places if access.bytes * 8 > max(place.bytes for place in places)]
+    lanes = max(1, VECTOR_BYTES // min((access.itemsize for access in large), default=4))
+    row = outer[-1]
+    if row.size > lanes and row.size % lanes == 0 and any(not access.index.stride(row) for access in places):
+        kernel, outer, lane = split(kernel, outer, lanes)
+        axes = Axis("v", (lane,), lanes), Axis("x", outer, 1)
+    else:
+        axes = (Axis("x", outer, 1),)
+    inside = math.prod(axis.block for axis in axes)
+    total = math.prod(axis.size for axis in axes)
+    loads = len(large) - len(kernel.stores)
+    for elements, warps in ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8)):
+        block = min(elements, power_above(total), max(128, power_below(total // ENOUGH_PROGRAMS)))
+        warps = max(1, min(warps, block // 64))
+        x = replace(axes[-1], block=max(1, block // inside))
+        yield Tile(kernel, (x, *axes[:-1]), warps)
+        if block < elements:
+            return
+
+
+def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, tuple[Var, ...], Var]:
+    """The kernel with the last of some loops cut into runs of `lanes` turns; the loops, the last one now over the runs; the loop within a run.
+
+    What does not change within a run is then loaded and computed once for it.
+    """
+    row = loops[-1]
+    run, lane = fresh_var(row.name + "_", row.size // lanes), fresh_var(row.name + "_", lanes)
+    place = Index.of(run) * lanes + lane
+
+    def cut(variables: tuple[Var, ...]) -> tuple[Var, ...]:
+        return tuple(part for var in variables for part in ((run, lane) if var == row else (var,)))
+
+    kernel = replace(kernel, outer=cut(kernel.outer), inner=cut(kernel.inner), stores=substitute(kernel.stores, {row: place}))
+    return kernel, (*loops[:-1], run), lane
+
+
+def _crossing(kernel: Kernel, outer: tuple[Var, ...]) -> Var | None:
+    """A loop, other than the last, along which much of the memory is walked through element by element."""
+    moved: defaultdict[Var, int] = defaultdict(int)
+    for access in accesses(kernel):
+        if access.fast is not None:
+            moved[access.fast] += access.bytes
+    row = outer[-1]
+    others = [var for var in outer[:-1] if var.size >= 8 and row.size >= 8 and moved[var] * 8 > moved[row]]
+    return max(others, key=lambda var: moved[var], default=None)
+
+
+def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Iterator[Tile]:
+    row = outer[-1]
+    rest = tuple(var for var in outer if var not in (row, crossing))
+    for tall, long, warps in ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8)):
+        y, x = min(tall, power_above(crossing.size)), min(long, power_above(row.size))
+        z = power_below(2048 // (x * y)) if rest and x * y <= 1024 else 1
+        z = min(z, power_above(math.prod(var.size for var in rest)))
+        yield Tile(kernel, (Axis("z", rest, z), Axis("y", (crossing,), y), Axis("x", (row,), x)), max(1, min(warps, x * y * z // 128)))
+
+
+# reductions over rows that lie in one piece
+
+
+def _rows(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
+    levels = Levels(kernel)
+    length = kernel.inner_size
+    whole = power_above(length)
+    held = max(1, levels.reloaded)
+    # a single pass gains nothing from holding a row; with several, a row is read once if it is held
+    if whole <= (LONGEST_ROW if levels.passes > 1 and held * whole <= 2 * LONGEST_ROW else 8192):
+        yield from _whole_rows(kernel, outer, whole)
+        if whole < 8192:
+            return
+    yield from _walked_rows(kernel, outer, levels)
+
+
+def _inner_axes(kernel: Kernel) -> tuple[Kernel, tuple[Axis, ...]]:
+    """The inner loops as one axis, or as two where something loaded for an element stays the same over runs of elements."""
+    inner = tuple(var for var in kernel.inner if var.size != 1)
+    if len(inner) > 1 and not _counts(kernel):
+        row, lanes = inner[-1], 8
+        if row.size > lanes and row.size % lanes == 0 and any(access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)):
+            kernel, inner, lane = split(kernel, inner, lanes)
+            return kernel, (Axis("r", inner, 1, True), Axis("v", (lane,), lanes, True))
+    return kernel, (Axis("r", inner, 1, True),)
+
+
+def _counts(kernel: Kernel) -> bool:
+    """Whether a reduction gives positions, which count the turns of one axis."""
+    return any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in Levels(kernel).order)
+
+
+def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int) -> Iterator[Tile]:
+    kernel, inner = _inner_axes(kernel)
+    inner = (replace(inner[0], block=power_above(inner[0].size)), *inner[1:])
+    rows = math.prod(var.size for var in outer)
+    together = 1 if whole >= 1024 else min(1024 // whole, power_above(rows), max(1, power_below(rows // ENOUGH_PROGRAMS)))
+    elements = together * whole
+    usual = max(1, min(16, elements // (1024 if elements >= 4096 else 512)))
+    for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
+        if elements // (32 * warps) <= 64:
+            yield Tile(kernel, (Axis("x", outer, together), *inner), warps)
+    if whole < 1024 and 4 * together <= rows:
+        yield Tile(kernel, (Axis("x", outer, 4 * together), *inner), max(1, min(16, 4 * elements // 512)))
+
+
+def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels) -> Iterator[Tile]:
+    length = kernel.inner_size
+    if Levels(kernel, online=True).online and length % 8 == 0 and len(kernel.inner) == 1:
+        parts, inner, lane = split(kernel, kernel.inner, 8)
+        for warps, turns in ((4, 4), (8, 4), (8, 2), (16, 2), (4, 8), (16, 4)):
+            block = min(32 * warps * turns, power_above(inner[-1].size))
+            axes = Axis("x", outer, 1), Axis("r", inner, block, True), Axis("v", (lane,), 8, True)
+            yield Tile(parts, axes, warps, looped=True, online=True)
+        return
+    kernel, inner = _inner_axes(kernel)
+    lanes = math.prod(axis.block for axis in inner)
+    few = math.prod(var.size for var in outer) < MULTIPROCESSORS
+    choices = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
+    for elements, warps in choices:
+        block = max(1, min(elements, power_above(length)) // lanes)
+        yield Tile(kernel, (Axis("x", outer, 1), replace(inner[0], block=block), *inner[1:]), warps, looped=True, online=bool(levels.passes > 1))
+
+
+# reductions over columns: neighbours in memory belong to different reductions
+
+
+def _columns(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
+    length = kernel.inner_size
+    inner = tuple(var for var in kernel.inner if var.size != 1)
+    fast = outer[-1]
+    rest = outer[:-1]
+    # a block of columns must not straddle rows of memory, so that it stays one run
+    axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)
+    for wide, deep, warps in ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4)):
+        columns = min(wide, power_above(fast.size))
+        block = min(deep * (wide // columns), power_above(length))
+        looped = block < length
+        x = replace(axes[-1], block=columns)
+        warps = max(1, min(warps, columns * block // 128))
+        yield Tile(kernel, (*axes[:-1], x, Axis("r", inner, block, True)), warps, looped=looped, online=looped)

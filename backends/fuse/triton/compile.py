@@ -1,0 +1,131 @@
+"""Triton source to machine code, several kernels at a time, without a GPU at hand.
+
+Triton's passes are called one after another as triton.compile calls them. That leaves out its cache folder and the hashing for it, which take as
+long as half of the passes: equal kernels and kernels of earlier processes are recognised before, by `TritonSource.key`.
+"""
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
+
+
+@dataclass(frozen=True)
+class GpuBinary:
+    """Machine code for one kernel. Plain data, as it can be kept on disk."""
+
+    cubin: bytes
+    name: str
+    """The kernel's name in the cubin."""
+    shared_bytes: int
+    threads: int
+    pointers: int
+    """How many of the arguments are addresses of tensors; they come first."""
+    scratch: int
+    """How many addresses of scratch memory come after them, none of which the kernel uses: null will do."""
+
+    def arguments(self, slots: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
+        """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`."""
+        return (*(("p", slot) for slot in slots), *(("null",) for _ in range(self.scratch)))
+
+
+def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
+    """Machine code for each of the sources. `capability` is the GPU's compute capability, such as 90.
+
+    Raises whatever Triton raises, with a note that names the kernel.
+    """
+    distinct = {source.key: source for source in sources}
+    with ThreadPoolExecutor(max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton") as pool:
+        running = {key: pool.submit(_compiled, source, capability) for key, source in distinct.items()}
+        return [running[source.key].result() for source in sources]
+
+
+def _compiled(source: TritonSource, capability: int) -> GpuBinary:
+    try:
+        return _passes(source, capability)
+    except Exception as error:
+        error.add_note(f"while compiling the GPU kernel {source.name}")
+        raise
+
+
+def jit_function(source: TritonSource) -> Any:
+    """The triton.jit function of a source: for Triton's compiler, or to be run by its interpreter."""
+    file = f"<framejit {source.key}>"
+    linecache.cache[file] = (len(source.code), None, source.code.splitlines(keepends=True), file)  # Triton reads a function's source again
+    try:
+        namespace: dict[str, Any] = {"__name__": "framejit.kernels"}
+        exec(compile(source.code, file, "exec"), namespace)
+        return namespace[FUNCTION]
+    finally:
+        del linecache.cache[file]
+
+
+@cache
+def _triton_imported() -> Callable[..., Any]:
+    """Import what the passes need, once and by one thread: Triton's modules import one another in circles."""
+    import triton.language.extra.cuda
+    import triton.language.extra.libdevice
+    from triton.compiler import ASTSource
+
+    from framejit.backends.fuse.triton import device
+
+    assert triton.language.extra.libdevice and device
+    return ASTSource
+
+
+_importing = threading.Lock()
+
+
+def _passes(source: TritonSource, capability: int) -> GpuBinary:
+    with _importing:
+        ast_source = _triton_imported()
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
+    target = GPUTarget("cuda", capability, 32)
+    signature = {name: kind for name, kind, _ in source.signature}
+    attributes = {(position,): [["tt.divisibility", 16]] for position, (_, _, aligned) in enumerate(source.signature) if aligned}
+    kernel = ast_source(fn=jit_function(source), signature=signature, constexprs={}, attrs=attributes)
+    backend = make_backend(target)
+    options = backend.parse_options({"num_warps": source.warps, "enable_fp_fusion": True})
+    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    _call(backend.add_stages, stages=stages, options=options, language=getattr(kernel, "language", None))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = _call(
+        kernel.make_ir,
+        target=target,
+        options=options,
+        codegen_fns=_call(backend.get_codegen_implementation, options=options),
+        module_map=backend.get_module_map(),
+        context=context,
+    )
+    metadata: dict[str, Any] = {"target": target, **options.__dict__}
+    ptx = ""
+    for stage, run in stages.items():
+        module = run(module, metadata)
+        if stage == "ptx":
+            ptx = module
+    return GpuBinary(module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(signature), _parameters(ptx) - len(signature))
+
+
+def _call(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call with those of the arguments that the function has: Triton's releases differ in them."""
+    return function(**{name: value for name, value in arguments.items() if name in inspect.signature(function).parameters})
+
+
+def _parameters(ptx: str) -> int:
+    """How many parameters the kernel has. Triton adds some for scratch memory, how many depends on its release."""
+    entry = re.search(r"\.entry\s+\w+\s*\((.*?)\)\s*(?:\.|\{)", ptx, re.DOTALL)
+    return len(re.findall(r"\.param\b", entry.group(1))) if entry else 0

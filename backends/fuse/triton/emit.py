@@ -1,0 +1,383 @@
+"""The body of a kernel: expressions as lines of Triton, reductions over blocks or in loops over blocks.
+
+A line is written where the code stands when its value is first needed. Inside a loop over the inner axis only what depends on that axis is computed;
+the rest is made ready before. A value under a mask is another value than the same one without, if anything is loaded for it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.ir import Store
+from framejit.backends.fuse.triton.indices import Indices
+from framejit.backends.fuse.triton.levels import Levels, is_softmax_sum
+from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.operations import IDENTITIES, LITERALS, TRITON_DTYPES, combination, conversion, number, operation
+from framejit.backends.fuse.triton.tile import Axis, Tile
+
+Mask = tuple[Expr, ...]
+Key = tuple[Expr, Mask]
+
+
+class Body:
+    """Writes the body of a kernel. `pointers` gives the name of the argument for each buffer."""
+
+    def __init__(self, tile: Tile, pointers: dict[str, str], lines: Lines) -> None:
+        self.tile, self.pointers, self.lines = tile, pointers, lines
+        self.kernel = tile.kernel
+        self.levels = Levels(tile.kernel, tile.online)
+        self.indices = Indices(tile, lines, self.value)
+        self.outer: dict[Key, str] = {}
+        self.inner: dict[Key, str] = {}
+        self.in_loop = False
+        memories = {self._memory(name) for name in self.kernel.reads}
+        self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
+
+    def write(self) -> None:
+        """Write all of it."""
+        self.indices.outer()
+        if not self.tile.looped:
+            self.indices.inner()
+        reductions = list(self._reductions())
+        for position in range(self.levels.passes):
+            now = [key for key in reductions if self.levels.depth[key[0]] == position + 1]
+            stores = [store for store in self.kernel.stores if store.inner and self._pass(store) == position]
+            if self.tile.looped:
+                self._loop(now, stores)
+            else:
+                self._block(now, stores)
+        self._stores([store for store in self.kernel.stores if not store.inner])
+
+    def _memory(self, name: str) -> str:
+        return self.kernel.buffers[name].memory
+
+    def _pass(self, store: Store) -> int:
+        """What is loaded again in later passes must not be overwritten before."""
+        return self.levels.passes - 1 if store.buffer in self.overwritten else self.levels.depth[store.value]
+
+    def _reductions(self) -> Iterator[Key]:
+        """The reductions with the masks that they stand under; what a reduction needs comes before it."""
+        done: set[Key] = set()
+        for store in self.kernel.stores:
+            stack = [(self._key(root, ()), False) for root in (store.value, *(atom.value for atom in store.index.indirects()))]
+            while stack:
+                key, ready = stack.pop()
+                if ready:
+                    yield key
+                    continue
+                if key in done:
+                    continue
+                done.add(key)
+                if key[0].op == "reduce":
+                    stack.append((key, True))
+                    stack.append((self._key(key[0].args[0], key[1]), False))
+                stack.extend((operand, False) for operand in self._operands(key))
+
+    # passes over the inner axes
+
+    def _block(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
+        for key in reductions:
+            self.outer[key] = self._reduce(key[0], *self._elements(key))
+        self._stores(stores)
+
+    def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
+        self._prepare([self._key(key[0].args[0], key[1]) for key in reductions])
+        self._prepare([self._key(root, ()) for store in stores for root in (store.value, *(atom.value for atom in store.index.indirects()))])
+        with_maximum = {self._key(self.levels.online[key[0]], key[1]): key for key in reductions if key[0] in self.levels.online}
+        plain = [key for key in reductions if key[0] not in self.levels.online and key not in with_maximum]
+        states = {key: self._start(key) for key in plain}
+        online = {key: self._start_online() for key in with_maximum}
+        axis = self.tile.inner[0]
+        with self.lines.block(f"for {axis.letter}_start in range(0, {axis.size}, {axis.letter.upper()}BLOCK):"):
+            self.in_loop = True
+            self.indices.inner()
+            for key in online:
+                self._step_online(key, online[key])
+            for key in plain:
+                self._step(key, states[key])
+            self._stores(stores)
+            self.in_loop = False
+            self.inner.clear()
+        for key, sum_key in with_maximum.items():
+            self.outer[key], self.outer[sum_key] = self._finish_online(online[key])
+        for key in plain:
+            self.outer[key] = self._reduce(key[0], *states[key])
+
+    def _prepare(self, keys: Iterable[Key]) -> None:
+        """Compute what the keys need and no inner turn changes."""
+        seen: set[Key] = set()
+        stack = list(keys)
+        while stack:
+            key = stack.pop()
+            if key in seen:
+                continue
+            seen.add(key)
+            if self._is_inner(key):
+                stack.extend(self._operands(key))
+            elif key[0].op != "const":
+                self.value(*key)
+
+    def _elements(self, key: Key) -> tuple[str, ...]:
+        """What of one inner turn, or of a block of them, goes into a reduction: the values, for argmax and argmin with their places."""
+        node, mask = key
+        operand = node.args[0]
+        dims = self._dims(operand, mask) | {axis for axis in self.tile.inner if axis.block > 1}
+        shape = self.indices.shape(dims)
+        if operand.op == "const":
+            text = f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
+        else:
+            text = self.value(operand, mask)
+            if dims != self._dims(operand, mask):
+                text = f"tl.broadcast_to({text}, {shape})"
+        if node.attr in ("any", "all"):
+            text = f"({text}).to(tl.int32)"
+        kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
+        ragged = [axis for axis in self.tile.inner if axis.ragged]
+        if ragged and not (kind == "sum" and _is_load(operand)):  # a load gives 0 beyond the end
+            condition = " & ".join(self.indices.mask(axis) for axis in ragged)
+            text = f"tl.where({condition}, {text}, {self._identity(kind, operand.dtype)})"
+        if kind == node.attr:
+            return (text,)
+        return self.lines.name(text), self.lines.name(f"tl.broadcast_to({self.indices.flat_inner()}, {shape})")
+
+    def _identity(self, kind: str, dtype: torch.dtype) -> str:
+        value = number(IDENTITIES[kind](dtype))
+        exact = dtype in (torch.float32, torch.int32, torch.bool)
+        return value if exact else f"tl.full([], {value}, tl.{TRITON_DTYPES[dtype]})"
+
+    def _reduce(self, node: Expr, values: str, places: str | None = None) -> str:
+        """The reduction of blocks to what the outer axes leave of them."""
+        dims = self.tile.dims
+        text = values
+        combine = combination(node.attr, node.args[0].dtype)
+        for position in reversed([position for position, axis in enumerate(dims) if axis.inner]):
+            if places is not None:
+                self.lines.add(f"{values}_best, {places}_best = tl.reduce(({values}, {places}), {position}, {combine})")
+                text = f"{places}_best"
+            elif combine == "added" and node.dtype.itemsize >= 4:
+                text = f"tl.sum({text}, {position})"
+            else:
+                text = f"tl.reduce({text}, {position}, {combine})"
+        if places is not None and text == values:
+            text = places
+        text += self._expansion(dims)
+        if node.attr in ("any", "all"):
+            text = f"{text} != 0"
+        return self.lines.name(text)
+
+    def _expansion(self, dims: Sequence[Axis]) -> str:
+        """Put back the dimensions that a reduction has taken, with one element each."""
+        if not any(axis.inner for axis in dims) or all(axis.inner for axis in dims):
+            return ""
+        return f"[{', '.join('None' if axis.inner else ':' for axis in dims)}]"
+
+    def _start(self, key: Key) -> tuple[str, ...]:
+        """What a reduction holds before the first turn."""
+        node, mask = key
+        shape = self.indices.shape(self._dims(node.args[0], mask) | {axis for axis in self.tile.inner if axis.block > 1})
+        dtype = "int32" if node.attr in ("any", "all") else TRITON_DTYPES[node.args[0].dtype]
+        kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
+        held = self.lines.name(f"tl.full({shape}, {number(IDENTITIES[kind](node.args[0].dtype))}, tl.{dtype})", node.attr)
+        if kind == node.attr:
+            return (held,)
+        return held, self.lines.name(f"tl.full({shape}, {2**62}, tl.int64)", "place")
+
+    def _step(self, key: Key, state: Sequence[str]) -> None:
+        elements = self._elements(key)
+        combine = combination(key[0].attr, key[0].args[0].dtype)
+        held = ", ".join(state)
+        if combine == "added":
+            self.lines.add(f"{held} += {elements[0]}")
+        else:
+            self.lines.add(f"{held} = {combine}({held}, {', '.join(elements)})")
+
+    # the maximum and the sum of a softmax in one pass: each lane keeps its own maximum, and its sum relative to that
+
+    def _lanes(self) -> tuple[str, int | None]:
+        """The shape of the lanes, and the dimension of a block that lies within one lane."""
+        dims = self.tile.dims
+        within = len(dims) - 1 if sum(axis.inner for axis in dims) > 1 else None
+        kept = set(dims) - ({dims[within]} if within is not None else set())
+        return self.indices.shape(kept), within
+
+    def _start_online(self) -> tuple[str, str]:
+        shape, _ = self._lanes()
+        return self.lines.name(f'tl.full({shape}, float("-inf"), tl.float32)', "max"), self.lines.name(f"tl.zeros({shape}, tl.float32)", "sum")
+
+    def _step_online(self, key: Key, state: tuple[str, str]) -> None:
+        greatest, total = state
+        shape, within = self._lanes()
+        values = self.lines.name(*self._elements(key))
+        again = f"[{', '.join([':'] * (len(self.tile.dims) - 1) + ['None'])}]"
+        top = values if within is None else f"tl.reduce({values}, {within}, nan_max){again}"
+        new = self.lines.name(f"nan_max({greatest}, {top})")
+        base = self.lines.name(f'tl.where({new} == float("-inf"), 0.0, {new})')  # -inf - -inf would be nan
+        exponentials = f"tl.exp({values} - {base})"
+        inside = exponentials if within is None else f"tl.sum({exponentials}, {within}){again}"
+        self.lines.add(f"{total} = {total} * tl.exp({greatest} - {base}) + {inside}")
+        self.lines.add(f"{greatest} = {new}")
+
+    def _finish_online(self, state: tuple[str, str]) -> tuple[str, str]:
+        dims = self.tile.dims
+        inner = [position for position, axis in enumerate(dims) if axis.inner]
+        greatest, total = state
+        lanes = inner[:1]
+        drop = f"[{', '.join([':'] * (len(dims) - 1) + ['0'])}]" if len(inner) > 1 else ""
+        if drop:  # the dimension within lanes has one element
+            shape = self.indices.shape(set(dims[:-1]), len(dims) - 1)
+            greatest, total = (self.lines.name(f"tl.reshape({name}, {shape})") for name in state)
+        kept = [axis for axis in dims if not axis.inner]
+        back = f"[{', '.join([':'] * len(kept) + ['None'])}]" if kept else ""
+        top = self.lines.name(f"tl.reduce({greatest}, {lanes[0]}, nan_max)")
+        summed = self.lines.name(f"tl.sum({total} * tl.exp({greatest} - {top}{back}), {lanes[0]})")
+        expansion = self._expansion(dims)
+        return (self.lines.name(f"{top}{expansion}"), self.lines.name(f"{summed}{expansion}")) if expansion else (top, summed)
+
+    # stores
+
+    def _stores(self, stores: Sequence[Store]) -> None:
+        texts = [self._stored(store) for store in stores]  # all loads come before the first store: it may write over what they read
+        if any(store.buffer in self.overwritten for store in stores) and self.tile.dims:
+            self.lines.add("tl.debug_barrier()")
+        for text in texts:
+            self.lines.add(text)
+
+    def _stored(self, store: Store) -> str:
+        value = self.value(store.value)
+        dims = self._index_dims(store.index, ())
+        place = self.indices.text(store.index, ())
+        everywhere = dims | self._dims(store.value, ())
+        if everywhere != dims:
+            place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
+        mask = " & ".join(self.indices.mask(axis) for axis in self.tile.axes if axis in everywhere and axis.ragged)
+        return f"tl.store({self.pointers[store.buffer]} + ({place}), {value}{f', {mask}' if mask else ''})"
+
+    # values
+
+    def value(self, expr: Expr, mask: Mask = ()) -> str:
+        """The name of an expression's value under a mask, computed now if it is not yet."""
+        root = self._key(expr, mask)
+        stack = [root]
+        while stack:
+            key = stack[-1]
+            if self._known(key) is not None:
+                stack.pop()
+                continue
+            missing = [operand for operand in self._operands(key) if self._known(operand) is None]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            scope = self.inner if self.in_loop else self.outer
+            scope[key] = self._computed(key)
+        name = self._known(root)
+        assert name is not None
+        return name
+
+    def _known(self, key: Key) -> str | None:
+        return self.inner.get(key) or self.outer.get(key)
+
+    def _key(self, expr: Expr, mask: Mask) -> Key:
+        return expr, mask if self.levels.reads[expr] else ()
+
+    def _operands(self, key: Key) -> list[Key]:
+        node, mask = key
+        if node.op == "reduce":
+            return []
+        if node.op == "masked":
+            condition, value, other = node.args
+            return [self._key(condition, mask), self._key(value, (*mask, condition)), self._key(other, mask)]
+        if node.op == "load":
+            return [self._key(operand, mask) for operand in (*node.operands(), *mask)]
+        if node in self.levels.quick and (inside := _one_plus(node)) is not None:
+            return [self._key(inside.args[0], mask)]
+        return [self._key(operand, mask) for operand in node.operands() if operand.op != "const" or not _may_be_literal(node, operand)]
+
+    def _is_inner(self, key: Key) -> bool:
+        return any(self.levels.free[node] & self.levels.inner for node in (key[0], *key[1]))
+
+    def _dims(self, expr: Expr, mask: Mask) -> set[Axis]:
+        """The dimensions that a value's block has."""
+        mask = self._key(expr, mask)[1]
+        axes = {self.tile.axis_of[var] for node in (expr, *mask) for var in self.levels.free[node] if var.size > 1}
+        return {axis for axis in axes if axis.block > 1}
+
+    def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:
+        axes = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
+        for node in mask:
+            axes |= self._dims(node, ())
+        return {axis for axis in axes if axis.block > 1}
+
+    def _computed(self, key: Key) -> str:
+        node, mask = key
+        if node.op == "load":
+            return self._loaded(key)
+        if node.op == "const":
+            return self.lines.name(f"tl.full([], {number(node.attr)}, tl.{TRITON_DTYPES[node.dtype]})")
+        if node.op == "index":
+            return self.lines.name(f"({self.indices.text(node.attr, mask)}).to(tl.int64)")
+        if node.op == "masked":
+            condition, value, other = node.args
+            inside = self.value(value, (*mask, condition))
+            if _is_load(value) and other.op == "const" and repr(other.attr) in ("0", "0.0", "False"):
+                return inside  # its load has given 0 already
+            return self.lines.name(f"tl.where({self.value(condition, mask)}, {inside}, {self.value(other, mask)})")
+        if node in self.levels.quick and (inside := _one_plus(node)) is not None:
+            return self.lines.name(operation(f"one_plus_{inside.op}", [self.value(inside.args[0], mask)], node.dtype, quick=True))
+        if node.op == "div" and node in self.levels.quick and is_softmax_sum(node.args[1]):
+            # such a sum is neither tiny nor huge: nothing is lost by its reciprocal, of which there is one for a whole row
+            return self.lines.name(f"{self.value(node.args[0], mask)} * (1.0 / {self.value(node.args[1], mask)})")
+        operands = [number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask) for operand in node.args]
+        if node.op == "cast":
+            return self.lines.name(conversion(operands[0], node.args[0].dtype, node.dtype))
+        if node.op == "bitcast":
+            return self.lines.name(f"{operands[0]}.to(tl.{TRITON_DTYPES[node.dtype]}, bitcast=True)")
+        return self.lines.name(operation(node.op, operands, node.args[-1].dtype, quick=node in self.levels.quick))
+
+    def _loaded(self, key: Key) -> str:
+        node, mask = key
+        name, index = node.attr
+        dims = self._index_dims(index, ())
+        everywhere = self._index_dims(index, mask)
+        place = self.indices.text(index, mask)
+        if everywhere != dims:
+            place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
+        masks = [self.indices.mask(axis) for axis in self.tile.axes if axis in everywhere and axis.ragged]
+        masks += [self.value(condition, mask[:position]) for position, condition in enumerate(mask)]
+        guard = f", {' & '.join(masks)}, other=0" if masks else ""
+        return self.lines.name(f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(everywhere)})", "in")
+
+    def _hint(self, dims: set[Axis]) -> str:
+        if not self.tile.hints:
+            return ""
+        once = all(axis in dims or axis.block == 1 for axis in self.tile.axes)
+        return f', eviction_policy="evict_{"first" if once else "last"}"'
+
+
+def _is_load(node: Expr) -> bool:
+    """Whether it is a load, perhaps with another dtype, so that 0 loaded is 0 here."""
+    while node.op == "cast":
+        node = node.args[0]
+    return node.op == "load"
+
+
+def _one_plus(node: Expr) -> Expr | None:
+    """The erf or tanh to which the node adds 1."""
+    if node.op != "add":
+        return None
+    for one, other in (node.args, node.args[::-1]):
+        if one.op == "const" and one.attr == 1.0 and other.op in ("erf", "tanh"):
+            return other
+    return None
+
+
+def _may_be_literal(node: Expr, operand: Expr) -> bool:
+    """Whether an operand can be written as a number in the operation: another operand then says what dtype it is."""
+    if operand.op != "const" or node.op not in LITERALS or operand.dtype not in (torch.float32, torch.int32, torch.int64):
+        return False
+    if operand.dtype == torch.int64 and abs(operand.attr) > 2**31 - 1:
+        return False
+    return any(other.op != "const" and other.dtype == operand.dtype for other in node.args)

@@ -1,0 +1,117 @@
+"""Axes as blocks of indices, and the places in memory computed from them."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
+from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.tile import Axis, Tile
+
+
+class Indices:
+    """Writes the indices of a tile. `value` gives the name of an expression under a mask, for indices that are computed."""
+
+    def __init__(self, tile: Tile, lines: Lines, value: Callable[[Expr, tuple[Expr, ...]], str]) -> None:
+        self.tile, self.lines, self.value = tile, lines, value
+
+    def outer(self) -> None:
+        """The lines that find out which block of the outer axes this program is for."""
+        for axis in self.tile.axes:
+            if axis.block > 1:
+                self.lines.add(f"{axis.letter.upper()}BLOCK: tl.constexpr = {axis.block}")
+        split = [axis for axis in self.tile.outer if axis.steps > 1]
+        program = f"tl.program_id(0){'.to(tl.int64)' if self.tile.wide else ''}"
+        if len(split) > 1:
+            self.lines.add(f"program = {program}")
+            program = "program"
+        inside = math.prod(axis.steps for axis in split)
+        for axis in self.tile.outer:
+            block = "0"
+            if axis in split:
+                inside //= axis.steps
+                block = program
+                if inside > 1:
+                    block += f" // {inside}"
+                if axis is not split[0]:
+                    block += f" % {axis.steps}"
+                if axis.block > 1 and block != program:
+                    block = f"({block})"
+            self._axis(axis, block if axis.block == 1 or block == "0" else f"{block} * {axis.letter.upper()}BLOCK")
+
+    def inner(self) -> None:
+        """The lines for the inner axes: whole, or the block that the loop has come to."""
+        for position, axis in enumerate(self.tile.inner):
+            self._axis(axis, f"{axis.letter}_start" if position == 0 and self.tile.looped else "0")
+
+    def _axis(self, axis: Axis, start: str) -> None:
+        text = start
+        if axis.block > 1:
+            dims = self.tile.dims
+            spread = f"[{', '.join(':' if dim is axis else 'None' for dim in dims)}]" if len(dims) > 1 else ""
+            text = f"tl.arange(0, {axis.letter.upper()}BLOCK){spread}"
+            if start != "0":
+                text = f"{start} + {text}"
+            elif self.tile.wide:
+                text += ".to(tl.int64)"
+        self.lines.add(f"{axis.letter} = {text}")
+        if axis.ragged:
+            self.lines.add(f"{axis.letter}_inside = {axis.letter} < {axis.size}")
+
+    def mask(self, axis: Axis) -> str:
+        """The name for what of a ragged axis's block is not beyond the end."""
+        return f"{axis.letter}_inside"
+
+    def shape(self, dims: Iterable[Axis], rank: int | None = None) -> str:
+        """The shape of a block that extends over these dimensions and has one element along the others."""
+        wanted = set(dims)
+        if not wanted:
+            return "[]" if not self.tile.dims else f"[{', '.join('1' for _ in self.tile.dims[:rank])}]"
+        return f"[{', '.join(f'{axis.letter.upper()}BLOCK' if axis in wanted else '1' for axis in self.tile.dims[:rank])}]"
+
+    def flat_inner(self) -> str:
+        """The turn of the inner loops, counted in row-major order, as int64."""
+        (axis,) = self.tile.inner
+        return f"({axis.letter} + tl.zeros({self.shape({axis} if axis.block > 1 else ())}, tl.int32)).to(tl.int64)"
+
+    def text(self, index: Index, mask: tuple[Expr, ...]) -> str:
+        """An index as an expression of the axes."""
+        strides = {atom: coefficient for atom, coefficient in index.terms.items() if isinstance(atom, Var)}
+        parts: list[str] = []
+        for axis in self.tile.axes:
+            parts += [_times(piece, stride) for piece, stride in self._pieces(axis, strides)]
+        for atom, coefficient in index.terms.items():
+            if isinstance(atom, Var):
+                continue
+            if isinstance(atom, Indirect):
+                inside = self.value(atom.value, mask)
+                piece = inside if self.tile.wide else f"{inside}.to(tl.int32)"
+            else:
+                piece = f"({self.text(atom.index, mask)}) {'//' if isinstance(atom, Quotient) else '%'} {atom.divisor}"
+            parts.append(_times(piece, coefficient))
+        if index.const or not parts:
+            parts.append(str(index.const))
+        return " + ".join(parts)
+
+    def _pieces(self, axis: Axis, strides: dict[Var, int]) -> Iterable[tuple[str, int]]:
+        """What the loops of an axis add to an index: runs of loops that step on evenly are taken as one."""
+        loops = axis.vars
+        below = [math.prod(var.size for var in loops[position + 1 :]) for position in range(len(loops))]
+        position = 0
+        while position < len(loops):
+            stride = strides.get(loops[position], 0)
+            last = position
+            while stride and last + 1 < len(loops) and strides.get(loops[last], 0) == strides.get(loops[last + 1], 0) * loops[last + 1].size:
+                last += 1
+            if stride:
+                piece = axis.letter if below[last] == 1 else f"{axis.letter} // {below[last]}"
+                if position > 0:
+                    piece += f" % {math.prod(var.size for var in loops[position : last + 1])}"
+                yield piece, strides[loops[last]]
+            position = last + 1
+
+
+def _times(piece: str, factor: int) -> str:
+    whole = piece if piece.isidentifier() or piece.endswith(".to(tl.int32)") else f"({piece})"
+    return whole if factor == 1 else f"{factor} * {whole}"

@@ -1,0 +1,105 @@
+"""A kernel as Triton source."""
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from framejit.backends.fuse.ir import Kernel, text_of
+from framejit.backends.fuse.triton.blocks import candidates
+from framejit.backends.fuse.triton.emit import Body
+from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.operations import POINTERS
+from framejit.backends.fuse.triton.tile import Tile
+
+FUNCTION = "kernel"
+"""What every kernel's function is called: equal kernels have equal source."""
+
+HEAD = """\
+import triton
+import triton.language as tl
+"""
+
+DEVICE_FUNCTIONS = (
+    "nan_max", "nan_min", "plain_max", "plain_min", "added", "multiplied", "exclusive", "either", "both", "first_greatest", "first_least",
+    "integer_floordiv", "integer_mod", "float_mod", "float_floordiv", "shift_left", "shift_right", "logical_shift_right", "sign_of", "float_sign",
+    "exact_sigmoid", "quick_sigmoid", "quick_one_plus_tanh", "quick_one_plus_erf",
+)  # fmt: skip
+"""Functions of device.py that the body of a kernel may name."""
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A kernel as source, and how to launch it. Equal `key`s mean equal machine code."""
+
+    name: str
+    """The IR kernel's name."""
+    code: str
+    """A module that defines the function `kernel`."""
+    remarks: str
+    """Comments for people: where it comes from, what it computes."""
+    buffers: tuple[str, ...]
+    """The names of the buffers whose addresses are the arguments, in order."""
+    signature: tuple[tuple[str, str, bool], ...]
+    """For each argument its name, Triton's type of it, and whether it is a multiple of 16."""
+    programs: int
+    warps: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.programs, 1, 1
+
+    @property
+    def key(self) -> str:
+        """A hash over what the machine code depends on, the target and Triton itself apart."""
+        return hashlib.sha256(repr((self.code, self.signature, self.warps)).encode()).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The source as people read it."""
+        return f"{self.remarks}{self.code}"
+
+
+def triton_source(kernel: Kernel, tile: Tile | None = None) -> TritonSource:
+    """The source of a kernel, with a tile of `candidates(kernel)`, by default the first."""
+    tile = next(candidates(kernel)) if tile is None else tile
+    pointers = _pointers(kernel)
+    lines = Lines()
+    Body(tile, pointers, lines).write()
+    body = "\n".join(lines.texts)
+    code = f"{_imports(body)}\n\n@triton.jit\ndef {FUNCTION}({', '.join(pointers.values())}):\n{body}\n"
+    signature = tuple((argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items())
+    return TritonSource(kernel.name, code, _remarks(kernel, tile, pointers), tuple(pointers), signature, tile.programs, tile.warps)
+
+
+def _imports(body: str) -> str:
+    """The head of a module whose function has this body."""
+    words = set(re.findall(r"\w+", body))
+    head = HEAD
+    if "libdevice" in words:
+        head += "from triton.language.extra import libdevice\n"
+    used = [name for name in DEVICE_FUNCTIONS if name in words]
+    return head + (f"\nfrom framejit.backends.fuse.triton.device import {', '.join(used)}\n" if used else "")
+
+
+def _pointers(kernel: Kernel) -> dict[str, str]:
+    """An argument's name for each buffer."""
+    reads, writes = kernel.reads, set(kernel.writes)
+    names: dict[str, str] = {}
+    for buffer in kernel.buffers:
+        kind = "in_out" if buffer in reads and buffer in writes else "out" if buffer in writes else "in"
+        names[buffer] = f"{kind}_ptr{sum(name.startswith(f'{kind}_ptr') for name in names.values())}"
+    return names
+
+
+def _aligned(kernel: Kernel, name: str) -> bool:
+    """Memory that the plan allocates is aligned, and it checks its inputs; a constant is where it is."""
+    memory = kernel.buffers[name]
+    return memory.constant is None or memory.constant.data_ptr() % 16 == 0
+
+
+def _remarks(kernel: Kernel, tile: Tile, pointers: dict[str, str]) -> str:
+    lines = [*kernel.origins, *text_of([kernel], {}).splitlines()[len(kernel.origins) :]]
+    lines += [f"{argument} is {kernel.buffers[name]}" for name, argument in pointers.items()]
+    lines.append(f"grid of {tile.programs}: {tile}")
+    return "".join(f"# {line}\n" for line in lines)

@@ -1,0 +1,104 @@
+"""How the turns of a kernel's loops are dealt out: the shape of the blocks, what one program does, how many programs and threads there are."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from framejit.backends.fuse.index import Index, Quotient, Remainder, Var
+from framejit.backends.fuse.ir import Kernel
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Some of the loops counted as one, outermost first, in blocks of a power of two."""
+
+    letter: str
+    """What its index is called in the source."""
+    vars: tuple[Var, ...]
+    block: int
+    inner: bool = False
+
+    @property
+    def size(self) -> int:
+        return math.prod(var.size for var in self.vars)
+
+    @property
+    def steps(self) -> int:
+        """How many blocks it takes."""
+        return max(1, -(-self.size // self.block))
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last block reaches over the end."""
+        return self.size == 0 or self.size % self.block != 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one program computes at once: a block whose dimensions are the axes (those with a block of 1 are numbers, not dimensions)."""
+
+    kernel: Kernel
+    """The kernel, its loops perhaps split."""
+    axes: tuple[Axis, ...]
+    """Outer axes first. Of the outer ones the last walks through programs fastest."""
+    warps: int
+    looped: bool = False
+    """Whether the first inner axis is gone through block by block; otherwise all of it is in the block."""
+    online: bool = False
+    """Whether sums of softmaxes are gathered along with the maxima."""
+    hints: bool = False
+    """Whether loads say which lines to keep in the cache."""
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if not axis.inner)
+
+    @property
+    def inner(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if axis.inner)
+
+    @property
+    def dims(self) -> tuple[Axis, ...]:
+        """The axes that are dimensions of blocks."""
+        return tuple(axis for axis in self.axes if axis.block > 1)
+
+    @property
+    def programs(self) -> int:
+        return math.prod(axis.steps for axis in self.outer)
+
+    @cached_property
+    def axis_of(self) -> dict[Var, Axis]:
+        return {var: axis for axis in self.axes for var in axis.vars}
+
+    @cached_property
+    def wide(self) -> bool:
+        """Whether indices need 64 bits, also where a block reaches over the end."""
+        if any(axis.steps * axis.block > INT32_MAX for axis in self.axes) or self.programs > INT32_MAX:
+            return True
+        accesses = [store.index for store in self.kernel.stores]
+        accesses += [index for indices in self.kernel.reads.values() for index in indices]
+        return any(self._reach(index) > INT32_MAX for index in accesses)
+
+    def _reach(self, index: Index) -> int:
+        reach = abs(index.const)
+        for atom, coefficient in index.terms.items():
+            if isinstance(atom, Var):
+                axis = self.axis_of.get(atom)
+                most = atom.size if axis is None or len(axis.vars) > 1 and axis.vars[0] != atom else atom.size + axis.block
+            elif isinstance(atom, Quotient):
+                most = max(self._reach(atom.index), atom.bounds[1] + 1)
+            elif isinstance(atom, Remainder):
+                reach = max(reach, self._reach(atom.index))
+                most = atom.divisor
+            else:
+                most = atom.size
+            reach += abs(coefficient) * most
+        return reach
+
+    def __str__(self) -> str:
+        shape = " x ".join(f"{axis.letter}{axis.block}" for axis in self.axes)
+        flags = "".join(f" {name}" for name in ("looped", "online", "hints") if getattr(self, name))
+        return f"{shape or 'scalar'}, {self.warps} warps{flags}"

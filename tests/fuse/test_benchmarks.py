@@ -1,0 +1,121 @@
+"""The benchmark commands run from a checkout, in their smallest size, and write what they say they write. Nothing here looks at times."""
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def run(command, tmp_path, *options, fails=False):
+    figures = tmp_path / "figures.json"
+    common = ["--device", "cpu", "--size", "tiny", "--impls", "ours,eager", "--backend", "eager", "--rounds", "1", "--json", str(figures)]
+    started = [sys.executable, str(BENCHMARKS / command), *common, *options]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # threads that wait for a busy machine take longer than all the work
+    done = subprocess.run(started, capture_output=True, text=True, timeout=55, cwd=tmp_path, env=one_thread)
+    assert done.returncode == int(fails), done.stdout + done.stderr
+    written = json.loads(figures.read_text())
+    assert {"torch", "python", "device", "dtype", "size", "backend", "rows", "summary"} <= written.keys()
+    for row in written["rows"]:
+        assert row["name"] in done.stdout
+    return {row["name"]: row for row in written["rows"]}, done.stdout
+
+
+def assert_measured(row):
+    for implementation in ("ours", "eager"):
+        result = row[implementation]
+        assert result["right"] is True, result
+        assert result["seconds"] > 0 and result["first_s"] > 0 and 0 <= result["noise"] < math.inf
+    assert math.isclose(row["of_eager"], row["ours"]["seconds"] / row["eager"]["seconds"])
+    assert row["of_compile"] is None and "compile" not in row
+
+
+def test_kernels(tmp_path):
+    rows, printed = run("kernels.py", tmp_path)
+    assert len(rows) == 9
+    for row in rows.values():
+        assert_measured(row)
+        assert row["bandwidth"]["ours"] > 0
+    assert "copy ceiling" in printed and "geometric mean" in printed
+
+
+def test_small_graphs(tmp_path):
+    rows, _ = run("small_graphs.py", tmp_path)
+    assert set(rows) == {"tiny_op", "many_tensors", "matmul_softmax", "small_mlp"}
+    for row in rows.values():
+        assert_measured(row)
+        assert row["verdict"] in ("ok", "short")
+        assert row["ours"]["host_s"] > 0
+
+
+def test_models(tmp_path):
+    pytest.importorskip("transformers")
+    rows, _ = run("models.py", tmp_path, "--only", "bert,llama")
+    for row in rows.values():
+        assert_measured(row)
+        assert row["ours"]["peak_bytes"] > 0
+        assert row["eager"]["peak_bytes"] > 0
+
+
+def test_cold_start(tmp_path):
+    rows, _ = run("cold_start.py", tmp_path, "--only", "pw_sum")
+    ours, eager = rows["pw_sum"]["ours"], rows["pw_sum"]["eager"]
+    assert min(ours["cold_s"], ours["warm_s"], ours["start_s"], ours["peak_mb"], eager["cold_s"]) > 0
+
+
+def test_a_failure_is_a_row_and_an_exit_code(tmp_path):
+    rows, printed = run("small_graphs.py", tmp_path, "--only", "tiny_op", "--backend", "no such backend", fails=True)
+    assert "UnknownBackend" in rows["tiny_op"]["ours"]["error"] and "UnknownBackend" in printed
+    assert rows["tiny_op"]["verdict"] == "FAILED"
+    assert rows["tiny_op"]["eager"]["right"] is True
+
+
+@pytest.fixture
+def measure(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import measure
+
+    yield measure
+    for name in ("measure", "workloads", "capture"):
+        sys.modules.pop(name, None)
+
+
+def test_wrong_results_are_told_from_rounding(measure):
+    import torch
+    from workloads import WORKLOADS, Setting
+
+    case = WORKLOADS["softmax"].make(Setting("cpu", torch.float32, "tiny"))
+
+    def one_wrong_row(x):
+        result = case.fn(x)
+        result[-1] *= 1.01
+        return result
+
+    sides = {
+        "same": case.fn,
+        "in another order": lambda x: torch.softmax(x.flip(1) * 0.125, dim=1).flip(1),
+        "one wrong row": one_wrong_row,
+        "another type": lambda x: case.fn(x).double(),
+        "another shape": lambda x: case.fn(x)[:-1],
+        "not a number": lambda x: case.fn(x) * float("nan"),
+    }
+    results = {name: measure.Result() for name in sides}
+    measure.check(case, sides, results)
+    assert [name for name, result in results.items() if result.right] == ["same", "in another order"]
+    assert not any(result.error for result in results.values())
+
+
+def test_every_implementation_gets_other_inputs_of_the_same_shape(measure):
+    import torch
+    from workloads import WORKLOADS, Setting
+
+    for workload in WORKLOADS.values():
+        if workload.kind != "model":
+            case = workload.make(Setting("cpu", torch.bfloat16, "tiny"))
+            one, other = (measure.tensors_in(case.args(seed)) for seed in (1, 2))
+            assert [t.shape for t in one] == [t.shape for t in other] and not all(torch.equal(a, b) for a, b in zip(one, other))
+            assert all(t.dtype in (torch.bfloat16, torch.int64) for t in one)
