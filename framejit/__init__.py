@@ -18,7 +18,8 @@ from framejit.api import allow_in_graph, assume_constant, disable, graph_break, 
 from framejit.backends.registry import list_backends, register_backend
 from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
-from framejit.explanation import explain
+from framejit.findings.explain import explain
+from framejit.inspect_compiled import inspect
 
 __all__ = [
     "FramejitError",
@@ -31,6 +32,7 @@ __all__ = [
     "events",
     "explain",
     "graph_break",
+    "inspect",
     "is_compiling",
     "list_backends",
     "optimize",

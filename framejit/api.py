@@ -12,9 +12,10 @@ import torch
 from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
-from framejit.dispatchers import drop_entries, live_dispatchers, make_dispatcher
+from framejit.coverage import measure_coverage
+from framejit.dispatchers import drop_entries, function_behind, make_dispatcher
 from framejit.errors import InvalidTarget
-from framejit.events import FunctionRecord, Status, hub, once
+from framejit.events import Status, hub, once
 from framejit.events.ledger import ledger
 from framejit.events.log import log_writer, split_names
 from framejit.optimized_module import OptimizedModule, optimize_module, original_of
@@ -38,6 +39,7 @@ def optimize(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    verify: bool | float | None = None,
     disable: bool = False,
 ) -> F: ...
 @overload
@@ -50,6 +52,7 @@ def optimize(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    verify: bool | float | None = None,
     disable: bool = False,
 ) -> Callable[[F], F]: ...
 def optimize(
@@ -61,6 +64,7 @@ def optimize(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    verify: bool | float | None = None,
     disable: bool = False,
 ) -> F | Callable[[F], F]:
     """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
@@ -74,9 +78,11 @@ def optimize(
         fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph.
         dynamic: accepted as torch.compile's. Sizes are always specialised for now; True says so in a warning.
         mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not supported.
+        verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs, with the node of the graph or
+            the guard at fault and a script that reproduces it. By default `config.verify`.
         disable: return `fn` unchanged.
     """
-    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
+    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, verify=verify)
     if fn is None:
         return lambda target: _optimize(target, chosen, disable)
     return _optimize(fn, chosen, disable)
@@ -92,8 +98,7 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
         target = original_of(target)
     if isinstance(target, torch.nn.Module):
         return optimize_module(target, chosen(name=type(target).__qualname__, **_place(type(target).forward)))
-    if isinstance(target, Dispatcher):
-        target = target.__wrapped__
+    target = function_behind(target)
     if isinstance(target, FunctionType):
         return make_dispatcher(target, chosen(name=target.__qualname__, **_place(target)))
     if isinstance(target, (staticmethod, classmethod)):
@@ -136,7 +141,7 @@ def disable(fn: F | None = None, /) -> F | Callable[[F], F]:
     function = _python_function(fn, "disable")
     _native.skip_code(function.__code__)
     function._framejit_disable = True  # type: ignore[attr-defined]
-    return fn.__wrapped__ if isinstance(fn, Dispatcher) else fn
+    return function_behind(fn)
 
 
 def assume_constant(fn: F) -> F:
@@ -154,8 +159,7 @@ def allow_in_graph(fn: F) -> F:
 def _python_function(fn: Any, decorator: str) -> FunctionType:
     if isinstance(fn, (MethodType, staticmethod, classmethod)):
         fn = fn.__func__
-    if isinstance(fn, Dispatcher):
-        fn = fn.__wrapped__
+    fn = function_behind(fn)
     if not isinstance(fn, FunctionType):
         raise InvalidTarget(f"{decorator} takes a Python function, not {type(fn).__name__}")
     return fn
@@ -181,22 +185,16 @@ def reset() -> None:
 def status() -> Status:
     """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
     records = ledger.records()
-    by_place: dict[tuple[str, int], FunctionRecord] = {(record.file, record.line): record for record in records}
-    for record in records:
-        record.entries = record.hits = 0
-    for dispatcher in live_dispatchers():
-        options, code = dispatcher.options, dispatcher.__wrapped__.__code__
-        known = by_place.get((options.file, options.line)) or by_place.get((code.co_filename, code.co_firstlineno))
-        if known is not None:
-            known.entries += len(dispatcher.entries)
-            known.hits += dispatcher.hits
-    return Status(tuple(records))
+    measure_coverage(records)
+    return Status(tuple(records), ledger.reverted())
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:
-    """Choose what is written to stderr (or `stream`): guards, recompiles, graph_breaks, bytecode, graph, status, all; nothing by default.
+    """Choose what is written to stderr, or to `stream`; nothing by default.
 
-    The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
+    guards, recompiles, graph_breaks, bytecode, graph, fusion, output_code, perf, cache, verify, status, or all; `+name` is more, `-name` one line
+    for each event; `file=FILE` appends to a file, `json` writes JSON lines, `help` says all this. The names may be given one by one or separated
+    by commas, as in FRAMEJIT_LOGS.
     """
     log_writer.set(split_names(names), stream)
 

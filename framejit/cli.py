@@ -3,7 +3,10 @@
     framejit run script.py [args]         run it
     framejit run -m package.module        the same for a module
     framejit status script.py [args]      run it and show at the end what became of each function
-    framejit explain script.py [args]     run it and report graphs, graph breaks and functions left out
+    framejit explain script.py [args]     run it and report graphs, graph breaks, recompiles and functions left out
+    framejit check script.py [args]       run it and fail where this differs from framejit.lock (--update writes it)
+    framejit report report.json           print a report that `framejit explain --json` wrote
+    framejit cache info|clear             what is kept of compiled kernels between processes
 
 The script keeps its own arguments, exit code, standard output and exceptions. What framejit has to say goes to standard error.
 """
@@ -11,40 +14,56 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import importlib.machinery
-import io
 import os
-import runpy
 import sys
-from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from collections.abc import Callable
 
 import framejit
-from framejit import _native
+from framejit import script
 from framejit.backends.registry import resolve
+from framejit.cache_command import add_cache_command, run_cache_command
 from framejit.config import config
-from framejit.dispatchers import compiler, on_miss
 from framejit.errors import FramejitError
-from framejit.events import subscribe
-from framejit.explanation import Explanation
+from framejit.events.meter import meter
+from framejit.findings.at_exit import ReportAtExit, say
+from framejit.findings.explanation import Explanation
+from framejit.findings.schema import NotAReport, read_report
+from framejit.lock import command as lock_command
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_FORMATS: dict[str, Callable[[Explanation, str], None]] = {
+    "json": lambda explanation, path: explanation.save(path),
+    "html": lambda explanation, path: explanation.to_html(path),
+    "sarif": lambda explanation, path: explanation.to_sarif(path),
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `framejit` command."""
     options = parser().parse_args(arguments)
+    if options.command == "report":
+        show_report(options)
+        return
+    if options.command == "cache":
+        run_cache_command(options)
+        return
     if options.backend:
         try:
             resolve(options.backend)
         except FramejitError as e:
             sys.exit(f"framejit: {e}")
         config.default_backend = options.backend
+    if options.command == "check":
+        sys.exit(lock_command.check(options))
     if options.command == "explain":
-        explain_at_exit(options.json)
+        explain_at_exit(files_wanted(options))
     elif options.command == "status":
-        atexit.register(lambda: say(str(framejit.status())))
-    run(options.target, options.arguments, as_module=options.module, every_frame=options.every_frame)
+        meter.start()
+    config.min_graph_size = options.min_graph_size
+    try:
+        at_end = show_status if options.command == "status" else None
+        script.run(options.target, options.arguments, as_module=options.module, policy=policy(options), at_end=at_end)
+    except script.CannotRun as e:
+        sys.exit(f"framejit: cannot run {options.target!r}: {e}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,95 +74,83 @@ def parser() -> argparse.ArgumentParser:
     for name, meaning in (
         ("run", "run a script"),
         ("status", "run a script and show what became of each function"),
-        ("explain", "run a script and report graphs, graph breaks and functions left out"),
+        ("explain", "run a script and report graphs, graph breaks, recompiles and functions left out"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument("-m", dest="module", action="store_true", help="the target is a module, as for `python -m`")
         command.add_argument("--backend", help=f"what compiles the graphs (default: {config.default_backend})")
-        command.add_argument("--every-frame", action="store_true", help="consider the frames of libraries too, not only those worth compiling")
+        frames = command.add_mutually_exclusive_group()
+        frames.add_argument("--every-frame", action="store_true", help="consider the frames of libraries too, not only those worth compiling")
+        frames.add_argument("--only", metavar="MODULE.FUNCTION", help="consider this function alone; * stands for anything")
+        command.add_argument("--min-graph-size", metavar="N", type=_number, default=0, help="leave graphs of fewer operations to torch's own kernels")
         if name == "explain":
-            command.add_argument("--json", metavar="FILE", help="also write the report to FILE as JSON")
+            for form in _FORMATS:
+                command.add_argument(f"--{form}", metavar="FILE", help=f"also write the report to FILE as {form.upper()}")
         command.add_argument("target", metavar="script.py", help="the script, or with -m the module")
         command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    lock_command.add_parser(commands)
+    meaning = "print a report that `framejit explain --json` wrote"
+    report = commands.add_parser("report", help=meaning, description=meaning)
+    for form in ("html", "sarif"):
+        report.add_argument(f"--{form}", metavar="FILE", help=f"write it to FILE as {form.upper()} instead")
+    report.add_argument("file", metavar="report.json")
+    add_cache_command(commands)
     return made
 
 
-def explain_at_exit(json_file: str | None) -> None:
-    explanation = Explanation()
-    subscribe(explanation.hear)
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
+    return int(text)
 
-    def report() -> None:
+
+def show_status() -> None:
+    say(str(framejit.status()))
+
+
+def policy(options: argparse.Namespace) -> script.Policy | None:
+    """Which frames the options ask for; None for those worth compiling."""
+    if options.every_frame:
+        return script.every_frame
+    if options.only is None:
+        return None
+    only = script.Only(options.only, options.target)
+    atexit.register(lambda: None if only.matched else say(f"no function called {only.pattern!r} ran; the names have the form module.function"))
+    return only
+
+
+def files_wanted(options: argparse.Namespace) -> dict[str, str]:
+    """The files to write, by format, as absolute paths: the script may change its folder. What can't be written is refused before it runs."""
+    files = {form: os.path.abspath(path) for form in _FORMATS if (path := getattr(options, form, None))}
+    for path in files.values():
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+            sys.exit(f"framejit: cannot write {path!r}: {'it is a folder' if os.path.isdir(path) else 'there is no such folder'}")
+    return files
+
+
+def explain_at_exit(files: dict[str, str]) -> None:
+    def write(explanation: Explanation) -> None:
         say(str(explanation))
-        if json_file:
-            with open(json_file, "w") as f:
-                f.write(explanation.to_json())
+        write_files(explanation, files)
 
-    atexit.register(report)
+    if "html" in files:
+        import framejit.report.html  # noqa: F401  now, as all that runs at exit
 
-
-def say(text: str) -> None:
-    sys.stderr.write("".join(f"[framejit] {line}".rstrip() + "\n" for line in text.splitlines()))
+    ReportAtExit(write)
 
 
-def run(target: str, arguments: list[str], *, as_module: bool = False, every_frame: bool = False) -> None:
-    """Run a script or module as `__main__`, intercepted. What it raises is raised, and shown without framejit's own frames."""
+def write_files(explanation: Explanation, files: dict[str, str]) -> None:
+    for form, path in files.items():
+        _FORMATS[form](explanation, path)
+
+
+def show_report(options: argparse.Namespace) -> None:
+    """Print a report, or write it in another form."""
     try:
-        module, code = (load_module if as_module else load_script)(target)
-        sys.argv = [str(module.__file__) if as_module else target, *arguments]
-        sys.modules["__main__"] = module
-        if not config.disable:
-            compiler()
-            if every_frame:
-                _native.install_hook_policy(lambda code, namespace: not str(namespace.get("__name__")).startswith("framejit."), on_miss)
-            atexit.register(_native.intercept_all, False)  # not earlier: the script's threads and exit handlers are part of it
-            _native.intercept_all(True)
-        exec(code, module.__dict__)
-    except CannotRun as e:
-        sys.exit(f"framejit: cannot run {target!r}: {e}")
-    except BaseException:
-        hide_own_frames()
-        raise
-
-
-class CannotRun(Exception):
-    """There is no such script or module."""
-
-
-def load_script(path: str) -> tuple[ModuleType, CodeType]:
-    """A script and its code, as `python path` would see them."""
-    absolute = os.path.abspath(path)
-    try:
-        with io.open_code(absolute) as f:
-            source = f.read()
-    except OSError as e:
-        raise CannotRun(e.strerror) from e
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    loader = importlib.machinery.SourceFileLoader("__main__", absolute)
-    return main_module(__file__=absolute, __loader__=loader, __cached__=None), compile(source, absolute, "exec", dont_inherit=True)
-
-
-def load_module(name: str) -> tuple[ModuleType, CodeType]:
-    """A module and its code, as `python -m name` would see them."""
-    sys.path[0] = os.getcwd()
-    _, spec, code = runpy._get_module_details(name, CannotRun)  # type: ignore[attr-defined]  # what pdb and trace use as well
-    return main_module(__file__=code.co_filename, __loader__=spec.loader, __cached__=spec.cached, __package__=spec.parent, __spec__=spec), code
-
-
-def main_module(**names: Any) -> ModuleType:
-    module = ModuleType("__main__")
-    module.__dict__.update(names, __builtins__=__builtins__)
-    return module
-
-
-def hide_own_frames() -> None:
-    """From now on an uncaught exception is shown as if the script had been run by Python itself."""
-    show = sys.excepthook
-
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        while trace is not None and trace.tb_frame.f_code is not run.__code__:
-            trace = trace.tb_next
-        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-            trace = trace.tb_next
-        show(kind, error.with_traceback(trace), trace)
-
-    sys.excepthook = excepthook
+        explanation = read_report(options.file)
+    except (OSError, NotAReport) as e:
+        sys.exit(f"framejit: cannot read {options.file!r}: {e.strerror if isinstance(e, OSError) else e}")
+    files = files_wanted(options)
+    write_files(explanation, files)
+    if not files:
+        print(explanation)

@@ -21,30 +21,46 @@ class Config:
 
     disable: bool = False
     """Run everything as plain Python. What is optimized while it is set stays as it was given."""
-    default_backend: str = "eager"
+    default_backend: str = "fuse"
     """The backend of `optimize` where none is named."""
     recompile_limit: int = 16
     """After so many entries a function runs as it is for arguments that none of them fits."""
+    min_graph_size: int = 0
+    """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
     max_inline_depth: int = 64
     """How many nested calls are captured into one graph."""
     debug: bool = False
     """Check each new set of guards on the frame it was made for, and raise internal errors instead of running the original code."""
     logs: str = ""
     """Comma-separated names of what is written to stderr; see `framejit.set_logs`."""
+    verify: float = 0.0
+    """The fraction of calls that are also run as plain Python and compared, where `optimize` was not told; 1 means all."""
+    verify_folder: str = "framejit-verify"
+    """Where scripts that reproduce a difference are written."""
     ring_size: int = 4096
     """How many recent events `framejit.events.events()` remembers."""
+    artifacts: str = ""
+    """A folder in which each compiled graph leaves what was made of it, stage by stage. FRAMEJIT_DEBUG=folder sets it too."""
+    cache_dir: str = ""
+    """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache folder."""
+    cache_size: int = 1 << 30
+    """How many bytes of them are kept; with 0 none are, and none are read."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         default = _DEFAULTS.get(name)
         if default is None:
             raise InvalidOption(f"framejit.config has no setting {name!r}{did_you_mean(name, _DEFAULTS)}")
+        if type(default) is float and type(value) is int:
+            value = float(value)
         if type(value) is not type(default):
             raise InvalidOption(f"framejit.config.{name} must be of type {type(default).__name__}, not {type(value).__name__}")
-        if isinstance(value, int) and value < 0:
+        if isinstance(value, (int, float)) and value < 0:
             raise InvalidOption(f"framejit.config.{name} must not be negative, but is {value}")
+        if isinstance(value, float) and not value <= 1:
+            raise InvalidOption(f"framejit.config.{name} is a fraction, from 0 to 1, but is {value}")
         object.__setattr__(self, name, value)
         if name == "disable":
-            _native.set_disabled(value)
+            _native.set_disabled(bool(value))
 
     @contextlib.contextmanager
     def patch(self, **settings: Any) -> Iterator[None]:
@@ -71,6 +87,9 @@ def parse(variable: str, text: str, default: Any) -> Any:
         return text.lower() in _TRUE
     if kind is int and text.strip().isdigit():
         return int(text)
+    if kind is float:
+        with contextlib.suppress(ValueError):
+            return float(text)
     if kind is str:
         return text
     raise InvalidOption(f"{variable}={text} is not {'0 or 1' if kind is bool else 'a number'}")
@@ -86,6 +105,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         if name is None:
             warnings.warn(f"framejit knows no setting {variable}{did_you_mean(variable, _ENVIRONMENT)}", FramejitWarning, stacklevel=1)
             continue
+        if name == "debug" and text.lower() not in _TRUE | _FALSE:
+            name = "artifacts"
         setattr(made, name, parse(variable, text, _DEFAULTS[name]))
     return made
 

@@ -10,25 +10,43 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from framejit import _native
-from framejit._native import Dispatcher
+from framejit._native import Dispatcher, EntryCache
 from framejit.options import Options, make_options
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
 _changing = threading.Lock()
 
 
-def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher:
-    """A callable that runs compiled entries of `fn`."""
+def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
+    """A callable that runs compiled entries of `fn`: a Dispatcher, or with `verify` a function in front of one."""
     dispatcher = Dispatcher(fn, on_miss, options)
     with _changing:
         _live.add(dispatcher)
+    if options.verify:
+        from framejit.verify.sampling import verifying
+
+        return verifying(dispatcher, options)
     return dispatcher
+
+
+def function_behind(target: Any) -> Any:
+    """The function that was optimized, of an optimized one; anything else as it is."""
+    if isinstance(target, Dispatcher):
+        return target.__wrapped__
+    return getattr(target, "_framejit_verified", target) if isinstance(target, FunctionType) else target
 
 
 def live_dispatchers() -> list[Dispatcher]:
     """Those the program still holds."""
     with _changing:
         return list(_live)
+
+
+def entry_caches() -> list[EntryCache]:
+    """All that holds entries of functions: dispatchers, and what the hook keeps for the frames it saw."""
+    with _changing:
+        return [*_live, *_frames_seen]
 
 
 def drop_entries() -> None:
@@ -42,6 +60,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     """What the native core calls where no entry fits."""
     if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`
         owner.options = make_options(name=fn.__qualname__)
+        with _changing:
+            _frames_seen.add(owner)
     return compiler().on_miss(owner, fn, flat_args)
 
 
@@ -55,11 +75,11 @@ def compiler() -> ModuleType:
     return compile_frame
 
 
-def _restore(fn: FunctionType, options: Options) -> Dispatcher:
+def _restore(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
     return make_dispatcher(fn, options)
 
 
-def _reduce(dispatcher: Dispatcher) -> str | tuple[Callable[..., Dispatcher], tuple[Any, ...]]:
+def _reduce(dispatcher: Dispatcher) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
     """How a dispatcher is pickled and copied: by name where its name leads to it, else by its function and options."""
     fn = dispatcher.__wrapped__
     found: Any = sys.modules.get(fn.__module__)

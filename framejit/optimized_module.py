@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from framejit._native import Dispatcher
 from framejit.dispatchers import make_dispatcher
 from framejit.options import Options
 
@@ -61,10 +60,9 @@ def original_of(optimized: Any) -> Any:
     return optimized.__call__.__self__
 
 
-def dispatcher_of(optimized: Any) -> Dispatcher:
-    """The dispatcher that calls run through."""
-    dispatcher: Dispatcher = optimized.__call__.__func__
-    return dispatcher
+def dispatcher_of(optimized: Any) -> Any:
+    """The dispatcher that calls run through, or the function in front of one that verifies some of them; both have `options`."""
+    return optimized.__call__.__func__
 
 
 def options_of(optimized: Any) -> Options:

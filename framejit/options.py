@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from framejit.backends.registry import is_registered, resolve
+from framejit.config import config
 from framejit.errors import InvalidOption
 from framejit.events import warn
 
@@ -28,18 +29,21 @@ class Options:
     name: str
     file: str | None = None
     line: int | None = None
+    verify: float = 0.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         return self  # a copied model is compiled by the same backend, not by a copy of it
 
     def __reduce__(self) -> tuple[Callable[..., Options], tuple[Any, ...]]:
         backend = self.backend_name if is_registered(self.backend_name, self.backend) else self.backend
-        return _restore, (backend, self.fullgraph, self.dynamic, self.name, self.file, self.line)
+        return _restore, (backend, self.fullgraph, self.dynamic, self.name, self.file, self.line, self.verify)
 
 
-def _restore(backend: str | Backend, fullgraph: bool, dynamic: bool | None, name: str, file: str | None, line: int | None) -> Options:
+def _restore(
+    backend: str | Backend, fullgraph: bool, dynamic: bool | None, name: str, file: str | None, line: int | None, verify: float = 0.0
+) -> Options:
     function, backend_name = resolve(backend)
-    return Options(function, backend_name, fullgraph, dynamic, name, file, line)
+    return Options(function, backend_name, fullgraph, dynamic, name, file, line, verify)
 
 
 def make_options(
@@ -49,6 +53,7 @@ def make_options(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    verify: bool | float | None = None,
     name: str = "",
     file: str | None = None,
     line: int | None = None,
@@ -62,7 +67,11 @@ def make_options(
         raise InvalidOption(f"dynamic must be True, False or None, not {dynamic!r}")
     if not isinstance(fullgraph, bool):
         raise InvalidOption(f"fullgraph must be True or False, not {fullgraph!r}")
+    if verify is None:
+        verify = config.verify
+    if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
+        raise InvalidOption(f"verify must be True, False or a fraction of calls from 0 to 1, not {verify!r}")
     if dynamic:
         warn("dynamic=True: symbolic sizes are not supported yet, so each new size is compiled anew", (file, line) if file and line else None)
     function, backend_name = resolve(backend)
-    return Options(function, backend_name, fullgraph, dynamic, name, file, line)
+    return Options(function, backend_name, fullgraph, dynamic, name, file, line, float(verify))

@@ -1,9 +1,11 @@
 """Markers, a clean framejit before and after each test, and fixed seeds."""
 from __future__ import annotations
 
+import os
 import pathlib
 import random
 import sys
+import tempfile
 
 import pytest
 
@@ -17,6 +19,10 @@ MARKERS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "FRAMEJIT_CACHE_DIR" not in os.environ:  # the user's own cache is neither read nor filled
+        kept = tempfile.TemporaryDirectory(prefix="framejit-tests-")
+        config.add_cleanup(kept.cleanup)
+        os.environ["FRAMEJIT_CACHE_DIR"] = kept.name
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

@@ -17,7 +17,7 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
             "reproduce.py": lambda: script(gm, example_inputs, f"{graph.name}, as framejit {framejit.__version__} captured it"),
             "ir_before_fusion.txt": lambda: graph.before_fusion,
             "ir_after_fusion.txt": lambda: graph.after_fusion,
-            **{f"kernels/{source.name}.{_SUFFIX[source.language]}": lambda source=source: source.source for source in graph.kernels},
+            **{f"kernels/{source.name}.{_SUFFIX[source.language]}": partial(getattr, source, "source") for source in graph.kernels},
             "summary.json": lambda: _summary(graph, example_inputs),
         }
         if error is not None:

@@ -35,6 +35,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         graph.region = _compile(gm, example_inputs, graph)
     except NotFusable as e:
         graph.reason = str(e)
+        emit("fusion", graph_id=graph.name, text=f"nothing is fused: {graph.reason}")
     except Exception as e:
         _failed(gm, example_inputs, graph, e)
     if config.artifacts and not graph.artifacts:

@@ -11,7 +11,7 @@ from framejit import _native
 from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource
 from framejit.backends.fuse.errors import KernelFailed, NotFusable
 from framejit.backends.fuse.ir import Kernel
-from framejit.backends.fuse.kernel_cache import cpu_object
+from framejit.backends.fuse.kernel_cache import cpu_object, gpu_binaries
 from framejit.backends.fuse.plan import Launch
 
 
@@ -49,14 +49,18 @@ def _cpu(kernel: Kernel, graph: CompiledGraph) -> Launch:
 
 
 def _cuda(kernels: Sequence[Kernel], device: torch.device, graph: CompiledGraph) -> dict[Kernel, Launch]:
-    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
     from framejit.backends.fuse.triton.source import triton_source
 
     index = torch.cuda.current_device() if device.index is None else device.index
     major, minor = torch.cuda.get_device_capability(index)
-    sources = [triton_source(kernel) for kernel in kernels]
+    try:
+        sources = [triton_source(kernel) for kernel in kernels]
+        binaries = gpu_binaries(sources, 10 * major + minor)
+    except Exception as e:
+        notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
+        raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
     launches: dict[Kernel, Launch] = {}
-    for kernel, source, binary in zip(kernels, sources, compile_gpu_kernels(sources, 10 * major + minor)):
+    for kernel, source, binary in zip(kernels, sources, binaries):
         graph.kernels.append(KernelSource(kernel.name, "triton", source.text, kernel.origins))
         module = _GpuModule.of(source.key, binary, index)
         graph.machine_code.append(module)

@@ -60,9 +60,13 @@ class CompiledGraph:
         if self.reason:
             return f"{self.name} runs as ATen: {self.reason}"
         compiled, eager = self.times
-        externs = f", {len(self.externs)} operations by ATen ({', '.join(dict.fromkeys(self.externs))})" if self.externs else ""
+        externs = f", {_count(len(self.externs), 'operation')} by ATen ({', '.join(dict.fromkeys(self.externs))})" if self.externs else ""
         times = f"; {compiled:.1f} us a call, {eager:.1f} us as ATen" if compiled and eager else ""
-        return f"{self.name} ({self.state}): {len(self.kernels)} kernels{externs}{times}"
+        return f"{self.name} ({self.state}): {_count(len(self.kernels), 'kernel')}{externs}{times}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:

@@ -9,7 +9,7 @@ as a load or as the result of a `cast` (which rounds), and is cast to float32 be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -102,17 +102,30 @@ class Expr:
         assert self._vars is not None
         return self._vars
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
+        """The node as text, given that of its operands."""
         if self.op == "load":
             return f"{self.attr[0]}[{self.attr[1]}]"
         if self.op == "const":
             return str(self.attr)
         if self.op == "index":
             return f"({self.attr})"
-        name = {"reduce": f"reduce_{self.attr}", "cast": str(self.dtype).removeprefix("torch."), "bitcast": f"bitcast_{self.dtype}"}.get(self.op, self.op)
-        return f"{name}({', '.join(map(str, self.args))})"
+        dtype = str(self.dtype).removeprefix("torch.")
+        name = {"reduce": f"reduce_{self.attr}", "cast": dtype, "bitcast": f"bitcast_{dtype}"}.get(self.op, self.op)
+        return f"{name}({', '.join(operands)})"
+
+    def __str__(self) -> str:
+        done: dict[Expr, str] = {}
+        for node in self.walk():
+            done[node] = shortened(node.text([done[operand] for operand in node.args]))
+        return done[self]
 
     __repr__ = __str__
+
+
+def shortened(text: str, most: int = 400) -> str:
+    """The text, or its beginning and end: an expression's text may be far longer than the expression, which shares its parts."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 _nodes: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()

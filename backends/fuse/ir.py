@@ -5,14 +5,17 @@ Lowering gives a list of nodes in program order; the scheduler fuses compute nod
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.index import Index, Var
+
+READABLE_DEPTH: Final = 6  # operations within operations that a person can follow on one line
 
 
 @dataclass(eq=False)
@@ -173,6 +176,28 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
         outer = ", ".join(f"{var}<{var.size}" for var in node.outer)
         inner = ", ".join(f"{var}<{var.size}" for var in node.inner)
         lines.append(f"{name}for {outer or 'one element'}{f', reducing {inner}' if inner else ''}:")
-        for store in node.stores:
-            lines.append(f"    {store.buffer}[{store.index}] = {store.value}{'  (each inner turn)' if store.inner else ''}")
+        lines += _store_lines(node)
     return "\n".join([*(f"{buffer}" for buffer in buffers.values()), *lines])
+
+
+def _store_lines(node: ComputeNode) -> list[str]:
+    """What a loop nest stores; a value that is used more than once, or lies deep, gets a line and a name of its own."""
+    uses = Counter(operand for value in _values(node) for operand in value.operands())
+    depth: dict[Expr, int] = {}
+    text: dict[Expr, str] = {}
+    lines: list[str] = []
+    for value in _values(node):
+        depth[value] = 1 + max((depth[operand] for operand in value.operands()), default=0)
+        text[value] = value.text([text[operand] for operand in value.args])
+        if value.args and (uses[value] > 1 or depth[value] > READABLE_DEPTH):
+            name = f"v{len(lines)}"
+            lines.append(f"    {name} = {text[value]}")
+            text[value], depth[value] = name, 0
+    for store in node.stores:
+        lines.append(f"    {store.buffer}[{store.index}] = {text[store.value]}{'  (each inner turn)' if store.inner else ''}")
+    return lines
+
+
+def _values(node: ComputeNode) -> Iterable[Expr]:
+    """Each expression of a node once, operands first."""
+    return dict.fromkeys(value for store in node.stores for value in store.value.walk())

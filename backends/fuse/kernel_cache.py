@@ -1,8 +1,19 @@
-"""Machine code by way of the disk cache: made once on each machine."""
+"""Machine code by way of the disk cache: made once on each machine, and found by the processes after that."""
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from framejit.backends.fuse import disk_cache
 from framejit.backends.fuse.cache_key import key_of
+from framejit.backends.fuse.kernel_record import BadRecord, pack, unpack
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.triton.compile import GpuBinary
+    from framejit.backends.fuse.triton.source import TritonSource
+
+_NUMBERS: Final = ("shared_bytes", "threads", "pointers", "scratch")
+"""What a record of a GPU's machine code says of it besides the name of the kernel; see `GpuBinary`."""
 
 
 def cpu_object(text: str) -> bytes:
@@ -16,3 +27,30 @@ def cpu_object(text: str) -> bytes:
         code = compile_text(text)
         disk_cache.put("llvm", key, code)
     return code
+
+
+def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
+    """Machine code for each of the sources, as `compile_gpu_kernels` gives it; that is called for those not found. Triton isn't imported if all are."""
+    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+
+    keys = [key_of(f"cuda {capability}", source.code, source.signature, source.warps) for source in sources]
+    known = {key: binary for key in dict.fromkeys(keys) if (binary := _cached_binary(key)) is not None}
+    missing = {key: source for key, source in zip(keys, sources) if key not in known}
+    for key, binary in zip(missing, compile_gpu_kernels([*missing.values()], capability) if missing else ()):
+        known[key] = binary
+        fields = {"name": binary.name, **{name: getattr(binary, name) for name in _NUMBERS}}
+        disk_cache.put("triton", key, pack(fields, {"cubin": binary.cubin}))
+    return [known[key] for key in keys]
+
+
+def _cached_binary(key: str) -> GpuBinary | None:
+    from framejit.backends.fuse.triton.compile import GpuBinary
+
+    record = disk_cache.get("triton", key)
+    if record is None:
+        return None
+    try:
+        fields, blobs = unpack(record)
+        return GpuBinary(cubin=blobs["cubin"], name=str(fields["name"]), **{name: int(fields[name]) for name in _NUMBERS})
+    except (BadRecord, KeyError, TypeError, ValueError):
+        return None

@@ -11,13 +11,18 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framejit.backends.fuse.errors import NotFusable
 from framejit.capture.light_torch import light
 
 IGNORED: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
+DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"))
+"""Operations on a tensor, a probability, and whether this is training."""
+
+MISJUDGED: Final = frozenset(("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag"))
+"""Operations whose results on fakes have other sizes or strides than the real ones."""
 
 
 @dataclass(eq=False)
@@ -64,6 +69,16 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, (tuple, list)):
             yield from tensors_in(value)
+
+
+def written_arguments(call: Call) -> Sequence[torch.Tensor]:
+    """The fakes that an operation writes into, by its schema."""
+    written: list[torch.Tensor] = []
+    for position, argument in enumerate(call.func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
+            written += [item for item in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(item, torch.Tensor)]
+    return written
 
 
 def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> Trace:
@@ -185,10 +200,10 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.name()
         if name not in IGNORED and _is_composite(name) and not self.keeps(func):
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+            with self:  # by eager's own decomposition; `func.decompose` may have another one, in Python
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
+            return args[0]  # as eager does, where a fake's dropout gives a new tensor
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
             return self._lifted(args[0])
@@ -196,6 +211,8 @@ class _Recorder(TorchDispatchMode):
         if name in IGNORED:
             return result
         call = Call(func, args, kwargs, result, self.origin)
+        if name in MISJUDGED:
+            raise NotFusable(f"the sizes and strides of what {name} gives are not known before it runs")
         if torch.Tag.inplace_view in func.tags or (sizes is not None and sizes != [tensor.shape for tensor in call.tensors()]):
             raise NotFusable(f"{name} changes the sizes of a tensor in place")
         if any(not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in call.results()):
@@ -211,7 +228,9 @@ class _Recorder(TorchDispatchMode):
             self.trace.constants[id(fake)] = value
             func, args = torch.ops.aten.clone.default, (fake,)
         else:
-            args, kwargs = (value.item(),), {"dtype": value.dtype, "device": value.device}
+            with _disable_current_modes():
+                number = value.item()
+            args, kwargs = (number,), {"dtype": value.dtype, "device": value.device}
         with self.mode:
             fresh: torch.Tensor = func(*args, **kwargs)
         self.trace.calls.append(Call(func, args, kwargs, fresh, self.origin))

@@ -12,6 +12,7 @@ import torch
 from framejit import _native as native
 from framejit.capture.graph_builder import GraphBuilder
 from framejit.capture.side_effects import SideEffects
+from framejit.events.place import Place
 from framejit.guards.guard import Guard
 from framejit.guards.sources import ArgSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource
 from framejit.values.base import Value
@@ -43,7 +44,7 @@ class Capture:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
-        self.graph.user_frame = self.user_stack_text
+        self.graph.user_frame, self.graph.user_place = self.user_stack_text, self.user_place
         self.effects = SideEffects()
         self.graph.on_write = self.effects.tensor_written
         self.frame: Frame | None = None
@@ -215,6 +216,10 @@ class Capture:
         """File and line of the innermost captured instruction."""
         frame = self.frame
         return None if frame is None else (frame.code.co_filename, frame.instruction.line or frame.code.co_firstlineno)
+
+    def user_place(self) -> Place | None:
+        """The expression of the innermost captured instruction."""
+        return None if self.frame is None else self.frame.place
 
     def user_stack(self) -> list[tuple[str, int, str]]:
         frames = [] if self.frame is None else self.frame.chain()

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.emitter import TAIL, VALUE, Emitter, assemble
+from framejit.events.meter import Owner, meter
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.lazy import LazyValue
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Codegen:
-    def __init__(self, capture: Capture, line: int | None) -> None:
-        self.capture = capture
+    def __init__(self, capture: Capture, line: int | None, owner: Owner) -> None:
+        self.capture, self.owner = capture, owner
         self.em = Emitter(line)
         self.own_globals = capture.root.globals
         self.outputs: list[TensorValue] = []
@@ -130,6 +132,9 @@ class Codegen:
         if free:
             self.em.op("COPY_FREE_VARS", len(free))
         self.em.op("RESUME", 0)
+        if meter.running:
+            self.em.call_object(meter.entered, list, 0)
+            self.em.pop()
         if compiled is not None:
             def load_inputs() -> None:
                 for value in inputs:
@@ -147,6 +152,9 @@ class Codegen:
                 for name in names:
                     self.em.store_fast(name)
             else:
+                self.em.pop()
+            if meter.running:
+                self.em.call_object(partial(meter.ran_graph, self.owner), list, 0)
                 self.em.pop()
         self.em._saved = saved
         code = root.code

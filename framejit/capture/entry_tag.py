@@ -14,5 +14,6 @@ class EntryTag:
     records: list[GuardRecord]
     resume_points: ResumePoints
     state: str
+    n_ops: int = field(default=0, kw_only=True)  # of its graph
     full: bool = field(default=False, kw_only=True)  # the function has as many entries as it may: further misses run plainly
     changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -32,6 +32,7 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
         self.user_frame: Any = None  # gives the user's stack as text; set by the capture
+        self.user_place: Any = None  # gives the expression the user's program is at; likewise
         self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
 
     # ---- inputs ---------------------------------------------------------------------------
@@ -79,6 +80,7 @@ class GraphBuilder:
             self.on_write(tensor)
         node = self.graph.create_node("call_method" if is_method else "call_function", target, node_args, node_kwargs)
         node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
+        node.meta["place"] = self.user_place() if self.user_place is not None else None
         self.n_ops += 1
         return self._wrap(result, node, tensors)
 
@@ -106,7 +108,7 @@ class GraphBuilder:
                     items.append(tensors[id(part)])
                 elif isinstance(part, (torch.Tensor, tuple, list)):
                     item = self.graph.call_function(operator.getitem, (node, i))
-                    item.meta["stack_trace"] = node.meta.get("stack_trace")
+                    item.meta["stack_trace"], item.meta["place"] = node.meta.get("stack_trace"), node.meta.get("place")
                     items.append(self._wrap(part, item, tensors))
                 else:
                     items.append(_plain(part))

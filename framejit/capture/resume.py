@@ -26,7 +26,9 @@ from bytecode.instr import TryBegin, TryEnd
 from framejit import _native as native
 from framejit.bytecode.decode import Decoded, Instruction, decode
 from framejit.bytecode.emitter import CALL, TAIL, Emitter, assemble
+from framejit.capture.provenance import Origins
 from framejit.capture.stack_effects import Exit, branch_after, exits
+from framejit.events.meter import meter
 
 # Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
 # exception is being handled, the slot of the one handled before passes on the one handled now.
@@ -56,8 +58,10 @@ class ResumeCode:
 
     layout: Layout
     original: CodeType
+    index: int  # the instruction of `original` it goes on at, or with `inner` the call it finishes
     indices: list[int]
     fresh: tuple[int, ...]
+    inner: FunctionType | None = None
 
 
 @dataclass
@@ -71,6 +75,8 @@ class ResumePoints:
     steps: dict[Any, tuple[native.Dispatcher, list[Layout], list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
     entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
+    tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
+    origins: Origins = field(default_factory=Origins)
 
     def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
         """The function that goes on at instruction `index` of `code`.
@@ -86,7 +92,7 @@ class ResumePoints:
             made, indices = _resume_code(code, index, layout, inner_args)
             found = self.functions[key] = FunctionType(made, globals, code.co_name)
             found.__qualname__ = code.co_qualname
-            found._framejit_resume = ResumeCode(layout, code, indices, self._fresh(layout, inner_fresh))  # type: ignore[attr-defined]
+            found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), inner)  # type: ignore[attr-defined]
         return found
 
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
@@ -397,6 +403,9 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
                     em.op("END_FOR")  # FOR_ITER skips it, so it must be there
                     if sys.version_info >= (3, 13):
                         em.op("POP_TOP")
+            if meter.running:
+                em.call_object(partial(meter.ran_break, (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)), list, 0)
+                em.pop()
             _leave(points, outers, frame, em, out)
 
     body = _protected(points, outers, frame, em, emit, leave)

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "capture_started": ("function", "file", "line", "frame_id"),
+    "capture_started": ("function", "file", "line", "frame_id", "fn", "flat_args"),
     "graph": ("frame_id", "graph_id", "graph_module", "n_ops", "example_inputs"),
     "guards": ("frame_id", "guards", "tree_text"),
-    "graph_break": ("frame_id", "function", "file", "line", "column", "reason", "code", "hint", "user_stack", "in_graph_ops"),
+    "graph_break": (
+        *("frame_id", "function", "file", "line", "column", "end_line", "end_column", "reason", "provenance", "code", "hint"),
+        *("user_stack", "in_graph_ops", "call_sites"),
+    ),
     "bytecode": ("frame_id", "original", "rewritten"),
-    "recompile": ("frame_id", "function", "file", "line", "failures"),
+    "recompile": ("frame_id", "function", "file", "line", "failures", "provenance"),
     "backend": ("frame_id", "name", "seconds"),
-    "frame_done": ("frame_id", "function", "file", "line", "state", "reason", "seconds", "n_graphs", "n_ops", "n_guards"),
+    "frame_done": ("frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards"),
+    "fusion": ("graph_id", "text"),
+    "output_code": ("graph_id", "name", "language", "source", "kernel"),
+    "perf": ("region", "compiled_us", "eager_us", "state"),
+    "cache": ("what", "hit", "key"),
+    "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),
     "warning": ("message", "place"),
 }
 """The kinds of events and the fields of each."""
@@ -20,7 +28,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 STATES = ("compiled", "compiled in parts", "skipped", "eager")
 """How a frame may end: the `state` of a `frame_done`."""
 
-TRANSIENT = frozenset(("graph_module", "example_inputs", "guards", "original", "rewritten"))
+TRANSIENT = frozenset(("graph_module", "example_inputs", "guards", "original", "rewritten", "fn", "flat_args", "call_sites"))
 """Fields that hold the user's objects or compiled code. Listeners see them; what is remembered goes without, so that nothing is kept alive."""
 
 

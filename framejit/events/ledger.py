@@ -42,10 +42,37 @@ class FunctionRecord:
     breaks: dict[tuple[str, int, str], Break] = field(default_factory=dict)
     entries: int = 0
     hits: int = 0
+    graph_ops_run: int = 0
+    """How many operations ran in graphs, all calls together."""
+    broken_ops_run: int = 0
+    """How many operations graphs broke at, and which ran between them."""
+    graph_seconds: float | None = None
+    """The time spent in graphs, and below outside them at graph breaks; None where nothing was measured (`framejit status` and `explain` do)."""
+    break_seconds: float | None = None
+
+    @property
+    def share_in_graphs(self) -> float | None:
+        """The share of the tensor operations seen that ran in graphs; None for a function that is not captured."""
+        total = self.graph_ops_run + self.broken_ops_run
+        return self.graph_ops_run / total if total else None
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
-        return {**vars(self), "breaks": [vars(b) for b in self.breaks.values()]}
+        return {**vars(self), "share_in_graphs": self.share_in_graphs, "breaks": [vars(b) for b in self.breaks.values()]}
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """A compiled region that is not used, because ATen's own operations measured quicker."""
+
+    region: str
+    function: str
+    """Whose graph it is of; empty for a graph that did not come from framejit's own capture."""
+    compiled_us: float
+    eager_us: float
+
+    def __str__(self) -> str:
+        return f"{self.region}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, {self.eager_us:.1f} us as ATen"
 
 
 class Ledger:
@@ -55,6 +82,11 @@ class Ledger:
         self._lock = threading.RLock()  # reentrant: an allocation below may run a finaliser that emits
         self._records: dict[Key, FunctionRecord] = {}
         self._open: dict[int, FunctionRecord] = {}
+        self._capturing: dict[int, FunctionRecord] = {}
+        """By thread the function whose frame it captured last."""
+        self._regions: dict[str, str] = {}
+        """The function of each region that is not settled yet."""
+        self._reverted: list[Reverted] = []
 
     def note(self, event: Event) -> None:
         handler = getattr(self, f"_{event.kind}", None)
@@ -72,6 +104,14 @@ class Ledger:
         with self._lock:
             self._records.clear()
             self._open.clear()
+            self._capturing.clear()
+            self._regions.clear()
+            self._reverted.clear()
+
+    def reverted(self) -> tuple[Reverted, ...]:
+        """The regions that proved slower than eager, in the order in which that was found out."""
+        with self._lock:
+            return tuple(self._reverted)
 
     def _record(self, fields: dict[str, Any]) -> FunctionRecord:
         key = (fields["function"], fields["file"], fields["line"])
@@ -81,7 +121,7 @@ class Ledger:
         return record
 
     def _capture_started(self, fields: dict[str, Any]) -> None:
-        self._open[fields["frame_id"]] = self._record(fields)
+        self._open[fields["frame_id"]] = self._capturing[threading.get_ident()] = self._record(fields)
 
     def _graph_break(self, fields: dict[str, Any]) -> None:
         record = self._open.get(fields["frame_id"])
@@ -99,11 +139,21 @@ class Ledger:
         if record is not None:
             record.backend = fields["name"]
 
+    def _fusion(self, fields: dict[str, Any]) -> None:
+        record = self._capturing.get(threading.get_ident())
+        self._regions[fields["graph_id"]] = record.function if record is not None else ""
+
+    def _perf(self, fields: dict[str, Any]) -> None:
+        function = self._regions.pop(fields["region"], "")
+        if fields["state"] == "eager":
+            self._reverted.append(Reverted(fields["region"], function, fields["compiled_us"], fields["eager_us"]))
+
     def _recompile(self, fields: dict[str, Any]) -> None:
         self._record(fields).recompiles += 1
 
     def _frame_done(self, fields: dict[str, Any]) -> None:
         self._open.pop(fields["frame_id"], None)
+        self._capturing.pop(threading.get_ident(), None)
         record = self._record(fields)
         record.frames += 1
         record.state = _together(record.state, fields["state"])
@@ -130,6 +180,8 @@ class Status:
     """What `framejit.status()` gives: a record for each function seen. Prints as a table."""
 
     functions: tuple[FunctionRecord, ...]
+    reverted: tuple[Reverted, ...] = ()
+    """Compiled regions that are not used, with both times."""
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The records as plain data."""
@@ -138,4 +190,4 @@ class Status:
     def __str__(self) -> str:
         from framejit.events.status_table import table
 
-        return table(self.functions)
+        return table(self.functions, self.reverted)

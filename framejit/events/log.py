@@ -1,63 +1,104 @@
-"""FRAMEJIT_LOGS and `framejit.set_logs`: listeners that write events to a stream, by default stderr."""
+"""FRAMEJIT_LOGS and `framejit.set_logs`: a listener that writes events to stderr, a stream or a file, as text or as JSON lines."""
 from __future__ import annotations
 
 import atexit
+import json
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from framejit.errors import InvalidOption
+from framejit.events.choice import Choice, Level, choose, help_text
 from framejit.events.event import Event
 from framejit.events.hub import subscribe
-from framejit.events.text import WRITERS
-from framejit.suggest import did_you_mean
+from framejit.events.text import LOGS
 
-NAMES = (*WRITERS, "status", "all")
-"""The names `set_logs` and FRAMEJIT_LOGS take."""
+MEANINGS = {**{name: log.meaning for name, log in LOGS.items()}, "status": "what became of each function, at the end of the process"}
+"""The names `set_logs` and FRAMEJIT_LOGS take, and what they stand for."""
 
 
 class LogWriter:
     """Writes the events of some kinds."""
 
     def __init__(self) -> None:
-        self._names: frozenset[str] = frozenset()
+        self._choice = Choice()
         self._stream: TextIO | None = None
+        self._file: TextIO | None = None
         self._functions: dict[int, str] = {}
+        self._latest: dict[int, str] = {}  # by thread: the function whose graph is at the backend, or was last
         self._unsubscribe: Callable[[], None] = _nothing
+        self._writing = threading.Lock()
 
     def set(self, names: Iterable[str], stream: TextIO | None = None) -> None:
-        chosen = frozenset(names)
-        unknown = sorted(chosen.difference(NAMES))
-        if unknown:
-            raise InvalidOption(f"there is no log {unknown[0]!r}{did_you_mean(unknown[0], NAMES)}")
+        choice = choose(names, MEANINGS)
+        file = _open(choice.file) if choice.file is not None and choice.levels else None
         self._unsubscribe()
         self._unsubscribe = _nothing
-        self._names, self._stream = frozenset(NAMES) if "all" in chosen else chosen, stream
-        if self._names:
+        if self._file is not None:
+            self._file.close()
+        self._choice, self._stream, self._file = choice, stream, file
+        self._latest = {}
+        if choice.help:
+            (stream or sys.stderr).write(help_text(MEANINGS) + "\n")
+        if choice.levels:
             self._unsubscribe = subscribe(self._hear)
 
     def _hear(self, event: Event) -> None:
+        where = self._where(event)
+        for name, log in LOGS.items():
+            level = self._choice.levels.get(name)
+            if level is not None and log.kind == event.kind:
+                text = log.write(event, where, level)
+                self._write(name, text.splitlines()[0] if level is Level.BRIEF else text, event)
+
+    def _where(self, event: Event) -> str:
+        """The function an event is about."""
         frame_id: Any = event.fields.get("frame_id")
         if event.kind == "capture_started":
             self._functions[frame_id] = f"{event.function} ({event.file}:{event.line})"
         where = self._functions.get(frame_id, "")
-        if event.kind == "frame_done":
+        if event.kind == "graph":
+            self._latest[event.thread] = where
+        elif event.kind in ("fusion", "output_code"):
+            where = self._latest.get(event.thread, "")
+        elif event.kind == "frame_done":
             self._functions.pop(frame_id, None)
-        for name, (kind, text) in WRITERS.items():
-            if name in self._names and kind == event.kind:
-                self.write(name, text(event, where))
+        return where
 
-    def write(self, name: str, text: str) -> None:
+    def _write(self, name: str, text: str, event: Event | None) -> None:
         """One message, each line with the name of its log in front, so that `grep` finds all of it."""
-        stream = self._stream or sys.stderr
-        stream.write("".join(f"[framejit {name}] {line}\n" for line in text.splitlines()))
+        if self._choice.json:
+            written = json.dumps(_record(name, text, event), default=repr) + "\n"
+        else:
+            written = "".join(f"[framejit {name}] {line}\n" for line in text.splitlines())
+        with self._writing:
+            stream = self._file or self._stream or sys.stderr
+            stream.write(written)
+            if self._file is not None:
+                self._file.flush()
 
     def finish(self) -> None:
         """At the end of the process."""
-        if "status" in self._names:
+        if "status" in self._choice.levels:
             from framejit.api import status
 
-            self.write("status", str(status()))
+            self._write("status", str(status()), None)
+
+
+def _record(name: str, text: str, event: Event | None) -> dict[str, Any]:
+    """An event as JSON: its text, and the fields that are not the program's objects."""
+    if event is None:
+        return {"log": name, "text": text}
+    kept = event.without_transient()
+    return {**kept.fields, "log": name, "kind": event.kind, "time_ns": event.time_ns, "thread": event.thread, "text": text}
+
+
+def _open(path: str) -> TextIO:
+    try:
+        return open(path, "a", encoding="utf-8")
+    except OSError as e:
+        raise InvalidOption(f"the logs can't be written to {path!r}: {e.strerror}") from e
 
 
 def _nothing() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from framejit.events.ledger import FunctionRecord
+from framejit.events.ledger import FunctionRecord, Reverted
 
-HEADINGS = ("function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "compile s", "where")
+HEADINGS = ("function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "in graphs", "compile s", "graphs s", "breaks s", "where")
 
 
-def table(records: Sequence[FunctionRecord]) -> str:
+def table(records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = ()) -> str:
+    return "\n".join([_functions(records), *(["not used, because ATen measured quicker:", *(f"  {region}" for region in reverted)] if reverted else [])])
+
+
+def _functions(records: Sequence[FunctionRecord]) -> str:
     if not records:
         return "framejit has seen no function yet"
     rows = [HEADINGS, *map(_row, records)]
@@ -23,4 +27,10 @@ def table(records: Sequence[FunctionRecord]) -> str:
 def _row(record: FunctionRecord) -> tuple[str, ...]:
     numbers = (record.graphs, record.ops, len(record.breaks), record.recompiles, record.entries, record.hits)
     where = f"{os.path.basename(record.file)}:{record.line}"
-    return (record.function, record.state, *map(str, numbers), f"{record.seconds:.3f}", where)
+    share = "-" if record.share_in_graphs is None else f"{record.share_in_graphs:.0%}"
+    seconds = (_seconds(record.seconds), _seconds(record.graph_seconds), _seconds(record.break_seconds))
+    return (record.function, record.state, *map(str, numbers), share, *seconds, where)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"

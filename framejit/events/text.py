@@ -1,35 +1,59 @@
 """Events in words, for the logs."""
 from __future__ import annotations
 
-import dis
-import io
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from framejit.events.bytecode_text import one_below_the_other, side_by_side
+from framejit.events.choice import Level
 from framejit.events.event import Event
+from framejit.events.place import Place
+
+Writer = Callable[[Event, str, Level], str]
 
 
-def guards(event: Event, where: str) -> str:
-    return f"guards of {where}\n{event.tree_text}"
+def guards(event: Event, where: str, level: Level) -> str:
+    text = f"guards of {where}\n{event.tree_text}"
+    return text + "\nin the order of their making:\n" + "\n".join(f"  {guard.text}" for guard in event.guards) if level is Level.FULL else text
 
 
-def graph(event: Event, where: str) -> str:
-    return f"graph {event.graph_id} of {where}: {event.n_ops} operations\n{event.graph_module.graph}"
+def graph(event: Event, where: str, level: Level) -> str:
+    title = f"graph {event.graph_id} of {where}: {event.n_ops} operations"
+    if level is Level.FULL:
+        return "\n".join([title, *(_node(node) for node in event.graph_module.graph.nodes)])
+    return f"{title}\n{event.graph_module.graph}"
 
 
-def bytecode(event: Event, where: str) -> str:
-    parts = [f"bytecode of {where}"]
-    for title, code in (("original", event.original), ("rewritten", event.rewritten)):
-        listing = io.StringIO()
-        dis.dis(code, file=listing, depth=0)
-        parts += [f"{title}:", listing.getvalue().rstrip()]
-    return "\n".join(parts)
+def _node(node: Any) -> str:
+    """A node with the shape of its result and the user's line."""
+    text, value = node.format_node(), node.meta.get("val")
+    if hasattr(value, "shape"):
+        text += f"  # {str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
+    places = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.lstrip().startswith("File ")]
+    return f"  {text}" + (f"  # {places[-1]}" if places else "")
 
 
-def graph_break(event: Event, where: str) -> str:
-    lines = [f"graph break at {event.file}:{event.line}, in {event.function}", f"  reason: {event.reason} [{event.code}]"]
+def bytecode(event: Event, where: str, level: Level) -> str:
+    write = one_below_the_other if level is Level.FULL else side_by_side
+    return f"bytecode of {where}\n{write(('original:', 'rewritten:'), (event.original, event.rewritten))}"
+
+
+def graph_break(event: Event, where: str, level: Level) -> str:
+    title = f"graph break at {event.file}:{event.line}, in {event.function}"
+    if level is Level.BRIEF:
+        return f"{title}: {event.reason} [{event.code}]"
+    lines = [title]
+    if level is Level.FULL:
+        place = Place(event.file, event.line, event.column, event.fields.get("end_line"), event.fields.get("end_column"))
+        lines += [f"    {line}" for line in place.excerpt().splitlines()]
+    lines.append(f"  reason: {event.reason} [{event.code}]")
+    lines += [f"  {sentence}" for sentence in (event.fields.get("provenance") or "").split("; ") if sentence]
     if event.hint:
         lines.append(f"  hint: {event.hint}")
     lines += [f"  called from {file}:{line}, in {function}" for file, line, function in callers(event)]
+    if level is Level.FULL:
+        lines.append(f"  the graph before it has {event.in_graph_ops} operations")
     return "\n".join(lines)
 
 
@@ -38,17 +62,70 @@ def callers(event: Event) -> list[tuple[str, int, str]]:
     return list(reversed(event.user_stack[:-1]))
 
 
-def recompile(event: Event, where: str) -> str:
+def recompile(event: Event, where: str, level: Level) -> str:
     why = [text + (f" (assumed at {user_line[0]}:{user_line[1]})" if user_line else "") for text, _expected, _actual, _source, user_line in event.failures]
     title = f"recompiling {event.function} ({event.file}:{event.line}), because no earlier entry fits:"
-    return "\n".join([title, *(f"  {line}" for line in dict.fromkeys(why))])
+    if level is Level.BRIEF:
+        return f"{title} {why[-1] if why else 'unknown'}"
+    lines = [title, *(f"  {line}" for line in dict.fromkeys(why))]
+    if level is Level.FULL:
+        lines += [f"  {sentence}" for text in dict.fromkeys(event.fields.get("provenance") or ()) for sentence in text.split("; ") if sentence]
+        lines.append(f"  entries so far: {len(event.failures)}")
+    return "\n".join(lines)
 
 
-WRITERS: dict[str, tuple[str, Callable[[Event, str], str]]] = {
-    "guards": ("guards", guards),
-    "recompiles": ("recompile", recompile),
-    "graph_breaks": ("graph_break", graph_break),
-    "bytecode": ("bytecode", bytecode),
-    "graph": ("graph", graph),
+def fusion(event: Event, where: str, level: Level) -> str:
+    return f"fusion of graph {event.graph_id}{f' of {where}' if where else ''}\n{event.text}"
+
+
+def output_code(event: Event, where: str, level: Level) -> str:
+    return f"{event.language} code of kernel {event.name} for graph {event.graph_id}{f' of {where}' if where else ''}\n{event.source}"
+
+
+def perf(event: Event, where: str, level: Level) -> str:
+    text = f"{event.region}: {event.state}, {_us(event.compiled_us)} compiled, {_us(event.eager_us)} eager"
+    if event.compiled_us and event.eager_us:
+        text += f" ({event.eager_us / event.compiled_us:.2f}x)"
+    return text
+
+
+def _us(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.1f} us"
+
+
+def cache(event: Event, where: str, level: Level) -> str:
+    key = str(event.key)
+    return f"{'hit' if event.hit else 'miss'}: {event.what}, key {key if level is Level.FULL or len(key) <= 16 else key[:16]}"
+
+
+def verify(event: Event, where: str, level: Level) -> str:
+    title = f"{event.function} ({event.file}:{event.line}): {event.outcome}"
+    lines = [title]
+    if event.reason:
+        lines.append(f"  {event.reason}" + (f" [{event.code}]" if event.code else ""))
+    if event.script:
+        lines.append(f"  reproduction: {event.script}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One of the logs: the kind of event it writes, how, and what the help says of it."""
+
+    kind: str
+    write: Writer
+    meaning: str
+
+
+LOGS: dict[str, Log] = {
+    "guards": Log("guards", guards, "what compiled code assumes, as a tree, with the lines that made the assumptions"),
+    "recompiles": Log("recompile", recompile, "which assumptions did not hold, so that a function is compiled again"),
+    "graph_breaks": Log("graph_break", graph_break, "where graphs end early, why, and what to do"),
+    "bytecode": Log("bytecode", bytecode, "the original and the rewritten bytecode, side by side"),
+    "graph": Log("graph", graph, "the captured graphs"),
+    "fusion": Log("fusion", fusion, "which operations were fused into which kernels"),
+    "output_code": Log("output_code", output_code, "the kernels' source"),
+    "perf": Log("perf", perf, "how long compiled regions and their eager originals take"),
+    "cache": Log("cache", cache, "what was found in the cache of compiled code, and what was not"),
+    "verify": Log("verify", verify, "calls that were compared with plain Python"),
 }
-"""For each log: the kind of event it writes, and how."""

@@ -8,6 +8,8 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.decode import Instruction, Undecodable, decode
+from framejit.capture.provenance import operands, place_of
+from framejit.events.place import Place
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
@@ -148,6 +150,11 @@ class Frame(Operations):
     def instruction(self) -> Instruction:
         return self.instructions[self.pc]
 
+    @property
+    def place(self) -> Place:
+        """The expression the current instruction is a part of."""
+        return place_of(self.code, self.instruction)
+
     # ---- the loop -------------------------------------------------------------------------------
 
     def run(self) -> Value:
@@ -208,6 +215,8 @@ class Frame(Operations):
 
     def _break(self, reason: Unsupported, names: tuple[str, ...], mark: Any) -> None:
         """Break the graph at the current instruction; does not return."""
+        if reason.operands is None:
+            reason.operands = operands(self, self._saved_stack)
         unbreakable = [f for f in self.chain() if not f.breakable]
         if unbreakable:  # the outermost such call is made for real, as a whole
             caller = unbreakable[-1].caller
@@ -268,9 +277,9 @@ class Frame(Operations):
         from framejit.interpreter.policy import refuse_inlining
         from framejit.values.generators import GeneratorValue
 
-        reason = refuse_inlining(fn, self.depth)
-        if reason is not None:
-            raise Unsupported(reason, "FJ116")
+        refusal = refuse_inlining(fn, self.depth)
+        if refusal is not None:
+            raise refusal
         code = fn.code
         resume: ResumeCode | None = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
         cells: dict[str, CellValue] = {}

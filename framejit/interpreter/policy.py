@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.config import config
+from framejit.values.builtin_functions import NUMPY_HINT, OUTPUT_HINT
 from framejit.values.inspection import instance_dict, is_a
+from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.values.functions import CallableValue
@@ -49,6 +51,7 @@ _NEVER_INLINE = (
     "pickle",
 )
 _YET_INLINED = ("torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call")
+_OUTPUT = ("logging", "warnings")
 _FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
 
 
@@ -56,20 +59,26 @@ def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == p or name.startswith(p + ".") for p in prefixes)
 
 
-def refuse_inlining(fn: CallableValue, depth: int) -> str | None:
+def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     """Why a function is called for real instead of inlined, or None."""
     from framejit.values.functions import FunctionValue
 
     module = fn.globals.get("__name__") or ""
     if isinstance(fn, FunctionValue) and getattr(fn.fn, "_framejit_disable", False):
-        return f"{fn.describe()} is marked @framejit.disable"
+        return Unsupported(f"{fn.describe()} is marked @framejit.disable", "FJ116", "remove the mark, or call it outside the compiled function")
     if depth >= config.max_inline_depth:
-        return f"more than {config.max_inline_depth} calls deep"
+        return Unsupported(f"more than {config.max_inline_depth} calls deep", "FJ116", "raise framejit.config.max_inline_depth")
+    if _module_in(module, _OUTPUT):
+        return Unsupported(f"{fn.describe()} writes a message, which no graph can do", "FJ126", OUTPUT_HINT)
+    if _module_in(module, ("numpy",)):
+        return Unsupported(f"{fn.describe()} works on numpy arrays, which are no part of a graph", "FJ105", NUMPY_HINT)
     if _module_in(module, _NEVER_INLINE) and not _module_in(module, _YET_INLINED):
-        return f"{fn.describe()} belongs to {module.split('.')[0]}'s own machinery and is called as it is"
+        machinery = module.split(".")[0]
+        return Unsupported(f"{fn.describe()} belongs to {machinery}'s own machinery and is called as it is", "FJ116", "call it outside the compiled function")
     if fn.code.co_filename.startswith(_PACKAGE + os.sep):
-        return f"{fn.describe()} is part of framejit"
-    return frame_reader(fn.code)
+        return Unsupported(f"{fn.describe()} is part of framejit", "FJ116")
+    reader = frame_reader(fn.code)
+    return None if reader is None else Unsupported(reader, "FJ116", "call it outside the compiled function")
 
 
 def frame_reader(code: CodeType) -> str | None:

@@ -24,7 +24,7 @@ class Value:
     mutable = False  # identity matters: build it once, then share
 
     def python_type(self) -> type:
-        raise Unsupported(f"the type of {self.describe()} is not known")
+        raise Unsupported(f"the type of a {type(self).__name__} is not known")
 
     def describe(self) -> str:
         """The value in words, for reasons and logs."""

@@ -7,6 +7,7 @@ import itertools
 import math
 import types
 import typing
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import Source
@@ -50,6 +51,11 @@ PURE_BUILTINS: tuple[Any, ...] = (
     typing.get_origin,
     typing.get_args,
 )
+
+
+OUTPUT_HINT = "write it outside the compiled function, or put it behind `if not torch.compiler.is_compiling():`"
+NUMPY_HINT = "use torch operations in place of numpy's"
+C_HINT = "call it before the function, or if its result depends on its arguments alone, in a helper marked @framejit.assume_constant"
 
 
 class BuiltinValue(Value):
@@ -102,16 +108,14 @@ class BuiltinValue(Value):
             return BuiltinNewValue().call(tx, args, kwargs)
         if getattr(function, "__module__", None) in PURE_MODULES or function in PURE_BUILTINS:
             return fold(tx, function, args, kwargs)
-        raise Unsupported(f"{self.describe()} is written in C and framejit does not know what it does", "FJ110", _hint(function))
+        if function is print or function is warnings.warn:
+            raise Unsupported(f"{self.describe()} writes a message, which no graph can do: one ends before it, the next begins after it", "FJ126", OUTPUT_HINT)
+        if str(getattr(function, "__module__", None)).startswith("numpy"):
+            raise Unsupported(f"{self.describe()} works on numpy arrays, which are no part of a graph", "FJ105", NUMPY_HINT)
+        raise Unsupported(f"{self.describe()} is written in C and framejit does not know what it does", "FJ110", C_HINT)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.function)
-
-
-def _hint(function: Any) -> str | None:
-    if function is print:
-        return "move the print out of the compiled function, or behind a debug flag"
-    return "wrap the call in a function marked @framejit.disable to make the break deliberate"
 
 
 def _unbound(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

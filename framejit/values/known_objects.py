@@ -29,4 +29,7 @@ def call_known_method(tx: Frame, owner: ObjectValue, name: str, args: list[Value
         return tx.wrap(owner.obj(), CallSource(owner.source, referent))
     if name in _PURE.get(owner.cls, ()):
         return fold(tx, getattr(owner.obj, name), args, kwargs)
-    raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")
+    if owner.cls.__module__.partition(".")[0] == "numpy":
+        what = f"{owner.obj.__name__}()" if name == "__call__" and hasattr(owner.obj, "__name__") else f"{name!r} of {owner.describe()}"
+        raise Unsupported(f"numpy's {what} works on arrays in memory, which are no part of a graph", "FJ105", "use torch operations in place of numpy's")
+    raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111", "call it before the function, and pass in what it gives")

@@ -1,7 +1,7 @@
 """Control flow between the interpreter and the values, as exceptions."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framejit.values.exceptions import ExceptionValue
@@ -13,6 +13,7 @@ class Unsupported(Exception):
     def __init__(self, reason: str, code: str = "FJ199", hint: str | None = None) -> None:
         super().__init__(reason)
         self.reason, self.code, self.hint = reason, code, hint
+        self.operands: list[tuple[str, Any]] | None = None  # what the instruction worked on, set where the graph breaks
 
 
 class SkipFrame(Exception):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
 _ABSENT = object()
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
@@ -101,6 +102,8 @@ class ObjectValue(Value):
             return found
         if static is not _ABSENT:
             return bind_attribute(tx, static, self, self.cls, name)
+        if self.obj is not None and not self.cls.__flags__ & _HEAP_TYPE:  # it may have a tp_getattr, which the MRO does not show
+            raise Unsupported(f"attribute {name!r} of {self.describe()}, whose class is written in C and may look attributes up in its own way", "FJ111")
         guard_missing(tx, self.cls, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 

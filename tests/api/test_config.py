@@ -49,6 +49,10 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value):
         ("FRAMEJIT_RECOMPILE_LIMIT", "4", "recompile_limit", 4),
         ("FRAMEJIT_DEFAULT_BACKEND", "inductor", "default_backend", "inductor"),
         ("FRAMEJIT_LOGS", "graph", "logs", "graph"),
+        ("FRAMEJIT_DEBUG", "some/folder", "artifacts", "some/folder"),
+        ("FRAMEJIT_ARTIFACTS", "some/folder", "artifacts", "some/folder"),
+        ("FRAMEJIT_CACHE_DIR", "/some/folder", "cache_dir", "/some/folder"),
+        ("FRAMEJIT_CACHE_SIZE", "0", "cache_size", 0),
     ],
 )
 def test_the_environment(variable, text, name, value):
@@ -56,10 +60,14 @@ def test_the_environment(variable, text, name, value):
     assert from_environment({}) == Config()
 
 
-@pytest.mark.parametrize(("variable", "text"), [("FRAMEJIT_DEBUG", "perhaps"), ("FRAMEJIT_RECOMPILE_LIMIT", "many")])
+@pytest.mark.parametrize(("variable", "text"), [("FRAMEJIT_DISABLE", "perhaps"), ("FRAMEJIT_RECOMPILE_LIMIT", "many")])
 def test_a_variable_that_makes_no_sense_is_refused(variable, text):
     with pytest.raises(InvalidOption, match=f"{variable}={text}"):
         from_environment({variable: text})
+
+
+def test_a_folder_for_artifacts_is_not_debug_mode():
+    assert from_environment({"FRAMEJIT_DEBUG": "some/folder"}).debug is False
 
 
 def test_an_unknown_variable_gets_a_suggestion():

@@ -5,7 +5,7 @@ import torch
 
 import framejit
 from framejit.events import Event
-from framejit.explanation import Explanation
+from framejit.findings.explanation import Explanation
 
 from support import CountingBackend
 
@@ -89,7 +89,8 @@ def test_an_exception_of_the_call_is_kept():
 
 def test_json():
     data = json.loads(framejit.explain(outer)(X).to_json())
-    assert set(data) == {"findings", "graphs", "frames", "error"}
+    assert data["schema"] == "framejit.explain/1"
+    assert {"schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error"} == set(data)
     [finding] = data["findings"]
     assert {"code", "file", "line", "column", "function", "reason", "hint", "count"} <= set(finding)
     assert len(data["graphs"]) > 1

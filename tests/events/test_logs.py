@@ -1,5 +1,6 @@
 """FRAMEJIT_LOGS and `set_logs`: what is written, where, and what is said about a name that does not exist."""
 import io
+import json
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import torch
 
 import framejit
 from framejit.errors import InvalidOption
+from framejit.events import emit
+from framejit.events.log import MEANINGS
 
 X = torch.arange(4.0)
 NAMES = ["guards", "recompiles", "graph_breaks", "bytecode", "graph"]
@@ -101,7 +104,7 @@ def test_all(log):
     fast = framejit.optimize(broken)
     fast(X)
     fast(torch.ones(3))
-    assert {line.split("]")[0].split()[1] for line in log.getvalue().splitlines()} == set(NAMES)
+    assert {line.split("]")[0].split()[1] for line in log.getvalue().splitlines()} >= set(NAMES)
 
 
 def test_setting_anew_replaces(log):
@@ -117,6 +120,123 @@ def test_an_unknown_name_gets_a_suggestion_and_changes_nothing(log):
         framejit.set_logs("gaurds")
     framejit.optimize(lambda x: x + 1)(X)
     assert log.getvalue()
+
+
+def test_levels(log):
+    def lines_at(name: str) -> list[str]:
+        framejit.reset()
+        log.truncate(0)
+        framejit.set_logs(name, stream=log)
+        fast = framejit.optimize(broken)
+        fast(X)
+        fast(torch.ones(3))
+        return log.getvalue().strip("\0").splitlines()
+
+    for name in NAMES:
+        brief, normal, full = ("".join(lines_at(sign + name)).replace(" ", "") for sign in ("-", "", "+"))
+        assert 0 < len(brief) < len(normal) <= len(full), name
+
+
+def test_brief_breaks_and_recompiles_say_why(log):
+    framejit.set_logs("-graph_breaks", "-recompiles", stream=log)
+    fast = framejit.optimize(broken)
+    fast(X)
+    fast(torch.ones(3))
+    text = log.getvalue()
+    assert "in broken: framejit.graph_break() asks for it [FJ100]" in text
+    assert "because no earlier entry fits: tensor 'x': size 4 was expected at dimension 0, got 3" in text
+
+
+def test_full_breaks_underline_the_expression(log):
+    framejit.set_logs("+graph_breaks", stream=log)
+    framejit.optimize(outer)(X)
+    assert "return x * x.sum().item()" in log.getvalue() and "^^^^" in log.getvalue()
+
+
+def test_full_graphs_have_shapes_and_places(log):
+    framejit.set_logs("+graph", stream=log)
+    framejit.optimize(outer)(X)
+    assert "# float32[4] on cpu" in log.getvalue() and f'File "{__file__}", line' in log.getvalue()
+
+
+def test_a_later_word_about_a_log_counts(log):
+    framejit.set_logs("+all,-graph", stream=log)
+    framejit.optimize(lambda x: x + 1)(X)
+    assert [line for line in log.getvalue().splitlines() if line.startswith("[framejit graph]")] == [
+        line for line in log.getvalue().splitlines() if "1 operations" in line
+    ]
+
+
+def test_bytecode_stands_side_by_side(log):
+    framejit.set_logs("bytecode", stream=log)
+    framejit.optimize(lambda x: x + 1)(X)
+    [titles] = [line for line in log.getvalue().splitlines() if "original:" in line]
+    column = titles.index("rewritten:")
+    rows = log.getvalue().splitlines()[2:]
+    assert sum("RETURN_VALUE" in row[column:] for row in rows) == 1
+    assert any("RETURN_VALUE" in row[:column] for row in rows)
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "framejit.log"
+    path.write_text("before\n")
+    framejit.set_logs("graph", f"file={path}")
+    framejit.optimize(lambda x: x + 1)(X)
+    framejit.set_logs()
+    assert path.read_text().startswith("before\n[framejit graph] graph ")
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(InvalidOption, match="the logs can't be written to .*: No such file or directory"):
+        framejit.set_logs("graph", f"file={tmp_path}/no/such/folder/log")
+    with pytest.raises(InvalidOption, match="file= needs the name"):
+        framejit.set_logs("graph,file=")
+
+
+def test_json_lines(log):
+    framejit.set_logs("all,json", stream=log)
+    fast = framejit.optimize(broken)
+    fast(X)
+    fast(torch.ones(3))
+    records = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {record["log"] for record in records} >= set(NAMES)
+    [*_, graph] = [record for record in records if record["log"] == "graph"]
+    assert {"kind", "time_ns", "thread", "text", "n_ops", "graph_id"} <= set(graph) and "graph_module" not in graph
+
+
+def test_help(log):
+    framejit.set_logs("help", stream=log)
+    for name in MEANINGS:
+        assert f"\n  {name} " in log.getvalue()
+    for word in ("all", "+NAME", "-NAME", "file=FILE", "json"):
+        assert f"\n  {word} " in log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("fusion", {"graph_id": 3, "text": "kernel 0: add, mul"}, ["fusion of graph 3", "kernel 0: add, mul"]),
+        (
+            "output_code",
+            {"graph_id": 3, "name": "k0", "language": "LLVM", "source": "define void", "kernel": None},
+            ["LLVM code of kernel k0 for graph 3", "define void"],
+        ),
+        ("perf", {"region": "f", "compiled_us": 10.0, "eager_us": 25.0, "state": "compiled"}, ["f: compiled, 10.0 us compiled, 25.0 us eager (2.50x)"]),
+        ("perf", {"region": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"}, ["f: new, 10.0 us compiled, not measured eager"]),
+        ("cache", {"what": "kernel k0", "hit": True, "key": "a" * 64}, [f"hit: kernel k0, key {'a' * 16}"]),
+        ("cache", {"what": "kernel k0", "hit": False, "key": "b"}, ["miss: kernel k0, key b"]),
+    ],
+)
+def test_what_backends_report(log, name, fields, expected):
+    framejit.set_logs(name, stream=log)
+    emit(name, **fields)
+    assert log.getvalue().splitlines() == [f"[framejit {name}] {line}" for line in expected]
+
+
+def test_verified_calls(log):
+    framejit.set_logs("verify", stream=log)
+    framejit.optimize(broken, verify=True)(X)
+    assert log.getvalue() == f"[framejit verify] broken ({__file__}:{broken.__code__.co_firstlineno}): same\n"
 
 
 def run(program: str, logs: str) -> subprocess.CompletedProcess:

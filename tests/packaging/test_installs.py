@@ -104,7 +104,7 @@ def test_the_wheel_holds_what_it_should_and_nothing_else(built):
 
     [wheel] = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"framejit", f"framejit-{wheel.name.split('-')[1]}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"framejit", "pytest_framejit.py", f"framejit-{wheel.name.split('-')[1]}.dist-info"}
     ours = [str(file.relative_to(ROOT)) for folder in ("framejit", "guards", "backends") for file in ROOT.glob(f"{folder}/**/*.py")]
     assert {file if file.startswith("framejit/") else f"framejit/{file}" for file in ours} <= set(names)
     assert {"framejit/py.typed", "framejit/_native.pyi", f"framejit/_native{sysconfig.get_config_var('EXT_SUFFIX')}"} <= set(names)

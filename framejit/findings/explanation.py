@@ -1,0 +1,216 @@
+"""The explanation of one call or program: it gathers events while the program runs, and prints as a report."""
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framejit.events import Event, subscribe
+from framejit.events.meter import meter
+from framejit.findings.evidence import Evidence
+from framejit.findings.finding import Finding, Key
+from framejit.findings.recompiles import Recompile, Recompiles
+
+WITHOUT_TENSORS = "FJ207"
+
+
+@dataclass
+class Graph:
+    """A graph that was captured."""
+
+    graph_id: int
+    function: str
+    n_ops: int
+    code: str
+    module: torch.fx.GraphModule | None = field(default=None, repr=False)
+    """None in a report that was read from a file."""
+
+    def __str__(self) -> str:
+        return f"graph {self.graph_id} of {self.function}: {self.n_ops} operations\n{self.code}"
+
+
+@dataclass
+class Frame:
+    """A function whose frame was seen, and what became of it."""
+
+    function: str
+    file: str
+    line: int
+    state: str
+    reason: str
+    code: str = ""
+    """The finding code of what kept it from being compiled."""
+    seconds: float = 0.0
+    """What compiling it took."""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.function} ({self.file}:{self.line}): {self.reason}" + (f" [{self.code}]" if self.code else "")
+
+
+class Explanation:
+    """What the compiler did. Prints as a report."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.frames: list[Frame] = []
+        self.events: list[Event] = []
+        """What happened, in order, without the program's objects."""
+        self.result: Any = None
+        """What the explained call returned."""
+        self.error: BaseException | str | None = None
+        """What the explained call raised."""
+        self._found: dict[Key, Finding] = {}
+        self._recompiles = Recompiles()
+        self._evidence: dict[Key, Evidence] = {}
+        self._functions: dict[int, str] = {}
+        self._roots: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # by thread: the function whose capture began last, and its arguments
+        self._lock = threading.RLock()
+
+    # ---- listening ----------------------------------------------------------------------------------
+
+    def listen(self, thread: int | None = None) -> _Listening:
+        """Hear and measure from now on, on one thread or on all."""
+        return _Listening(self, thread)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event."""
+        with self._lock:
+            self.events.append(event.without_transient())
+            handler = getattr(self, f"_{event.kind}", None)
+            if handler is not None:
+                handler(event)
+            self._recompiles.hear(event)
+
+    def _capture_started(self, event: Event) -> None:
+        self._functions[event.frame_id] = event.function
+        fn = event.fields.get("fn")
+        if fn is not None and not hasattr(fn, "_framejit_resume"):
+            self._roots[event.thread] = fn, event.flat_args
+
+    def _graph(self, event: Event) -> None:
+        text = str(event.graph_module.graph)
+        self.graphs.append(Graph(event.graph_id, self._functions.get(event.frame_id, ""), event.n_ops, text, event.graph_module))
+
+    def _graph_break(self, event: Event) -> None:
+        finding = Finding.of(event)
+        known = self._found.setdefault(finding.key, finding)
+        if known is not finding:
+            known.count += 1
+            known.captures += 1
+        elif event.thread in self._roots and event.fields.get("call_sites"):
+            self._evidence[finding.key] = Evidence.take(*self._roots[event.thread], event.call_sites)
+
+    def _frame_done(self, event: Event) -> None:
+        code, seconds = event.fields.get("code") or "", event.fields.get("seconds") or 0.0
+        self.frames.append(Frame(event.function, event.file, event.line, event.state, event.reason or "", code, seconds))
+
+    def settle(self) -> None:
+        """Take over what was measured."""
+        with self._lock:
+            for finding in self._found.values():
+                cost = meter.breaks.get((finding.file, finding.line, finding.column, finding.end_column))
+                if cost is not None:
+                    finding.count, finding.cost_us = max(cost.count, 1), cost.ns / 1000
+
+    # ---- what was found -------------------------------------------------------------------------------
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The places at which graphs broke, the costliest first."""
+        return sorted(self._found.values(), key=lambda finding: -finding.cost_us)
+
+    @property
+    def recompiles(self) -> list[Recompile]:
+        """Functions that were compiled again, with the guards that missed and what would make their entries fewer."""
+        return self._recompiles.all()
+
+    @property
+    def left_out(self) -> list[Frame]:
+        """The functions of which nothing was compiled."""
+        return [frame for frame in self.frames if frame.state in ("skipped", "eager")]
+
+    def find_rewrites(self, seconds: float = 30.0) -> None:
+        """Look for rewrites of the findings, the costliest first, and check them, for so long."""
+        from framejit.findings.rewrites import find_rewrites
+
+        find_rewrites([(finding, self._evidence.get(finding.key)) for finding in self.findings], seconds)
+        self._evidence.clear()
+
+    # ---- telling --------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data; docs/explain_schema.md describes it."""
+        from framejit.findings.schema import to_dict
+
+        return to_dict(self)
+
+    def to_json(self) -> str:
+        """The report as JSON; docs/explain_schema.md describes it."""
+        from framejit.findings.schema import to_json
+
+        return to_json(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as JSON; `framejit report` prints it."""
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.to_json())
+
+    def to_sarif(self, path: str | os.PathLike[str]) -> None:
+        """Write the findings as SARIF 2.1.0, which editors and code hosts show in the source."""
+        from framejit.findings.sarif import write_sarif
+
+        write_sarif(self, path)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one HTML file."""
+        from framejit.report.html import write_html
+
+        write_html(self, path)
+
+    def __str__(self) -> str:
+        ops, recompiles = sum(graph.n_ops for graph in self.graphs), sum(r.count for r in self.recompiles)
+        summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", _count(len(self.findings), "graph break")]
+        summary += [f"{_count(len(self.frames), 'frame')} seen", *([_count(recompiles, "recompile")] if recompiles else [])]
+        parts = [", ".join(summary), *map(str, self.findings), *map(str, self.recompiles), *self._left_out_in_words(), *map(str, self.graphs)]
+        if isinstance(self.error, BaseException):
+            parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
+        elif self.error:
+            parts.append(f"the call raised {self.error}")
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _left_out_in_words(self) -> list[str]:
+        """The functions left out, each once; those without tensors, of which every program has many, as a number."""
+        times = Counter(str(frame) for frame in self.left_out if frame.code != WITHOUT_TENSORS)
+        lines = [text + (f" ({n} times)" if n > 1 else "") for text, n in times.items()]
+        without = len({(frame.file, frame.line) for frame in self.left_out if frame.code == WITHOUT_TENSORS})
+        if without:
+            lines.append(f"{_count(without, 'function')} without a tensor among the arguments: left as they are [{WITHOUT_TENSORS}]")
+        return lines
+
+
+class _Listening:
+    """An explanation that listens, until `stop`."""
+
+    def __init__(self, explanation: Explanation, thread: int | None) -> None:
+        self._explanation, self._thread = explanation, thread
+        meter.start()
+        self._unsubscribe = subscribe(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if self._thread in (None, event.thread):
+            self._explanation.hear(event)
+
+    def stop(self) -> None:
+        self._unsubscribe()
+        self._explanation.settle()
+        meter.stop()
+
+
+def _count(n: int, name: str) -> str:
+    return f"{n} {name}{'' if n == 1 else 's'}"

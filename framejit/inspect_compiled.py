@@ -1,0 +1,151 @@
+"""`framejit.inspect`: what the fusing backend made of a function's graphs."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+from framejit._native import Dispatcher
+from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource, recall
+from framejit.dispatchers import live_dispatchers
+from framejit.errors import InvalidTarget
+from framejit.optimized_module import OptimizedModule, dispatcher_of
+
+
+@dataclass(frozen=True)
+class InspectedGraph:
+    """One compiled graph, as it is now. Prints as one line."""
+
+    name: str
+    function: str
+    """Whose frame it is from; for what follows a graph break with the line it goes on at."""
+    state: str
+    """`measuring`, `compiled`, or `eager` where ATen measured quicker or nothing could be compiled."""
+    kernels: tuple[KernelSource, ...]
+    externs: tuple[str, ...]
+    """The operations that ATen carries out, in order."""
+    reason: str
+    """Why all of it runs as ATen; empty if it does not."""
+    compiled_us: float | None
+    """The best time measured for a call of the compiled plan, in microseconds; None before anything was measured."""
+    eager_us: float | None
+    """The same for the graph as ATen operations."""
+    before_fusion: str
+    after_fusion: str
+    artifacts: str
+    """The folder where it was written down, if it was."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `framejit.inspect` gives. Prints as an outline, `str` of a kernel's `source` is the code itself."""
+
+    function: str
+    graphs: tuple[InspectedGraph, ...]
+
+    @property
+    def n_kernels(self) -> int:
+        """The number of kernels of all graphs."""
+        return sum(len(graph.kernels) for graph in self.graphs)
+
+    @property
+    def kernels(self) -> tuple[KernelSource, ...]:
+        """The kernels of all graphs, in order."""
+        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def source(self) -> str:
+        """The generated source of all kernels."""
+        return "\n\n".join(kernel.source for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        if not self.graphs:
+            return f"{self.function}: the backend fuse has compiled no graph of it"
+        lines = [f"{self.function}: graphs {len(self.graphs)}, kernels {self.n_kernels}"]
+        for graph in self.graphs:
+            lines += [f"  {graph.function}", f"    {graph}"]
+            for kernel in graph.kernels:
+                lines += [f"      {kernel.name} ({kernel.language})", *(f"        {origin}" for origin in kernel.origins)]
+        return "\n".join(lines)
+
+
+def inspect(fn: Any, /) -> Inspection:
+    """The graphs that the backend `fuse` compiled for an optimized function or module, those behind graph breaks too: kernels, sources and times.
+
+    `fn` is what `optimize` returned, or the function it was given. It must have been called, or there is nothing to see yet.
+    Raises InvalidTarget if `fn` was never optimized.
+    """
+    dispatchers = _dispatchers_of(fn)
+    if not dispatchers:
+        raise InvalidTarget(f"inspect takes what `framejit.optimize` returned, and {getattr(fn, '__qualname__', type(fn).__name__)} was not optimized")
+    found = {id(graph): _inspected(graph, place) for dispatcher in dispatchers for graph, place in _graphs(dispatcher)}
+    options = dispatchers[0].options
+    return Inspection(getattr(options, "name", None) or dispatchers[0].__qualname__, tuple(found.values()))
+
+
+def _dispatchers_of(fn: Any) -> list[Dispatcher]:
+    if isinstance(fn, OptimizedModule):
+        fn = dispatcher_of(fn)
+    while isinstance(fn, (MethodType, staticmethod, classmethod, functools.partial)):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
+    if isinstance(fn, Dispatcher):
+        return [fn]
+    if not isinstance(fn, FunctionType):
+        return []
+    options = getattr(fn, "options", None)  # of a function that verifies calls, and stands in front of a dispatcher
+    function = getattr(fn, "_framejit_verified", fn)
+    return [dispatcher for dispatcher in live_dispatchers() if dispatcher.__wrapped__ is function and options in (None, dispatcher.options)]
+
+
+def _graphs(root: Dispatcher) -> Iterator[tuple[CompiledGraph, str]]:
+    """The graphs of a dispatcher's entries and of all that these may go on to, each with the place its frame is from."""
+    waiting, seen = [root], {id(root)}
+    while waiting:
+        dispatcher = waiting.pop(0)
+        for entry in dispatcher.entries:
+            for slot in entry.slots:
+                target = slot.target
+                if isinstance(target, Dispatcher):
+                    if id(target) not in seen:
+                        seen.add(id(target))
+                        waiting.append(target)
+                    continue
+                graph = recall(getattr(target, "__wrapped__", target))
+                if graph is not None:
+                    yield graph, _place(dispatcher)
+
+
+def _place(dispatcher: Dispatcher) -> str:
+    resume = getattr(dispatcher.__wrapped__, "_framejit_resume", None)
+    if resume is None:
+        options, code = dispatcher.options, dispatcher.__wrapped__.__code__
+        named = getattr(options, "file", None) is not None
+        return f"{options.name} ({options.file}:{options.line})" if named else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+    from framejit.bytecode.decode import decode
+
+    line = decode(resume.original).instructions[resume.index].line
+    return f"{resume.original.co_qualname}, from {resume.original.co_filename}:{line} on"
+
+
+def _inspected(graph: CompiledGraph, place: str) -> InspectedGraph:
+    compiled, eager = graph.times
+    return InspectedGraph(
+        graph.name,
+        place,
+        graph.state,
+        tuple(graph.kernels),
+        tuple(graph.externs),
+        graph.reason,
+        compiled,
+        eager,
+        graph.before_fusion,
+        graph.after_fusion,
+        graph.artifacts,
+        str(graph),
+    )

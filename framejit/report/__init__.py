@@ -1,0 +1,11 @@
+"""The report as one HTML file that needs nothing else.
+
+    element        HTML that is escaped by construction
+    style          how it looks, light and dark, wide and narrow
+    timeline       when frames were captured and graphs compiled
+    source         the source around findings, with what was found in the margin
+    graph_drawing  graphs as pictures
+    guard_tree     guards as a tree
+    kernels        what backends told about their kernels
+    html           the page
+"""

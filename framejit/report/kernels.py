@@ -1,0 +1,67 @@
+"""What backends told about the kernels they made."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from framejit.events import Event
+from framejit.report.element import Html, element
+
+
+def kernels(events: Iterable[Event]) -> Html:
+    """Each kernel with its source, how operations were fused, and how quick the regions are."""
+    told = list(events)
+    graphs = _graphs(told)
+    sources = [event for event in told if event.kind == "output_code"]
+    fusions = [event for event in told if event.kind == "fusion"]
+    regions = list({event.region: event for event in told if event.kind == "perf"}.values())  # the last word about each
+    if not (sources or fusions or regions):
+        return element("p", "The backend made no kernels of its own.", class_="soft")
+    parts: list[Html] = []
+    if regions:
+        head = element("thead", element("tr", [element("th", title, scope="col") for title in ("region", "compiled", "eager", "speedup", "state")]))
+        rows = [element("tr", [element("td", cell) for cell in _region(event)]) for event in regions]
+        parts.append(element("table", head, element("tbody", rows), class_="wide"))
+    parts += [
+        element("details", element("summary", "fusion of ", _graph_link(event, graphs)), element("pre", event.text, tabindex=0)) for event in fusions
+    ]
+    for event in sources:
+        facts = [element("p", text, class_="soft") for text in _facts(event.fields.get("kernel"))]
+        title = element("summary", element("code", event.name), f", {event.language}, for ", _graph_link(event, graphs))
+        parts.append(element("details", title, facts, element("pre", event.source, tabindex=0), class_="kernel"))
+    return element("div", parts, data_count=len(sources))
+
+
+def _region(event: Event) -> list[str]:
+    compiled, eager = event.compiled_us, event.eager_us
+    speedup = f"{eager / compiled:.2f}×" if compiled and eager else "–"
+    return [str(event.region), _us(compiled), _us(eager), speedup, str(event.state)]
+
+
+def _us(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} µs"
+
+
+def _graphs(events: list[Event]) -> dict[Any, int]:
+    """The captured graph that each graph of a backend was made from: the last one that was captured on the thread before the backend spoke of its own."""
+    found: dict[Any, int] = {}
+    last: dict[int, int] = {}
+    for event in events:
+        if event.kind == "graph":
+            last[event.thread] = found[event.graph_id] = event.graph_id
+        elif "graph_id" in event.fields and event.thread in last:
+            found.setdefault(event.graph_id, last[event.thread])
+    return found
+
+
+def _graph_link(event: Event, graphs: dict[Any, int]) -> Html | str:
+    if event.graph_id not in graphs:
+        return f"graph {event.graph_id}"
+    return element("a", f"graph {event.graph_id}", href=f"#graph-{graphs[event.graph_id]}")
+
+
+def _facts(kernel: Any) -> list[str]:
+    """Bytes, bandwidth and the like, where the backend tells."""
+    if isinstance(kernel, dict):
+        return [", ".join(f"{name} {value}" for name, value in kernel.items())]
+    return [kernel] if isinstance(kernel, str) else []

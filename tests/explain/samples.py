@@ -1,0 +1,130 @@
+"""Functions with a graph break that a rewrite removes, each with arguments to call it with."""
+import json
+import logging
+import warnings
+
+import numpy as np
+import torch
+
+logger = logging.getLogger(__name__)
+X = torch.arange(1.0, 5.0)
+
+
+def item(x):
+    return x / x.max().item() + 1
+
+
+def item_of_an_inner_call(x):
+    return item(torch.tanh(x)) * 2
+
+
+def number_from_float(x):
+    return x * float(x.mean())
+
+
+def tolist(x):
+    return x * sum((x + 1).tolist())
+
+
+def branch_that_assigns(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = y + 1
+    else:
+        y = y - 1
+    return y * 3
+
+
+def branch_without_else(x):
+    if bool((x > 100).any()):
+        x = x.clamp(max=100)
+    return x * 2
+
+
+def branch_that_adds(x):
+    y = x.sin()
+    if y.sum() > 0:
+        y += 1
+    return y
+
+
+def branch_that_returns(x):
+    if x.sum().item() > 0 and not x.max() > 100:
+        return x + 1, x.sum()
+    return x - 1, x.sum()
+
+
+def conditional_expression(x):
+    return (x + 1 if x.sum() > 0 else x - 1) * 2
+
+
+def printing(x):
+    y = x * 2
+    print("y is", y)
+    return y + 1
+
+
+def logging_a_number(x):
+    y = x * 2
+    logger.warning("y is %s", y.sum().item())
+    return y + 1
+
+
+def warning_of_something(x):
+    y = x * 2
+    warnings.warn("this is not a test", stacklevel=1)
+    return y + 1
+
+
+def numpy_functions(x):
+    a = (x + 1).detach().numpy()
+    b = np.sqrt(a) * 2
+    return torch.from_numpy(np.concatenate([b, b])) + 1
+
+
+def numbers_gathered_in_a_loop(x):
+    losses = []
+    for _ in range(3):
+        x = x * 2
+        losses.append(x.sum().item())
+    return x, losses
+
+
+def unsupported_call(x):
+    y = x + 1
+    scale = json.loads("[3]")[0]
+    return y * scale
+
+
+def sum_of_a_selection(x):
+    return x[x > 2].sum() + 1
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y / y.abs().max().item()
+
+
+FUNCTIONS = [
+    item,
+    item_of_an_inner_call,
+    number_from_float,
+    tolist,
+    branch_that_assigns,
+    branch_without_else,
+    branch_that_adds,
+    branch_that_returns,
+    conditional_expression,
+    printing,
+    logging_a_number,
+    warning_of_something,
+    numpy_functions,
+    numbers_gathered_in_a_loop,
+    unsupported_call,
+    sum_of_a_selection,
+]

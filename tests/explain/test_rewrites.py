@@ -1,0 +1,128 @@
+"""Each rewrite that is advertised as checked is applied here to the file itself, and looked at from outside."""
+import importlib.util
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import framejit
+
+from comparison import assert_same
+
+SAMPLES = pathlib.Path(__file__).parent / "samples.py"
+X = torch.arange(1.0, 5.0)
+
+
+def load(path: pathlib.Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def samples(tmp_path):
+    copy = tmp_path / "framejit_samples.py"
+    shutil.copy(SAMPLES, copy)
+    yield load(copy)
+    sys.modules.pop(copy.stem, None)
+
+
+def apply(diff: str, path: pathlib.Path) -> None:
+    done = subprocess.run(["git", "apply", "--unsafe-paths", "-p1", "-"], input=diff, cwd=path.parent, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+NAMES = [fn.__name__ for fn in load(SAMPLES).FUNCTIONS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rewrite_removes_the_break_and_keeps_the_result(samples, name, tmp_path, capsys):
+    fn = getattr(samples, name)
+    explanation = framejit.explain(fn)(X)
+    found = [finding for finding in explanation.findings if finding.rewrite]
+    assert found, f"no rewrite of {[str(f) for f in explanation.findings]}"
+    assert all(finding.rewrite_checked for finding in found)
+    finding = found[0]
+    expected = fn(X)
+    before = sum(finding.count for finding in explanation.findings)
+    apply(finding.rewrite, pathlib.Path(samples.__file__))
+    rewritten = getattr(load(pathlib.Path(samples.__file__)), name)
+    after = framejit.explain(rewritten)(X)
+    assert sum(finding.count for finding in after.findings) < before
+    assert finding.excerpt.splitlines()[0].strip() not in [f.excerpt.splitlines()[0].strip() for f in after.findings]
+    assert_same(expected, after.result, rtol=1e-5, atol=1e-6)
+    assert_same(expected, rewritten(X), rtol=1e-5, atol=1e-6)
+    if finding.next_break is not None:
+        assert finding.next_break.line in [f.line for f in after.findings]
+
+
+def test_the_method_of_a_module(samples):
+    torch.manual_seed(0)
+    explanation = framejit.explain(samples.Scaled())(X)
+    [finding] = explanation.findings
+    assert finding.rewrite_checked
+    assert "+        return y / y.abs().max()" in finding.rewrite.splitlines()
+
+
+def test_the_next_break_is_named(samples):
+    [finding] = framejit.explain(samples.numbers_gathered_in_a_loop)(X).findings
+    assert finding.count == 3
+    assert finding.next_break.code == "FJ101"
+    assert finding.next_break.source == "return x, torch.stack(losses).tolist()"
+
+
+def test_a_wrong_rewrite_is_not_shown():
+    """Python numbers leave the function, so that `.item()` can't just go."""
+
+    def fn(x):
+        return x + 1, x.max().item()
+
+    [finding] = framejit.explain(fn)(X).findings
+    assert finding.rewrite is None and not finding.rewrite_checked
+
+
+def test_checking_does_not_touch_the_program():
+    calls = []
+
+    def fn(x):
+        calls.append(len(calls))
+        x += 1
+        return x / x.max().item()
+
+    x = X.clone()
+    explanation = framejit.explain(fn)(x)
+    assert calls == [0]
+    assert torch.equal(x, X + 1)
+    assert [f.rewrite_checked for f in explanation.findings] == [True]
+
+
+def test_what_can_not_be_tried_says_so():
+    def fn(x, handle):
+        return x / x.max().item()
+
+    with open(__file__) as handle:  # a file can't be copied
+        [finding] = framejit.explain(fn)(X, handle).findings
+    assert finding.rewrite and not finding.rewrite_checked
+    assert "rewrite (not checked)" in str(finding)
+
+
+def test_a_function_that_never_ends_in_the_check(monkeypatch):
+    import time
+
+    from framejit.findings.rewrites import check
+
+    monkeypatch.setattr(check, "_try", lambda *args: time.sleep(60))
+    monkeypatch.setattr("framejit.findings.rewrites.propose.SECONDS", 0.5)
+
+    def fn(x):
+        return x / x.max().item()
+
+    start = time.monotonic()
+    [finding] = framejit.explain(fn)(X).findings
+    assert time.monotonic() - start < 20
+    assert finding.rewrite is None

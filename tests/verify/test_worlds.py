@@ -1,0 +1,234 @@
+"""The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it changes."""
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import framejit
+from framejit.errors import FramejitWarning
+
+from shadows import outcomes
+
+calls: list[int] = []
+total = 0
+
+
+def same(fn, *args, **kwargs):
+    """`fn` optimized gives what it should, verified without a difference; returns the result."""
+    with outcomes() as seen:
+        result = framejit.optimize(fn, backend="eager", verify=True)(*args, **kwargs)
+    assert [(event.outcome, event.reason) for event in seen] == [("same", "")]
+    return result
+
+
+def counts(x):
+    global total
+    calls.append(1)
+    total += 1
+    return x + total
+
+
+def test_globals_change_once():
+    before = total
+    calls.clear()
+    assert torch.equal(same(counts, torch.zeros(2)), torch.full((2,), before + 1.0))
+    assert total == before + 1 and calls == [1]
+
+
+def test_variables_of_enclosing_functions_change_once():
+    def make():
+        n, seen = 0, []
+
+        def f(x):
+            nonlocal n
+            n += 1
+            seen.append(x)
+            return x * n
+
+        return f, lambda: (n, len(seen))
+
+    f, state = make()
+    same(f, torch.ones(2))
+    assert state() == (1, 1)
+
+
+def test_arguments_change_once():
+    x, items, table = torch.zeros(3), [], {}
+
+    def f(x, items, table):
+        x.add_(1)
+        items.append(x)
+        table["k"] = items
+        return x
+
+    assert same(f, x, items, table) is x
+    assert x.tolist() == [1.0] * 3 and len(items) == 1 and table["k"] is items
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.n = 0
+
+    def forward(self, x):
+        self.n += 1
+        calls.append(self.n)
+        return self.norm(x)
+
+
+def test_a_module_changes_once():
+    calls.clear()
+    model = Counting()
+    same(model, torch.randn(4, 3))
+    assert (model.n, int(model.norm.num_batches_tracked)) == (1, 1)
+    assert calls == [1]  # a global that only the method names
+
+
+def test_a_module_that_is_optimized_stays_what_it_is(tmp_path):
+    import copy
+
+    fast = framejit.optimize(Counting(), verify=True)
+    assert isinstance(fast, Counting)
+    assert isinstance(copy.deepcopy(fast), Counting)
+    assert list(fast.state_dict()) == list(Counting().state_dict())
+
+
+def test_gradients_are_accumulated_once():
+    w = torch.ones(3, requires_grad=True)
+
+    def step(w, x):
+        loss = (w * x).sum()
+        loss.backward()
+        return loss.detach()
+
+    same(step, w, torch.full((3,), 2.0))
+    assert w.grad.tolist() == [2.0] * 3
+
+
+def test_the_history_of_a_result_stays_whole():
+    w = torch.ones(3, requires_grad=True)
+    y = w * 2
+    same(lambda y: y * y, y).sum().backward()
+    assert w.grad.tolist() == [8.0] * 3
+
+
+def test_an_in_place_write_to_a_result_with_history():
+    w = torch.ones(3, requires_grad=True)
+    y = w * 2
+    same(lambda y: y.mul_(3), y)
+    assert y.tolist() == [6.0] * 3
+
+
+def seed():
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+
+
+def test_both_draw_the_same_numbers():
+    def f(x):
+        return x + torch.rand(3) * random.random() + float(np.random.rand())
+
+    seed()
+    expected = [f(torch.ones(3)) for _ in range(2)]
+    seed()
+    got = [same(f, torch.ones(3)) for _ in range(2)]
+    assert all(map(torch.equal, expected, got))
+
+
+def test_modes_stay_as_the_call_left_them():
+    def f(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    try:
+        same(f, torch.ones(2, requires_grad=True))
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_it_prints_once(capsys):
+    def f(x):
+        print("here")
+        return x + 1
+
+    same(f, torch.ones(2))
+    assert capsys.readouterr().out == "here\n"
+
+
+def test_nan_is_nan_and_infinity_infinity():
+    same(lambda x: (x / x.sum(), float("nan"), [x.sum().item() * 0]), torch.tensor([0.0, float("inf")]))
+
+
+def test_exceptions_are_raised_once_and_compared():
+    def f(x):
+        x.add_(1)
+        raise ValueError(f"no {x.shape}")
+
+    x = torch.zeros(2)
+    with outcomes() as seen, pytest.raises(ValueError, match="no torch.Size"):
+        framejit.optimize(f, verify=True)(x)
+    assert [event.outcome for event in seen] == ["same"] and x.tolist() == [1.0, 1.0]
+
+
+def test_exiting_is_left_to_the_program():
+    def f(x):
+        raise SystemExit(int(x.sum()))
+
+    with outcomes() as seen, pytest.raises(SystemExit, match="2"):
+        framejit.optimize(f, verify=True)(torch.ones(2))
+    assert [event.outcome for event in seen] == ["same"]
+
+
+def test_what_cannot_be_copied_is_said_and_runs():
+    def f(x, items):
+        return x + next(items)
+
+    with outcomes() as seen, pytest.warns(FramejitWarning, match="f can't be verified: TypeError: cannot pickle 'generator' object"):
+        result = framejit.optimize(f, verify=True)(torch.ones(2), (i for i in (5, 6)))
+    assert [event.outcome for event in seen] == ["skipped"] and result.tolist() == [6.0, 6.0]
+
+
+def test_optimized_functions_inside_run_plainly_in_the_plain_run():
+    inner = framejit.optimize(lambda x: x * 2, verify=True)
+    assert same(lambda x: inner(x) + 1, torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_a_shared_list_stays_shared():
+    shared = [torch.ones(2)]
+
+    def f(a, b):
+        a.append(b[0] + 1)
+        return len(b), b
+
+    assert same(f, shared, shared)[0] == 2
+
+
+def test_programs_of_the_language():
+    def f(x, **options):
+        rows = {name: x * value for name, value in options.items()}
+        return sorted(rows), [row.sum().item() for row in rows.values()], (x.tolist(), {1, 2})
+
+    same(f, torch.ones(2), a=1, b=2)
+
+
+def test_gradients_and_attributes_that_pickles_leave_out_are_copied():
+    model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(model, optimizer, x):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    fast, module = (framejit.optimize(target, backend="eager", verify=True) for target in (train, model))
+    with outcomes() as seen:
+        for _ in range(2):
+            fast(model, optimizer, torch.randn(2, 3, 8))
+            module(torch.randn(2, 3, 8)).sum().backward()
+    assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 4
