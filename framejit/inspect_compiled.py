@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
-from framejit._native import Dispatcher
+from framejit import _native
+from framejit._native import Dispatcher, EntryCache
 from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource, recall
 from framejit.dispatchers import live_dispatchers
 from framejit.errors import InvalidTarget
@@ -78,18 +79,18 @@ class Inspection:
 def inspect(fn: Any, /) -> Inspection:
     """The graphs that the backend `fuse` compiled for an optimized function or module, those behind graph breaks too: kernels, sources and times.
 
-    `fn` is what `optimize` returned, or the function it was given. It must have been called, or there is nothing to see yet.
-    Raises InvalidTarget if `fn` was never optimized.
+    `fn` is what `optimize` returned, or the function it was given, or any function under `framejit run`. It must have been called, or there is
+    nothing to see yet. Raises InvalidTarget if `fn` was never optimized.
     """
-    dispatchers = _dispatchers_of(fn)
-    if not dispatchers:
+    owners = _owners_of(fn)
+    if not owners:
         raise InvalidTarget(f"inspect takes what `framejit.optimize` returned, and {getattr(fn, '__qualname__', type(fn).__name__)} was not optimized")
-    found = {id(graph): _inspected(graph, place) for dispatcher in dispatchers for graph, place in _graphs(dispatcher)}
-    options = dispatchers[0].options
-    return Inspection(getattr(options, "name", None) or dispatchers[0].__qualname__, tuple(found.values()))
+    found = {id(graph): _inspected(graph, place) for owner in owners for graph, place in _graphs(owner)}
+    return Inspection(getattr(owners[0].options, "name", None) or owners[0].code.co_qualname, tuple(found.values()))
 
 
-def _dispatchers_of(fn: Any) -> list[Dispatcher]:
+def _owners_of(fn: Any) -> list[EntryCache]:
+    """What holds the compiled entries of a function."""
     if isinstance(fn, OptimizedModule):
         fn = dispatcher_of(fn)
     while isinstance(fn, (MethodType, staticmethod, classmethod, functools.partial)):
@@ -100,15 +101,17 @@ def _dispatchers_of(fn: Any) -> list[Dispatcher]:
         return []
     options = getattr(fn, "options", None)  # of a function that verifies calls, and stands in front of a dispatcher
     function = getattr(fn, "_framejit_verified", fn)
-    return [dispatcher for dispatcher in live_dispatchers() if dispatcher.__wrapped__ is function and options in (None, dispatcher.options)]
+    found: list[EntryCache] = [owner for owner in live_dispatchers() if owner.__wrapped__ is function and options in (None, owner.options)]
+    seen_by_hook = _native.code_cache(function.__code__)
+    return found or ([seen_by_hook] if seen_by_hook is not None and seen_by_hook.entries else [])
 
 
-def _graphs(root: Dispatcher) -> Iterator[tuple[CompiledGraph, str]]:
-    """The graphs of a dispatcher's entries and of all that these may go on to, each with the place its frame is from."""
+def _graphs(root: EntryCache) -> Iterator[tuple[CompiledGraph, str]]:
+    """The graphs of a function's entries and of all that these may go on to, each with the place its frame is from."""
     waiting, seen = [root], {id(root)}
     while waiting:
-        dispatcher = waiting.pop(0)
-        for entry in dispatcher.entries:
+        owner = waiting.pop(0)
+        for entry in owner.entries:
             for slot in entry.slots:
                 target = slot.target
                 if isinstance(target, Dispatcher):
@@ -118,13 +121,13 @@ def _graphs(root: Dispatcher) -> Iterator[tuple[CompiledGraph, str]]:
                     continue
                 graph = recall(getattr(target, "__wrapped__", target))
                 if graph is not None:
-                    yield graph, _place(dispatcher)
+                    yield graph, _place(owner)
 
 
-def _place(dispatcher: Dispatcher) -> str:
-    resume = getattr(dispatcher.__wrapped__, "_framejit_resume", None)
+def _place(owner: EntryCache) -> str:
+    resume = getattr(getattr(owner, "__wrapped__", None), "_framejit_resume", None)
     if resume is None:
-        options, code = dispatcher.options, dispatcher.__wrapped__.__code__
+        options, code = owner.options, owner.code
         named = getattr(options, "file", None) is not None
         return f"{options.name} ({options.file}:{options.line})" if named else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
     from framejit.bytecode.decode import decode

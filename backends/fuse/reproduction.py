@@ -1,10 +1,11 @@
 """Scripts that run a graph again, eagerly and compiled, on inputs like those it was compiled for."""
 from __future__ import annotations
 
+import contextlib
 import math
 import pydoc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +35,7 @@ def inputs() -> list[torch.Tensor]:
 
 
 if __name__ == "__main__":
-    compare(graph, inputs, grad={grad})
+    compare(graph, inputs, {modes})
 '''
 
 
@@ -45,7 +46,18 @@ def script(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], title: st
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     inputs = "\n".join(f"        {_random(value)},  # {name}" for name, value in zip(names, example_inputs))
     title = title.replace("\\", "\\\\").replace('"""', "'''")
-    return _SCRIPT.format(title=title, imports="\n".join(sorted(writer.imports)), nodes=nodes, inputs=inputs, grad=torch.is_grad_enabled())
+    return _SCRIPT.format(title=title, imports="\n".join(sorted(writer.imports)), nodes=nodes, inputs=inputs, modes=_modes())
+
+
+def _modes() -> str:
+    """The torch modes that a graph's meaning depends on, as arguments of `compare`."""
+    said = [f"grad={torch.is_grad_enabled()}"]
+    autocast = {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
+    if autocast:
+        said.append(f"autocast={autocast}")
+    if torch.get_default_dtype() != torch.float32:
+        said.append(f"default_dtype={torch.get_default_dtype()}")
+    return ", ".join(said)
 
 
 def _random(value: Any) -> str:
@@ -174,12 +186,35 @@ def random_tensor(
     return memory.to(device).as_strided(tuple(sizes), tuple(strides), offset).requires_grad_(requires_grad)
 
 
-def compare(make_graph: Callable[[], fx.GraphModule], make_inputs: Callable[[], list[torch.Tensor]], *, grad: bool = True, seed: int = 0) -> None:
-    """Run a graph as ATen and through `fuse` on equal inputs, say what became of it, and leave with status 1 if outputs or written inputs differ."""
+def compare(
+    make_graph: Callable[[], fx.GraphModule],
+    make_inputs: Callable[[], list[torch.Tensor]],
+    *,
+    grad: bool = True,
+    autocast: Mapping[str, torch.dtype] | None = None,
+    default_dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> None:
+    """Run a graph as ATen and through `fuse` on equal inputs, say what became of it, and leave with status 1 if outputs or written inputs differ.
+
+    `grad`, `autocast` (dtypes by type of device) and `default_dtype` are the modes the graph was compiled under.
+    """
+    before = torch.get_default_dtype()
+    with torch.set_grad_enabled(grad), contextlib.ExitStack() as modes:
+        modes.callback(torch.set_default_dtype, before)
+        torch.set_default_dtype(default_dtype)
+        for device, dtype in (autocast or {}).items():
+            modes.enter_context(torch.autocast(device, dtype))
+        wrong = _compare(make_graph, make_inputs, seed)
+    if wrong:
+        sys.exit(1)
+
+
+def _compare(make_graph: Callable[[], fx.GraphModule], make_inputs: Callable[[], list[torch.Tensor]], seed: int) -> int:
+    """How many outputs and inputs differ."""
     from framejit.backends.fuse.backend import fuse_graph
     from framejit.backends.fuse.compiled_graph import recall
 
-    torch.set_grad_enabled(grad)
     expected = _run(make_graph().forward, make_inputs, seed)
     gm, inputs = make_graph(), _seeded(make_inputs, seed)
     _add_fakes(gm, inputs)
@@ -191,8 +226,7 @@ def compare(make_graph: Callable[[], fx.GraphModule], make_inputs: Callable[[], 
         difference = _difference(value, got[name])
         wrong += bool(difference)
         print(f"{name}: {difference or 'the same'}")
-    if wrong:
-        sys.exit(1)
+    return wrong
 
 
 def _seeded(make_inputs: Callable[[], list[torch.Tensor]], seed: int) -> list[torch.Tensor]:

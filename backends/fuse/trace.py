@@ -3,6 +3,7 @@
 The graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There, composite operations (linear, softmax,
 cross entropy, ...) still arrive whole; whoever calls `trace` says which of them it has a use for, and the rest are decomposed on the spot.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,5 @@
 """A slow executor of lowered graphs, on torch tensors: what the loops say, taken literally."""
+
 from __future__ import annotations
 
 import math
@@ -11,13 +12,40 @@ from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.index import Index, Indirect, Quotient, Remainder, Var
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Layout, LoweredGraph
 
-INFIX = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.true_divide, "maximum": torch.maximum, "minimum": torch.minimum,
-         "fmax": torch.fmax, "fmin": torch.fmin, "pow": torch.pow, "atan2": torch.atan2, "copysign": torch.copysign, "hypot": torch.hypot, "fmod": torch.fmod,
-         "nextafter": torch.nextafter, "mod": torch.remainder, "bitand": torch.bitwise_and, "bitor": torch.bitwise_or, "bitxor": torch.bitwise_xor,
-         "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt,
-         "ge": torch.ge, "neg": torch.neg, "bitnot": torch.bitwise_not, "where": torch.where,
-         "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"), "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-         "sign": lambda a: torch.where(torch.isnan(a), a, torch.sign(a)) if a.is_floating_point() else torch.sign(a)}
+INFIX = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.true_divide,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+    "copysign": torch.copysign,
+    "hypot": torch.hypot,
+    "fmod": torch.fmod,
+    "nextafter": torch.nextafter,
+    "mod": torch.remainder,
+    "bitand": torch.bitwise_and,
+    "bitor": torch.bitwise_or,
+    "bitxor": torch.bitwise_xor,
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "neg": torch.neg,
+    "bitnot": torch.bitwise_not,
+    "where": torch.where,
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "sign": lambda a: torch.where(torch.isnan(a), a, torch.sign(a)) if a.is_floating_point() else torch.sign(a),
+}
 
 
 class Interpreter:
@@ -85,7 +113,10 @@ class Interpreter:
                 assert tensor.shape == torch.Size(buffer.sizes), (node.function, tensor.shape, buffer.sizes)
                 assert tensor.dtype == buffer.dtype, (node.function, tensor.dtype, buffer.dtype)
                 assert not tensor.numel() or all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), buffer.strides)), (
-                    node.function, tensor.stride(), buffer.strides)
+                    node.function,
+                    tensor.stride(),
+                    buffer.strides,
+                )
                 self.memory[buffer.name] = tensor
 
     def _loops(self, node: ComputeNode) -> None:
@@ -168,7 +199,9 @@ class _Loops:
                 place = torch.where(mask, place, 0)
             if 0 in self.shape:
                 return torch.empty([0 if size == 0 else 1 for size in self.shape], dtype=node.dtype)
-            assert 0 <= int(place.min()) and int(place.max()) < max(flat.numel(), 1), f"{node} reads outside of the buffer: {int(place.min())}, {int(place.max())}"
+            assert 0 <= int(place.min()) and int(place.max()) < max(flat.numel(), 1), (
+                f"{node} reads outside of the buffer: {int(place.min())}, {int(place.max())}"
+            )
             return flat[place] if flat.numel() else torch.zeros(place.shape, dtype=node.dtype)
         if node.op == "index":
             return self.index(node.attr, mask)
@@ -186,6 +219,14 @@ class _Loops:
         count = math.prod(self.shape[n:])
         assert self.node.inner and count
         full = value.expand(torch.broadcast_shapes(value.shape, self.shape)).reshape(*self.shape[:n], count)
-        kinds = {"sum": lambda v: v.sum(-1, dtype=node.dtype), "prod": lambda v: v.prod(-1, dtype=node.dtype), "max": lambda v: v.amax(-1), "min": lambda v: v.amin(-1),
-                 "any": lambda v: v.any(-1), "all": lambda v: v.all(-1), "argmax": lambda v: v.argmax(-1), "argmin": lambda v: v.argmin(-1)}
+        kinds = {
+            "sum": lambda v: v.sum(-1, dtype=node.dtype),
+            "prod": lambda v: v.prod(-1, dtype=node.dtype),
+            "max": lambda v: v.amax(-1),
+            "min": lambda v: v.amin(-1),
+            "any": lambda v: v.any(-1),
+            "all": lambda v: v.all(-1),
+            "argmax": lambda v: v.argmax(-1),
+            "argmin": lambda v: v.argmin(-1),
+        }
         return kinds[node.attr](full).reshape(*self.shape[:n], *(1 for _ in self.node.inner))

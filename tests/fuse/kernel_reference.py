@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index, Quotient, Var
-from framejit.backends.fuse.index import Indirect
+from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.ir import Buffer, Kernel, Store
 from framejit.backends.fuse.llvm.kernel import CpuKernel
 
@@ -107,8 +106,9 @@ class Reference:
         rows = value.expand(shape).reshape(*value.shape[:outer], -1)
         exact = rows.double() if rows.dtype == torch.float32 else rows
         results: dict[str, Callable[[], torch.Tensor]] = {
-            "sum": lambda: exact.sum(-1), "prod": lambda: exact.prod(-1), "max": lambda: rows.amax(-1), "min": lambda: rows.amin(-1), "any": lambda: rows.any(-1),
-            "all": lambda: rows.all(-1), "argmax": lambda: _first(rows, True), "argmin": lambda: _first(rows, False), "xor": lambda: _xor(rows),
+            "sum": lambda: exact.sum(-1), "prod": lambda: exact.prod(-1), "max": lambda: rows.amax(-1), "min": lambda: rows.amin(-1),
+            "any": lambda: rows.any(-1), "all": lambda: rows.all(-1), "xor": lambda: _xor(rows),
+            "argmax": lambda: _first(rows, True), "argmin": lambda: _first(rows, False),
         }
         return results[node.attr]().to(node.dtype).reshape(*value.shape[:outer], *[1] * len(inner))
 

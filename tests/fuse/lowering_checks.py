@@ -1,15 +1,16 @@
 """Lowering compared with eager, through the interpreter of loops."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.fuse.interpreter import Interpreter
 
 import framejit
 from framejit.backends.fuse.ir import ComputeNode, ExternNode, LoweredGraph
 from framejit.backends.fuse.lowering import lower
+from tests.fuse.interpreter import Interpreter
 
 
 def lowered(f: Callable[..., Any], *args: Any) -> LoweredGraph:
@@ -35,13 +36,20 @@ def kernels(graph: LoweredGraph) -> list[ComputeNode]:
     return [node for node in graph.nodes if isinstance(node, ComputeNode)]
 
 
-def check(f: Callable[..., Any], *args: Any, atol: float | None = None, rtol: float | None = None, fused: bool = True, exact_strides: bool = True) -> LoweredGraph:
+def check(
+    f: Callable[..., Any], *args: Any, atol: float | None = None, rtol: float | None = None, fused: bool = True, exact_strides: bool = True
+) -> LoweredGraph:
     """Compare the result, its sizes, strides and aliases, and what is left in the arguments with eager. `fused`: nothing may be left to ATen."""
     mine, theirs = copies(args), copies(args)
     graphs: list[LoweredGraph] = []
+    failures: list[Exception] = []
 
     def backend(gm: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Callable[..., Any]:
-        graph = lower(gm, examples)
+        try:
+            graph = lower(gm, examples)
+        except Exception as e:
+            failures.append(e)  # the program would go on without the backend
+            raise
         graphs.append(graph)
         return lambda *inputs: tuple(Interpreter(graph).run(inputs))
 
@@ -49,6 +57,8 @@ def check(f: Callable[..., Any], *args: Any, atol: float | None = None, rtol: fl
     expected = f(*theirs)
     torch.manual_seed(0)
     got = framejit.optimize(f, backend=backend)(*mine)
+    if failures:
+        raise failures[0]
     assert graphs, "no graph was captured"
     compare(got, expected, atol, rtol, exact_strides)
     compare(mine, theirs, atol, rtol, exact_strides)
@@ -74,7 +84,10 @@ def compare(got: Any, expected: Any, atol: float | None = None, rtol: float | No
         torch.testing.assert_close(got, expected, atol=atol, rtol=rtol, equal_nan=True)
         if exact_strides and expected.numel():
             assert [s for s, n in zip(got.stride(), got.shape) if n != 1] == [s for s, n in zip(expected.stride(), expected.shape) if n != 1], (
-                got.shape, got.stride(), expected.stride())
+                got.shape,
+                got.stride(),
+                expected.stride(),
+            )
     else:
         assert got == expected
 

@@ -3,6 +3,10 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +16,7 @@ from framejit.backends.fuse.expr import Expr, const, load, masked, op, reduce
 from framejit.backends.fuse.index import Index, Indirect, Var, flatten, strided
 from framejit.backends.fuse.ir import Kernel, Store
 from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel, load_object
-from tests.fuse.kernel_reference import Reference, flat, kernel, run
+from tests.fuse.kernel_reference import Reference, flat, kernel, run, steps_apart
 
 SIZES = [1, 2, 7, 15, 16, 17, 64, 100, 1000]
 F32 = torch.float32
@@ -56,7 +60,8 @@ def test_no_loops() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 17])
 def test_broadcasting(rows: int, columns: int) -> None:
     i, j = Var("i", rows), Var("j", columns)
-    tensors = {"x": torch.randn(rows, columns), "row": torch.randn(columns), "column": torch.randn(rows), "one": torch.randn(()), "out": torch.zeros(rows, columns)}
+    tensors = {"x": torch.randn(rows, columns), "row": torch.randn(columns), "column": torch.randn(rows), "one": torch.randn(())}
+    tensors["out"] = torch.zeros(rows, columns)
     place = flatten((i, j), (rows, columns))
     value = op("mul", op("add", load("x", place, F32), load("row", Index.of(j), F32)), op("exp", load("column", Index.of(i), F32)))
     value = op("sub", value, op("tanh", load("one", Index({}), F32)))
@@ -300,3 +305,70 @@ def test_equal_kernels_share_their_code_and_it_travels() -> None:
     assert again.code is loaded and again.pointers == pointers
     run(again, first[1])
     torch.testing.assert_close(first[1]["y"], first[1]["x"].tanh())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_division_by_one_number_for_all(dtype: torch.dtype) -> None:
+    """Its reciprocal is used, but nobody can tell."""
+    extremes = [0.0, -0.0, 1.0, -3.0, math.inf, -math.inf, math.nan, 1e-40, -1e-44, 3e38, 1e-30, 1e30, 7.0]
+    divisors = torch.cat([torch.tensor(extremes, dtype=dtype), torch.randn(50, dtype=dtype).exp()])
+    numerators = torch.cat([torch.tensor(extremes, dtype=dtype), torch.randn(1000, dtype=dtype) * torch.logspace(-40, 38, 1000, dtype=torch.float64).to(dtype)])
+    sizes = (len(divisors), len(numerators))
+    i, j = Var("i", sizes[0]), Var("j", sizes[1])
+    tensors = {"x": numerators, "d": divisors, "out": torch.zeros(sizes, dtype=dtype)}
+    value = op("div", load("x", Index.of(j), dtype), load("d", Index.of(i), dtype))
+    run(compile_cpu_kernel(kernel([i, j], [], [Store("out", flatten((i, j), sizes), value)], tensors)), tensors)
+    expected = numerators / divisors[:, None]
+    normal = ~(expected.abs() < torch.finfo(dtype).tiny) & (numerators.abs() > 2.0**-100)
+    assert torch.equal(tensors["out"].signbit() | expected.isnan(), expected.signbit() | expected.isnan())
+    assert steps_apart(tensors["out"][normal], expected[normal]) == 0
+    assert steps_apart(tensors["out"], expected) <= 1
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize(("kind", "dtype"), [
+    ("sum", torch.float64), ("prod", torch.float64), ("max", torch.float64), ("argmin", torch.float64), ("max", torch.bool), ("min", torch.bool),
+    ("max", torch.uint8), ("min", torch.uint8), ("argmax", torch.uint8), ("sum", torch.int32), ("argmax", torch.int32), ("xor", torch.int16),
+    ("min", torch.int8), ("argmax", torch.bool)], ids=str)
+def test_reductions_of_other_dtypes(kind: str, dtype: torch.dtype, by_column: bool) -> None:
+    sizes = (70, 45)
+    i, j = Var("i", sizes[0]), Var("j", sizes[1])
+    outer, inner = (j, i) if by_column else (i, j)
+    x = torch.randn(sizes, dtype=dtype) if dtype.is_floating_point else torch.randint(0, 2 if dtype == torch.bool else 100, sizes).to(dtype)
+    value = reduce(kind, load("x", flatten((i, j), sizes), dtype))
+    tensors = {"x": x, "out": torch.zeros(outer.size, dtype=value.dtype)}
+    check(kernel([outer], [inner], [Store("out", Index.of(outer), value)], tensors), tensors)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("across", [False, True])
+def test_layer_norm_of_half_floats(dtype: torch.dtype, across: bool) -> None:
+    rows, columns = 33, 200
+    i, j = Var("i", rows), Var("j", columns)
+    x = torch.randn(columns, rows).to(dtype).t() if across else torch.randn(rows, columns).to(dtype)
+    tensors = {"x": x, "weight": torch.randn(columns).to(dtype), "out": torch.empty_like(x).zero_(), "least": torch.zeros(rows, dtype=dtype)}
+    place = strided((i, j), x.stride())
+    lx = expr.cast(load("x", place, dtype), F32)
+    centred = op("sub", lx, op("div", reduce("sum", lx), number(columns)))
+    variance = op("div", reduce("sum", op("mul", centred, centred)), number(columns))
+    value = op("mul", op("mul", centred, op("rsqrt", op("add", variance, number(1e-5)))), expr.cast(load("weight", Index.of(j), dtype), F32))
+    least = expr.cast(reduce("min", op("erf", value)), dtype)
+    check(kernel([i], [j], [Store("out", place, expr.cast(value, dtype), inner=True), Store("least", Index.of(i), least)], tensors), tensors, 1e-2)
+
+
+def test_a_costly_value_of_one_of_two_inner_loops() -> None:
+    """Several passes need it, and it stays the same in the innermost loop."""
+    i, j, k = Var("i", 17), Var("j", 3), Var("k", 7)
+    value = op("sigmoid", op("sigmoid", load("x", flatten((j, i), (3, 17)), F32)))
+    tensors = {"x": torch.randn(3, 17), "out": torch.zeros(17, 3, 7)}
+    check(kernel([i], [j, k], [Store("out", flatten((i, j, k), (17, 3, 7)), op("sub", value, reduce("max", value)), inner=True)], tensors), tensors)
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_narrower_vectors(capability: str) -> None:
+    """torch chooses the width once a process, and so do we."""
+    here = Path(__file__)
+    some = "broadcasting or transposed or mixed or softmax or padding or picked or (reductions and 17) or (operation and float32)"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", some, str(here), str(here.with_name("test_llvm_operations.py"))]
+    done = subprocess.run(command, env={**os.environ, "ATEN_CPU_CAPABILITY": capability}, cwd=here.parents[2], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -76,7 +77,11 @@ def test_operation(name: str, dtype: torch.dtype) -> None:
         pytest.skip("torch has none")
     if name in ("rsqrt", "reciprocal", "lgamma") and not dtype.is_floating_point:
         pytest.skip("floats only")
+    if name in ("fmod", "mod") and dtype == torch.float32:  # where the divisor is denormal, torch's vectors give nan
+        operands[1] = torch.where(operands[1].abs() < 1e-37, 1.0, operands[1])
     got, expected = compiled_and_reference(name, dtype, operands)
+    if name == "sqrt":  # torch's is not always rounded correctly
+        expected = torch.tensor([math.sqrt(x) if x >= 0 else math.nan for x in operands[0].tolist()], dtype=dtype)
     if not got.dtype.is_floating_point:
         assert torch.equal(got, expected)
     else:

@@ -4,16 +4,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import torch
-
 from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.index import Atom, Index, Indirect, Quotient, Var
 from framejit.backends.fuse.ir import Store
-from framejit.backends.fuse.llvm import memory
-from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, integer
+from framejit.backends.fuse.llvm import maths, memory
+from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
+from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.operations import bitcast, cast, operation
 from framejit.backends.fuse.llvm.plan import LoopPlan
-from framejit.backends.fuse.llvm.types import REGISTER, memory_type, number_text
+from framejit.backends.fuse.llvm.types import REGISTER, number_text
 
 ENTRY, GRID = 0, 1
 """The levels that every kernel has: the function's beginning, and one turn of the parallel loop. The loops of a pass come after."""
@@ -41,6 +40,8 @@ class Emitter:
     def __init__(self, plan: LoopPlan) -> None:
         self.plan, self.analysis, self.lanes = plan, plan.analysis, plan.lanes
         self.module = Module()
+        self.names = {buffer: f"%p{position}" for position, buffer in enumerate(plan.kernel.buffers)}
+        """The registers that hold the buffers' addresses."""
         self.blocks: list[Block] = []
         self.levels: list[Level] = []
         self.vars: dict[Var, Value] = {}
@@ -50,6 +51,10 @@ class Emitter:
         self.kept: dict[Expr, str] = {}
         """Where values kept by an earlier pass lie."""
         self.kept_at: Index = Index({})
+        self.tiles: dict[Expr, str] = {}
+        """Where loads that are turned around in tiles lie."""
+        self.tile_row = integer(0)
+        """What is added to the vector loop's variable to get the place in such a tile."""
         self.readable: set[Expr] = set()
         """The kept values that the pass being written may read."""
         self.level_of_var = dict.fromkeys(plan.grid, GRID)
@@ -82,9 +87,14 @@ class Emitter:
         return level.cache[key]
 
     def put_home(self, value: Value, level: int) -> Value:
-        """Note at which level a value was made."""
-        self._home[value.text] = level
+        """Note at which level a value was made; literals are at home everywhere."""
+        if value.text.startswith("%"):
+            self._home[value.text] = level
         return value
+
+    def pointer(self, buffer: str) -> str:
+        """The register that holds a buffer's address."""
+        return self.names[buffer]
 
     # values
 
@@ -152,6 +162,8 @@ class Emitter:
     def _compute(self, node: Expr, instance: int, mask: Mask | None, asm: Assembler) -> Value:
         if node in self.readable:
             return memory.load_kept(self, node, instance, asm)
+        if node in self.tiles:
+            return memory.load_turned(self, node, instance, asm)
         if node.op == "load":
             return memory.load(self, node, instance, mask, asm)
         if node.op == "index":
@@ -164,6 +176,8 @@ class Emitter:
             assert found is not None
             operands.append(found)
         lanes = max(operand.lanes for operand in operands)
+        if node.op == "div" and lanes > 1 and operands[1].lanes == 1 and machine().has_fma:
+            return self._divided_by_one(asm, *operands)
         values = tuple(self.splat(operand, lanes) for operand in operands)
         if node.op == "cast":
             return cast(asm, values[0], node.args[0].dtype, node.dtype)
@@ -172,6 +186,18 @@ class Emitter:
         if node.op in ("where", "masked"):
             return asm.select(*values)
         return operation(asm, node.op, node.args[0].dtype, values)
+
+    def _divided_by_one(self, asm: Assembler, a: Value, divisor: Value) -> Value:
+        """A quotient whose divisor all lanes share, by its reciprocal: that is found once, outside of the loop, and vectors divide slowly."""
+        key = ("reciprocal", divisor.text, divisor.type)
+        home = self._home.get(divisor.text, ENTRY)
+        level = self.levels[home]
+        if key not in level.cache:
+            scaled, scale = maths.without_extremes(level.asm, divisor)
+            level.cache[key] = self.put_home(level.asm.binary("fdiv", floating(1, divisor.type), scaled), home)
+            level.cache[*key, "divisor"], level.cache[*key, "scale"] = self.put_home(scaled, home), self.put_home(scale, home)
+        shared = [self.splat(level.cache[each], a.lanes) for each in (key, (*key, "divisor"), (*key, "scale"))]
+        return maths.quotient(asm, a, *shared)
 
     def _index_value(self, index: Index, instance: int, mask: Mask | None, asm: Assembler) -> Value:
         if self.lanes == 1 or self.plan.vector not in self.analysis.index_vars(index):
@@ -312,8 +338,3 @@ def _fits(index: Index) -> bool:
 
 def _resized(asm: Assembler, value: Value, type: str) -> Value:
     return value if value.type == type else asm.convert("trunc" if type == "i32" else "sext", value, type)
-
-
-def stored(asm: Assembler, value: Value, dtype: torch.dtype) -> Value:
-    """A value as it lies in memory."""
-    return asm.convert("zext", value, memory_type(dtype)) if dtype == torch.bool else value

@@ -16,9 +16,10 @@ def _target() -> Any:
 
 
 def compile_text(text: str) -> bytes:
-    """The object code of a module in LLVM's text. Raises RuntimeError if it does not parse."""
+    """The object code of a module in LLVM's text. Raises RuntimeError if it is none."""
     machine()
     module = llvm.parse_assembly(text)
+    module.verify()  # what is wrong would end the process later on
     target = _target()
     builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
@@ -32,7 +33,6 @@ class LoadedObject:
     """Object code in memory: executable for as long as this lives."""
 
     def __init__(self, code: bytes) -> None:
-        machine()
         host = machine()
         empty = llvm.parse_assembly("")
         own = llvm.Target.from_default_triple().create_target_machine(cpu=host.name, features=host.features, opt=2, codemodel="jitdefault")

@@ -106,7 +106,7 @@ def _remember(code: CompiledCode) -> CompiledCode:
 
 
 def _source(kernel: Kernel, text: str) -> str:
-    """The text below comments that say in which words of the user's it was written, and what it does; each expression is named once."""
+    """The text, below comments that give the user's source lines and what is computed, each expression once."""
     lines = [*kernel.origins, f"{kernel.name}: for {_loops(kernel.outer) or 'one element'}" + (f", reducing {_loops(kernel.inner)}" if kernel.inner else "")]
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}

@@ -2,18 +2,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from framejit.backends.fuse.index import flatten
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
 from framejit.backends.fuse.llvm.reductions import RUN, Reduction, first_position, identity, widened, zero
+from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
 
 State = list[list[Value]]
 """The registers of each reduction of a pass, those of all instances behind one another."""
 
-STACK: int = 1 << 16
+STACK: Final = 1 << 16
 """The most bytes of scratch memory taken from the stack."""
 
 
@@ -23,11 +25,6 @@ class KernelWriter(Emitter):
     def __init__(self, plan: LoopPlan, name: str) -> None:
         super().__init__(plan)
         self.name = name
-        self.names = {buffer: f"%p{position}" for position, buffer in enumerate(plan.kernel.buffers)}
-
-    def pointer(self, buffer: str) -> str:
-        """The register that holds a buffer's address."""
-        return self.names[buffer]
 
     def write(self) -> str:
         """The module's text."""
@@ -59,6 +56,9 @@ class KernelWriter(Emitter):
         elements = plan.kernel.inner_size * per_element + plan.lanes * plan.unroll
         if plan.vector is not None and not plan.is_outer:  # each row of vectors is filled up: its last lanes are written too
             elements += plan.lanes
+        for position, node in enumerate(plan.turned):
+            self.tiles[node] = f"%tile{position}"
+            asm.do(f"%tile{position} = alloca [{plan.block ** 2 * node.dtype.itemsize} x i8], align 64")
         kept = [node for each in plan.passes for node in each.keeps]
         offsets, size = [], 0
         for node in kept:
@@ -128,7 +128,7 @@ class KernelWriter(Emitter):
     def _grid(self) -> None:
         """The parallel loop."""
         plan, asm = self.plan, self.levels[ENTRY].asm
-        sizes = [var.size for var in plan.grid] + ([plan.blocks] if plan.blocks > 1 else [])
+        sizes = plan.digits
         if plan.total == 1:
             self.levels.append(Level(asm))
             self._turn(asm, [integer(0)] * len(sizes))
@@ -152,26 +152,49 @@ class KernelWriter(Emitter):
         low, high = integer(0), integer(0)
         if plan.block and plan.vector is not None:
             size = integer(plan.vector.size)
-            if plan.blocks == 1:
-                high = size
-            else:
-                low = self.put_home(asm.binary("mul nuw nsw", digits[-1], integer(plan.block)), GRID)
-                high = self.put_home(asm.binary("add nuw nsw", low, integer(plan.block)), GRID)
-                if plan.vector.size % plan.block:
-                    high = self.put_home(asm.intrinsic("smin", high, size), GRID)
+            low, high = self._bounds(asm, digits[-1] if plan.blocks > 1 else integer(0), plan.vector.size)
+            if plan.tile is not None:
+                self._tiles(asm, self._bounds(asm, digits[-2], plan.tile.size), (low, high))
+                return
             if plan.is_outer:
                 self.vars[plan.vector] = low
                 self.tails = [self._tail(asm, low, size, instance) if plan.vector.size % plan.block else None for instance in range(plan.unroll)]
         for each in plan.passes:
             self.readable = each.kept
             if plan.block and not plan.is_outer:
-                self._row(low, high, lambda instances, each=each: self._at_element(each, instances))
+                self._row(each, low, high)
             elif each.reductions and not plan.kernel.inner_size:
                 self._nothing(each)
             elif plan.kernel.inner_size:
                 self._pass(each)
         self.readable = set()
         self.store(plan.final, plan.unroll if plan.is_outer else 1)
+
+    def _bounds(self, asm: Assembler, block: Value, size: int) -> tuple[Value, Value]:
+        """Where a block of a loop of `size` turns begins and ends."""
+        length = self.plan.block
+        if size <= length:
+            return integer(0), integer(size)
+        low = self.put_home(asm.binary("mul nuw nsw", block, integer(length)), GRID)
+        high = self.put_home(asm.binary("add nuw nsw", low, integer(length)), GRID)
+        if size % length:
+            high = self.put_home(asm.intrinsic("smin", high, integer(size)), GRID)
+        return low, high
+
+    def _tiles(self, asm: Assembler, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
+        """One tile of a kernel that turns something around."""
+        plan, tile = self.plan, self.plan.tile
+        assert tile is not None
+        for node in plan.turned:
+            turn_tile(self, node, (rows[0], columns[0]), (rows[1], columns[1]))
+
+        def row(inside: Assembler, turn: Value, _: list[Value]) -> list[Value]:
+            self.vars[tile] = turn
+            line = inside.binary("mul nuw nsw", inside.binary("sub", turn, rows[0]), integer(plan.block))
+            self.tile_row = inside.binary("sub", line, columns[0])
+            self._row(plan.passes[0], *columns)
+            return []
+        self.loop(asm, *rows, 1, [], row)
 
     def _tail(self, asm: Assembler, first: Value, size: Value, instance: int) -> Value:
         """The lanes of an instance that are before the end of the vector loop."""
@@ -180,12 +203,13 @@ class KernelWriter(Emitter):
                          else integer(int(size.text) - int(first.text), "i32"), lanes)
         return self.put_home(asm.compare("slt", first_position(lanes, instance * lanes, "i32"), left), len(self.levels) - 1)
 
-    def _row(self, low: Value, high: Value, body: Callable[[int], None]) -> None:
+    def _row(self, each: Pass, low: Value, high: Value) -> None:
         """A pointwise kernel's loop over its vectors, from `low` to below `high`."""
-        plan, parent = self.plan, self.levels[GRID].asm
-        assert plan.vector is not None
+        plan, parent, level = self.plan, self.levels[-1].asm, len(self.levels) - 1
+        vector = plan.vector
+        assert vector is not None
         step = plan.lanes * plan.unroll
-        whole = plan.blocks > 1 and plan.vector.size % plan.block == 0 and plan.block % step == 0
+        whole = plan.blocks > 1 and vector.size % plan.block == 0 and plan.block % step == 0
         fixed = not high.text.startswith("%")
         if fixed:
             middle = integer(int(high.text) // step * step)
@@ -193,13 +217,13 @@ class KernelWriter(Emitter):
             middle = high
         else:
             steps = parent.binary("udiv", parent.binary("sub", high, low), integer(step))
-            middle = self.put_home(parent.binary("add", low, parent.binary("mul", steps, integer(step))), GRID)
+            middle = self.put_home(parent.binary("add", low, parent.binary("mul", steps, integer(step))), level)
 
         def turn(instances: int, masked: bool) -> Callable[[Assembler, Value, list[Value]], list[Value]]:
             def write(asm: Assembler, first: Value, _: list[Value]) -> list[Value]:
-                self.vars[plan.vector] = first
+                self.vars[vector] = first
                 self.tails[0] = self._tail(asm, first, high, 0) if masked else None
-                body(instances)
+                self.store(each.stores, instances)
                 self.tails[0] = None
                 return []
             return write
@@ -209,10 +233,6 @@ class KernelWriter(Emitter):
             self.loop(parent, middle, high, plan.lanes, [], turn(1, masked), may_be_empty=not fixed)
 
     # passes
-
-    def _at_element(self, each: Pass, instances: int) -> None:
-        self.keep(each.keeps, instances)
-        self.store(each.stores, instances)
 
     def _nothing(self, each: Pass) -> None:
         for node in each.reductions:

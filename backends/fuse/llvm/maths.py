@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from framejit.backends.fuse.llvm.assembler import Assembler, Value, like
+from framejit.backends.fuse.llvm.assembler import Assembler, Value, like, suffix, vector_type
 from framejit.backends.fuse.llvm.machine import has_symbol, machine
 from framejit.backends.fuse.llvm.polynomials import INLINE
 
@@ -85,3 +85,34 @@ def concatenated(asm: Assembler, parts: list[Value]) -> Value:
     while len(parts) > 1:
         parts = [asm.shuffle(a, b, list(range(a.lanes * 2))) for a, b in zip(parts[::2], parts[1::2])]
     return parts[0]
+
+
+def without_extremes(asm: Assembler, divisor: Value) -> tuple[Value, Value]:
+    """(divisor * scale, scale): the scale is 1, or a power of two that keeps the reciprocal of a very small or large divisor in range."""
+    far = 2.0**100 if divisor.type == "float" else 2.0**900
+    size = asm.intrinsic("fabs", divisor)
+    scale = asm.select(asm.compare("olt", size, like(divisor, 1 / far)), like(divisor, far), like(divisor, 1))
+    scale = asm.select(asm.compare("ogt", size, like(divisor, far)), like(divisor, 1 / far), scale)
+    return asm.binary("fmul", divisor, scale), scale
+
+
+def quotient(asm: Assembler, a: Value, reciprocal: Value, divisor: Value, scale: Value) -> Value:
+    """a * scale / divisor, as a division would round it: the error of the product with the reciprocal is exact in a fused operation, and is made up for.
+
+    Only where `a` is so small (2^-100 in float32) that this error is denormal may the last place differ.
+    """
+    a = asm.binary("fmul", a, scale)
+    first = asm.binary("fmul", a, reciprocal)
+    error = asm.intrinsic("fma", asm.put(f"fneg {first}", a.type, a.lanes), divisor, a)
+    finite = asm.put(f"call {vector_type('i1', a.lanes)} @{_classify(asm, a)}({error}, i32 {FINITE_NOT_ZERO})", "i1", a.lanes)
+    return asm.select(finite, asm.intrinsic("fma", error, reciprocal, first), first)
+
+
+FINITE_NOT_ZERO: Final = 0x198
+"""The classes of numbers, as `llvm.is.fpclass` counts them, that an error to make up for is of."""
+
+
+def _classify(asm: Assembler, a: Value) -> str:
+    name = f"llvm.is.fpclass.{suffix(a.type, a.lanes)}"
+    asm.module.declare(name, vector_type("i1", a.lanes), [a.full_type, "i32 immarg"])
+    return name

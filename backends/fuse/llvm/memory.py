@@ -20,12 +20,8 @@ NOTHING = "@nothing"
 
 def load(emitter: Emitter, node: Expr, instance: int, mask: Mask | None, asm: Assembler) -> Value:
     """The value of a `load` node. Lanes that are masked out are not read and hold zeros."""
-    buffer, index = node.attr
-    return _loaded(emitter, emitter.pointer(buffer), index, node.dtype, instance, mask, asm)
-
-
-def _loaded(emitter: Emitter, base: str, index: Index, dtype: torch.dtype, instance: int, mask: Mask | None, asm: Assembler) -> Value:
-    type, size, vector = memory_type(dtype), dtype.itemsize, emitter.plan.vector
+    (buffer, index), dtype = node.attr, node.dtype
+    base, type, size, vector = emitter.pointer(buffer), memory_type(dtype), dtype.itemsize, emitter.plan.vector
     varies = emitter.lanes > 1 and vector in emitter.analysis.index_vars(index)
     if not varies:
         place = _address(asm, base, emitter.scalar_index(index, instance, mask), type)
@@ -36,37 +32,38 @@ def _loaded(emitter: Emitter, base: str, index: Index, dtype: torch.dtype, insta
             place = asm.put(f"select {allowed}, ptr {place.text}, ptr {NOTHING}", "ptr")
         return _from_memory(asm, asm.put(f"load {type}, ptr {place.text}, align {size}", type), dtype)
     lanes = emitter.lanes
-    allowed = _lanes_allowed(emitter, instance, mask, asm)
+    mask_lanes = _lanes_allowed(emitter, instance, mask, asm)
     stride = _stride(emitter, index)
     full = vector_type(type, lanes)
     if stride == 1:
         place = _contiguous(emitter, base, index, instance, mask, type, asm)
-        if allowed is None:
+        if mask_lanes is None:
             value = asm.put(f"load {full}, ptr {place.text}, align {size}", type, lanes)
         else:
-            name = f"llvm.masked.load.{suffix(type, lanes)}.p0"
-            asm.module.declare(name, full, ["ptr", "i32", f"<{lanes} x i1>", full])
-            value = asm.put(f"call {full} @{name}(ptr {place.text}, i32 {size}, {allowed}, {full} zeroinitializer)", type, lanes)
+            value = masked_load(asm, place, type, size, mask_lanes)
         return _from_memory(asm, value, dtype)
     offsets = emitter.vector_index(index, instance, mask)
     places = asm.put(f"getelementptr {type}, ptr {base}, {offsets}", "ptr", lanes)
     if size < 4:  # no machine gathers these, and LLVM would branch around every lane
-        return _from_memory(asm, _lane_by_lane(asm, places, type, size, allowed), dtype)
+        return _from_memory(asm, _lane_by_lane(asm, places, type, size, mask_lanes), dtype)
     name = f"llvm.masked.gather.{suffix(type, lanes)}.v{lanes}p0"
     asm.module.declare(name, full, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", full])
-    allowed = allowed or truth(True, lanes)
-    value = asm.put(f"call {full} @{name}({places}, i32 {size}, {allowed}, {full} zeroinitializer)", type, lanes)
+    value = asm.put(f"call {full} @{name}({places}, i32 {size}, {mask_lanes or truth(True, lanes)}, {full} zeroinitializer)", type, lanes)
     return _from_memory(asm, value, dtype)
+
+
+def masked_load(asm: Assembler, place: Value, type: str, size: int, allowed: Value) -> Value:
+    """Neighbouring elements, where lanes that are not allowed are not read and hold zeros."""
+    lanes = allowed.lanes
+    full, name = vector_type(type, lanes), f"llvm.masked.load.{suffix(type, lanes)}.p0"
+    asm.module.declare(name, full, ["ptr", "i32", f"<{lanes} x i1>", full])
+    return asm.put(f"call {full} @{name}(ptr {place.text}, i32 {size}, {allowed}, {full} zeroinitializer)", type, lanes)
 
 
 def store(emitter: Emitter, what: Store, value: Value, instance: int, asm: Assembler) -> None:
     """Carry out a store for the lanes of an instance."""
-    dtype = what.value.dtype
-    _stored(emitter, emitter.pointer(what.buffer), what.index, dtype, value, instance, asm)
-
-
-def _stored(emitter: Emitter, base: str, index: Index, dtype: torch.dtype, value: Value, instance: int, asm: Assembler) -> None:
-    type, size, vector = memory_type(dtype), dtype.itemsize, emitter.plan.vector
+    index, dtype = what.index, what.value.dtype
+    base, type, size, vector = emitter.pointer(what.buffer), memory_type(dtype), dtype.itemsize, emitter.plan.vector
     if emitter.lanes == 1 or vector not in emitter.analysis.index_vars(index):
         if value.lanes > 1:
             raise NotImplementedError("a store of many lanes to one place")
@@ -103,6 +100,15 @@ def store_kept(emitter: Emitter, node: Expr, value: Value, instance: int, asm: A
     """Keep a value. There is room for lanes beyond the loop's end, too."""
     value = _to_memory(asm, emitter.splat(value, emitter.lanes), node.dtype)
     asm.do(f"store {value}, ptr {_kept_place(emitter, node, instance, asm).text}, align {node.dtype.itemsize}")
+
+
+def load_turned(emitter: Emitter, node: Expr, instance: int, asm: Assembler) -> Value:
+    """A load whose tile has been turned around."""
+    type, size = memory_type(node.dtype), node.dtype.itemsize
+    assert emitter.plan.vector is not None
+    place = asm.binary("add", emitter.vars[emitter.plan.vector], emitter.tile_row)
+    place = _address(asm, _address(asm, emitter.tiles[node], place, type).text, integer(instance * emitter.lanes), type)
+    return _from_memory(asm, asm.put(f"load {vector_type(type, emitter.lanes)}, ptr {place.text}, align {size}", type, emitter.lanes), node.dtype)
 
 
 def _kept_place(emitter: Emitter, node: Expr, instance: int, asm: Assembler) -> Value:

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.llvm import maths
-from framejit.backends.fuse.llvm.assembler import Assembler, Value, floating, integer, like, truth, vector_type
+from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, truth, vector_type
 from framejit.backends.fuse.llvm.types import BITS, REGISTER
 
 Operation = Callable[[Assembler, torch.dtype, tuple[Value, ...]], Value]

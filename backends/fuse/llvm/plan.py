@@ -19,6 +19,10 @@ SCRATCH: Final = 1 << 20
 """The most bytes of a row that are kept from one pass to the next: what the second-level cache holds."""
 KEEP: Final = 12
 """How many instructions a value must cost to be kept rather than computed again."""
+TILE: Final = 4
+"""Vectors along each side of a tile."""
+MOST_TURNED: Final = 4
+"""Loads that are turned around tile by tile at most: more would not stay in the first-level cache."""
 GRAIN: Final = 60_000
 """How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
 
@@ -71,6 +75,8 @@ class Analysis:
             free -= self.inner
         self._free[node] = free
         self._depth[node] = max((self._depth[operand] for operand in operands), default=0) + (node.op == "reduce")
+        if node.op == "masked" and self._depth[node.args[1]] and not self._free[node.args[0]] & self.inner:
+            raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
         own = 0 if node.op == "reduce" else COSTS.get(node.op, 1)
         self._cost[node] = min(own + (0 if node.op == "reduce" else sum(self._cost[operand] for operand in operands)), 1 << 20)
         self._loads[node] = node.op == "load" or (node.op != "reduce" and any(self._loads[operand] for operand in operands))
@@ -124,6 +130,10 @@ class LoopPlan:
     passes: list[Pass]
     final: list[Store]
     """The stores that are done once for each turn of the outer loops."""
+    tile: Var | None = None
+    """Of a pointwise kernel that turns something around: the loop along which that is contiguous. It is done in square tiles of `block` turns."""
+    turned: tuple[Expr, ...] = ()
+    """The loads that are contiguous along `tile`."""
 
     @property
     def blocks(self) -> int:
@@ -132,7 +142,15 @@ class LoopPlan:
     @property
     def total(self) -> int:
         """The number of turns of the parallel loop."""
-        return math.prod(var.size for var in self.grid) * self.blocks
+        return math.prod(self.digits)
+
+    @property
+    def digits(self) -> list[int]:
+        """The sizes of the loops that the parallel loop runs through: those of the grid, tiles or blocks after them."""
+        sizes = [var.size for var in self.grid]
+        if self.tile is not None:
+            sizes.append(-(-self.tile.size // self.block))
+        return [*sizes, self.blocks] if self.blocks != 1 or self.tile is not None else sizes
 
     @property
     def is_outer(self) -> bool:
@@ -169,6 +187,11 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
             while unroll > 1 and (vector.size % (lanes * unroll) or vector.size // (lanes * unroll) * math.prod(var.size for var in grid) < 4):
                 unroll //= 2
             plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, kernel.inner, lanes * unroll, passes, final)
+        elif (found := _turned_around(analysis, vector, grid)) is not None:
+            tile, turned = found
+            lanes = min(lanes, 16)
+            grid = tuple(var for var in grid if var is not tile)
+            plan = LoopPlan(kernel, analysis, vector, lanes, 1, grid, (tile, vector), TILE * lanes, passes, final, tile, turned)
         else:
             unroll = max(1, min(unroll, vector.size // lanes))
             plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, (vector,), max(1, min(CHUNK, vector.size)), passes, final)
@@ -198,15 +221,15 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
     candidates = [*kernel.outer, *kernel.inner]
     if not kernel.inner and not kernel.outer:
         return None
-    accesses = [(node.attr[0], node.attr[1], 1.0) for node in analysis.nodes if node.op == "load"]
-    accesses += [(store.buffer, store.index, 1.5) for store in kernel.stores]
+    accesses = [(node.attr[1], 1.0) for node in analysis.nodes if node.op == "load"]
+    accesses += [(store.index, 1.5) for store in kernel.stores]
     ordered = any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in analysis.nodes)
     best, best_score = candidates[-1], -math.inf
     for position, var in enumerate(candidates):
         if ordered and var in kernel.inner[:-1]:
             continue
         score = 0.0
-        for buffer, index, factor in accesses:
+        for index, factor in accesses:
             used = analysis.index_vars(index)
             weight = factor * math.prod(each.size for each in used)
             if var not in used:
@@ -223,6 +246,21 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
     return best
 
 
+def _turned_around(analysis: Analysis, vector: Var, grid: tuple[Var, ...]) -> tuple[Var, tuple[Expr, ...]] | None:
+    """The loop, other than the vector loop, along which most loads are contiguous, and these loads."""
+    found: dict[Var, list[Expr]] = {}
+    hidden = {node for masked in analysis.nodes if masked.op == "masked" for node in masked.args[1].loads()}
+    for node in analysis.nodes:
+        if node.op == "load" and node not in hidden and node.attr[1].is_affine and abs(node.attr[1].stride(vector)) > 1:
+            for var in grid:
+                if node.attr[1].stride(var) == 1 and min(var.size, vector.size) >= 8:
+                    found.setdefault(var, []).append(node)
+    if not found:
+        return None
+    tile = max(found, key=lambda var: len(found[var]))
+    return tile, tuple(found[tile][:MOST_TURNED])
+
+
 def _lanes(analysis: Analysis, vector: Var) -> int:
     """Lanes of a vector: as many as fill the machine's registers with the kernel's usual values."""
     sizes = {node.dtype.itemsize for node in analysis.nodes if node.op not in ("index", "const") and vector in analysis.free(node)}
@@ -235,6 +273,7 @@ def _keep(plan: LoopPlan) -> None:
     """Choose what one pass keeps for later ones."""
     analysis, inner = plan.analysis, plan.analysis.inner
     room = SCRATCH // max(plan.kernel.inner_size * (plan.lanes * plan.unroll if plan.is_outer else 1), 1)
+    turning = {var for var in inner if var.size != 1}  # what stays the same in one of these loops is computed outside of it
     computed: dict[Expr, int] = {}
     kept: set[Expr] = set()
     for number, each in enumerate(plan.passes):
@@ -249,7 +288,7 @@ def _keep(plan: LoopPlan) -> None:
             if node in kept:
                 continue
             width = max(node.dtype.itemsize, 1)
-            if node in computed and analysis.cost(node) >= KEEP and width <= room and plan.vector in analysis.free(node):
+            if node in computed and analysis.cost(node) >= KEEP and width <= room and {plan.vector, *turning} <= analysis.free(node):
                 plan.passes[computed[node]].keeps.append(node)
                 kept.add(node)
                 each.kept.add(node)

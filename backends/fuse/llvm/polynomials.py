@@ -69,7 +69,8 @@ def _scaled(asm: Assembler, x: Value, exponent: Value) -> Value:
     """x * 2^exponent, the exponent an integer within -300 to 300 or nan; denormal results are rounded once."""
     lanes = x.lanes
     if machine().is_avx512 and lanes == 16:
-        return asm.call("llvm.x86.avx512.mask.scalef.ps.512", "float", 16, x, exponent, Value("zeroinitializer", "float", 16), Value("-1", "i16"), Value("4", "i32"))
+        all_lanes, rounding_as_set = Value("-1", "i16"), Value("4", "i32")
+        return asm.call("llvm.x86.avx512.mask.scalef.ps.512", "float", 16, x, exponent, Value("zeroinitializer", "float", 16), all_lanes, rounding_as_set)
     # two factors, each a normal number, though their product may be none
     whole = asm.put(f"freeze {asm.convert('fptosi', exponent, 'i32')}", "i32", lanes)
     half = asm.binary("ashr", whole, integer(1, "i32", lanes))
@@ -87,7 +88,7 @@ def tanh(asm: Assembler, x: Value) -> Value:
     bounded = _below(asm, size, 9.5)
     power = _exp_within(asm, asm.binary("fadd", bounded, bounded))
     far = asm.binary("fsub", _number(1, x), asm.binary("fdiv", _number(2, x), asm.binary("fadd", power, _number(1, x))))
-    return asm.select(asm.compare("olt", size, _number(0.63, x)), near, asm.intrinsic("copysign", far, x))
+    return asm.intrinsic("copysign", asm.select(asm.compare("olt", size, _number(0.63, x)), near, far), x)
 
 
 def erf(asm: Assembler, x: Value) -> Value:

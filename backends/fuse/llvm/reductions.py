@@ -80,10 +80,8 @@ class Reduction:
         if value.is_float:
             name = f"llvm.vector.reduce.{REAL[self.kind]}.{suffix(value.type, value.lanes)}"
             return asm.call(name, value.type, 1, like(Value("", value.type), 1 if self.kind == "prod" else -0.0), value, flags="reassoc ")
-        name = WHOLE.get(self.kind)
-        if name is None:
-            signed = self.dtype.is_signed and self.dtype != torch.bool
-            name = ("s" if signed else "u") + self.kind
+        signed = self.dtype.is_signed and self.dtype != torch.bool
+        name = WHOLE.get(self.kind) or ("s" if signed else "u") + self.kind
         return asm.call(f"llvm.vector.reduce.{name}.{suffix(value.type, value.lanes)}", value.type, 1, value)
 
     def _combine(self, asm: Assembler, a: Value, b: Value) -> Value:

@@ -1,4 +1,5 @@
 """Activation functions."""
+
 from __future__ import annotations
 
 import math

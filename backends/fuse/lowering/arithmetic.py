@@ -1,4 +1,5 @@
 """Shorthand for scalar expressions; plain numbers among the operands take the dtype of the others."""
+
 from __future__ import annotations
 
 import math
@@ -108,5 +109,3 @@ def lowest(dtype: torch.dtype) -> Number:
     if dtype == torch.bool:
         return False
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
-
-

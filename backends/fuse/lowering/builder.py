@@ -1,4 +1,5 @@
 """What lowering writes into: the buffers and nodes of the graph under construction."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,18 @@ import torch
 from framejit.backends.fuse.expr import Expr, cast
 from framejit.backends.fuse.index import Index, Var, strided
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Layout, Node, Store
-from framejit.backends.fuse.lowering.tensor import MOST_LOADS, MOST_OPS, Content, Reader, Tensor, broadcast, compute_dtype, contiguous_strides, loops
+from framejit.backends.fuse.lowering.tensor import (
+    MOST_LOADS,
+    MOST_OPS,
+    Content,
+    Reader,
+    Tensor,
+    broadcast,
+    broadcast_sizes,
+    compute_dtype,
+    contiguous_strides,
+    loops,
+)
 
 
 class Builder:
@@ -47,8 +59,16 @@ class Builder:
         """The buffer as it is after something has been written into it."""
         first = self.buffers[buffer.memory]
         number = sum(other.memory == first.memory for other in self.buffers.values())
-        return self.buffer(first.sizes, first.strides, first.dtype, first.device, name=f"{first.name}@{number}", input=first.input, memory=first.memory,
-                           constant=first.constant)
+        return self.buffer(
+            first.sizes,
+            first.strides,
+            first.dtype,
+            first.device,
+            name=f"{first.name}@{number}",
+            input=first.input,
+            memory=first.memory,
+            constant=first.constant,
+        )
 
     def is_shared(self, memory: str) -> bool:
         """Whether more than one buffer refers to this memory."""
@@ -64,8 +84,9 @@ class Builder:
     def origins(self) -> tuple[str, ...]:
         return (self.origin,) if self.origin else ()
 
-    def lazy(self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader, parents: Sequence[Content],
-             ops: int) -> Content:
+    def lazy(
+        self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader, parents: Sequence[Content], ops: int
+    ) -> Content:
         """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its parents."""
         waiting = [parent for parent in parents if parent.buffer is None]
         if sum(parent.ops for parent in waiting) + ops > MOST_OPS or sum(parent.loads for parent in waiting) + len(parents) - len(waiting) > MOST_LOADS:
@@ -74,7 +95,12 @@ class Builder:
                     self.realise(parent)
         waiting = [parent for parent in parents if parent.buffer is None]
         content = Content(
-            sizes, strides, dtype, device, reader=reader, parents=parents,
+            sizes,
+            strides,
+            dtype,
+            device,
+            reader=reader,
+            parents=parents,
             ops=ops + sum(parent.ops for parent in waiting),
             loads=len(parents) - len(waiting) + sum(parent.loads for parent in waiting),
             origins=tuple(dict.fromkeys((*(origin for parent in waiting for origin in parent.origins), *self.origins))),
@@ -88,7 +114,7 @@ class Builder:
         `body` gets and gives expressions in the dtypes that values are computed in.
         """
         if sizes is None:
-            sizes = torch.broadcast_shapes(*(operand.sizes for operand in operands))
+            sizes = broadcast_sizes(*(operand.sizes for operand in operands))
         self.prepare(*operands)
         kept = compute_dtype(dtype)
 
@@ -148,12 +174,21 @@ class Builder:
 
     # ---- nodes ----
 
-    def compute(self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device, origins: tuple[str, ...] | None = None) -> None:
+    def compute(
+        self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device, origins: tuple[str, ...] | None = None
+    ) -> None:
         """Add a loop nest."""
         self.nodes.append(ComputeNode(outer, inner, stores, device, self.origins if origins is None else origins))
 
-    def extern(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None, results: Any = None,
-               written: Sequence[Buffer] = (), ordered: bool = False) -> None:
+    def extern(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        results: Any = None,
+        written: Sequence[Buffer] = (),
+        ordered: bool = False,
+    ) -> None:
         """Add a call of an operation whose tensors are Tensors here, and Layouts in the node.
 
         `written`: the new versions of buffers that it writes into.

@@ -1,4 +1,5 @@
 """Tensors made of nothing."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -72,4 +73,6 @@ def _eye(b: Builder, out: torch.Tensor, *_: Any, **__: Any) -> Any:
     if out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
         return NotImplemented
     kind = compute_dtype(out.dtype)
-    return b.indexed(lambda indices: cast(a.eq(index_value(indices[0]), index_value(indices[1])), kind), sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
+    return b.indexed(
+        lambda indices: cast(a.eq(index_value(indices[0]), index_value(indices[1])), kind), sizes=tuple(out.shape), dtype=out.dtype, device=out.device
+    )

@@ -1,7 +1,8 @@
 """Operations that ATen carries out."""
+
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -15,8 +16,30 @@ from framejit.backends.fuse.trace import Call
 # Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
 # parameters have the operation's order, and whose overloads can't be mixed up.
 _FUNCTIONS: Final = (
-    "matmul", "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "bilinear", "embedding", "index_select", "gather", "cumsum", "topk", "sort", "cat", "stack", "cdist",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addmv",
+    "mv",
+    "dot",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "bilinear",
+    "embedding",
+    "index_select",
+    "gather",
+    "cumsum",
+    "topk",
+    "sort",
+    "cat",
+    "stack",
+    "cdist",
 )
 _NN_FUNCTIONS: Final = ("linear", "scaled_dot_product_attention", "one_hot", "pad", "avg_pool2d", "adaptive_avg_pool2d", "upsample_nearest2d")
 _BY_POSITION: Final = {
@@ -65,13 +88,3 @@ def _argument(call: Call, name: str, default: Any) -> Any:
         if argument.name == name:
             return call.args[position] if position < len(call.args) else call.kwargs.get(name, default)
     return default
-
-
-def written_arguments(call: Call) -> Sequence[torch.Tensor]:
-    """The fakes that an operation writes into, by its schema."""
-    written: list[torch.Tensor] = []
-    for position, argument in enumerate(call.func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
-            written += [item for item in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(item, torch.Tensor)]
-    return written

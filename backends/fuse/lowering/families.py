@@ -1,4 +1,5 @@
 """The families of lowerings; importing one registers what is in it."""
+
 from __future__ import annotations
 
 from importlib import import_module

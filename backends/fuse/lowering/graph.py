@@ -1,8 +1,9 @@
 """Lowering of a whole graph: one traced operation after the other, and the storages of their results."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -15,9 +16,13 @@ from framejit.backends.fuse.lowering.extern import call_extern
 from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import keeps, lowering_of
 from framejit.backends.fuse.lowering.storages import Storages
+from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.trace import Call, Trace, trace
 
 families.load()
+
+NORMALISATIONS: Final = frozenset(("aten::batch_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
+"""Operations that in training, their sixth argument, write into running statistics without saying so in their schema."""
 
 
 def lower(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> LoweredGraph:
@@ -57,13 +62,13 @@ class _Lowering:
         fresh = [fake for fake in call.results() if not self.storages.knows(fake)]
         if not fresh:  # views only; a view is its sizes, strides and offset, whatever operation made it
             return
-        if call.func.name() == "aten::batch_norm":
-            result = lower_batch_norm(self.builder, self.storages, call)
-            if result is None:
-                raise NotFusable("ATen is to do a batch normalisation, which may write what its schema does not tell")
-            self.storages.bind(call.result, result)
-            return
-        lowering = lowering_of(call.name, call.func._overloadname) if call.func.namespace == "aten" else None
+        fusable = is_fusable(call)
+        if call.func.name() in NORMALISATIONS:
+            if fusable and call.name == "batch_norm" and self._batch_norm(call):
+                return
+            if call.args[5]:
+                raise NotFusable("ATen is to do a batch normalisation in training, which writes what its schema does not tell")
+        lowering = lowering_of(call.name, call.func._overloadname) if fusable else None
         if lowering is not None and len(fresh) == sum(1 for _ in call.results()):
             args, kwargs = self.storages.operands(call)
             result = lowering(self.builder, call.result, *args, **kwargs)
@@ -71,6 +76,12 @@ class _Lowering:
                 self._bind(call.result, result)
                 return
         call_extern(self.builder, self.storages, call)
+
+    def _batch_norm(self, call: Call) -> bool:
+        result = lower_batch_norm(self.builder, self.storages, call)
+        if result is not None:
+            self.storages.bind(call.result, result)
+        return result is not None
 
     def _bind(self, fakes: Any, results: Any) -> None:
         pairs = zip(fakes, results, strict=True) if isinstance(fakes, (tuple, list)) else [(fakes, results)]
@@ -84,7 +95,7 @@ class _Lowering:
         layout = self.builder.layout(self.storages.tensor(value))
         if layout.is_whole and layout.buffer.input is not None and value is not self.trace.inputs[layout.buffer.input]:
             # another tensor object over all of an input
-            alias = self.builder.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device, memory=layout.buffer.memory)
+            alias = self.builder.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
             self.builder.extern(torch.Tensor.detach, (self.storages.tensor(value),), results=alias)
             return Layout(alias, layout.sizes, layout.strides, 0)
         return layout
@@ -101,5 +112,3 @@ def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:
         memory = [example.untyped_storage()._cdata for example in examples]
         if len(set(memory)) < len(memory):
             raise NotFusable("inputs share memory and something is written in place")
-
-

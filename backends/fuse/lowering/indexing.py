@@ -1,4 +1,5 @@
 """Reading at computed places. On the CPU ATen does it, for it checks the indices; on CUDA it only asserts on the device."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,8 +31,15 @@ def _embedding(b: Builder, out: torch.Tensor, weight: Tensor, indices: Tensor, *
     if not _fusable(weight, indices):
         return NotImplemented
     b.prepare(indices)
-    return b.indexed(lambda at: weight.at([_place(indices.at(at[:-1]), weight.sizes[0]), at[-1]]), weight, indices, sizes=tuple(out.shape), dtype=out.dtype,
-                     device=out.device, ops=1)
+    return b.indexed(
+        lambda at: weight.at([_place(indices.at(at[:-1]), weight.sizes[0]), at[-1]]),
+        weight,
+        indices,
+        sizes=tuple(out.shape),
+        dtype=out.dtype,
+        device=out.device,
+        ops=1,
+    )
 
 
 @lowers("index_select")
@@ -39,8 +47,15 @@ def _index_select(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Ten
     if not _fusable(x, index) or not x.sizes or len(index.sizes) != 1:
         return NotImplemented
     dim %= len(x.sizes)
-    return b.indexed(lambda at: x.at([*at[:dim], _place(index.at([at[dim]]), x.sizes[dim]), *at[dim + 1 :]]), x, index, sizes=tuple(out.shape), dtype=out.dtype,
-                     device=out.device, ops=1)
+    return b.indexed(
+        lambda at: x.at([*at[:dim], _place(index.at([at[dim]]), x.sizes[dim]), *at[dim + 1 :]]),
+        x,
+        index,
+        sizes=tuple(out.shape),
+        dtype=out.dtype,
+        device=out.device,
+        ops=1,
+    )
 
 
 @lowers("gather")
@@ -48,12 +63,21 @@ def _gather(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Tensor, *
     if not _fusable(x, index) or not x.sizes or not index.sizes:
         return NotImplemented
     dim %= len(x.sizes)
-    return b.indexed(lambda at: x.at([*at[:dim], _place(index.at(at), x.sizes[dim]), *at[dim + 1 :]]), x, index, sizes=tuple(out.shape), dtype=out.dtype,
-                     device=out.device, ops=1)
+    return b.indexed(
+        lambda at: x.at([*at[:dim], _place(index.at(at), x.sizes[dim]), *at[dim + 1 :]]),
+        x,
+        index,
+        sizes=tuple(out.shape),
+        dtype=out.dtype,
+        device=out.device,
+        ops=1,
+    )
 
 
 @lowers("slice_scatter")
-def _slice_scatter(b: Builder, out: torch.Tensor, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def _slice_scatter(
+    b: Builder, out: torch.Tensor, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
     if step != 1 or x.dtype not in FUSED_DTYPES or source.dtype != x.dtype:
         return NotImplemented
     dim %= len(x.sizes)

@@ -1,4 +1,5 @@
 """Loss functions."""
+
 from __future__ import annotations
 
 import math
@@ -14,28 +15,23 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.pointwise import elementwise
 from framejit.backends.fuse.lowering.reductions import reduction
 from framejit.backends.fuse.lowering.registry import lowers
-from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
+from framejit.backends.fuse.lowering.tensor import Tensor, broadcast_sizes, compute_dtype
 
 NONE, MEAN, SUM = 0, 1, 2
 
 
 def _loss(b: Builder, out: torch.Tensor, name: str, body: Callable[..., Expr], reduce: int, *operands: Tensor, cost: int = 3) -> Any:
     """What `body` makes of the operands, averaged or summed as asked for."""
-    shape = torch.broadcast_shapes(*(operand.sizes for operand in operands))
-    if reduce != NONE and not (out.dtype.is_floating_point and math.prod(shape)):
+    if reduce == NONE:
+        return elementwise(b, out, body, operands, (), {}, name, cost=cost)
+    shape = broadcast_sizes(*(operand.sizes for operand in operands))
+    if not out.dtype.is_floating_point or not math.prod(shape):
         return NotImplemented
-    single = out if reduce == NONE else torch.empty(shape, dtype=out.dtype, device="meta")
-    each = elementwise(b, single, body, operands, (), {}, name, cost=cost) if reduce == NONE else _each(b, out, body, operands, shape, cost)
-    if each is NotImplemented or reduce == NONE:
-        return each
+    kind = compute_dtype(out.dtype)
+    each = b.map(lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=shape, ops=cost)
     count = float(math.prod(shape))
     after = (lambda value: a.div(value, count)) if reduce == MEAN else None
-    return reduction(b, "sum", each, range(len(shape)), dtype=out.dtype, accumulate=compute_dtype(out.dtype), after=after, keepdim=False)
-
-
-def _each(b: Builder, out: torch.Tensor, body: Callable[..., Expr], operands: tuple[Tensor, ...], shape: Any, cost: int) -> Tensor:
-    kind = compute_dtype(out.dtype)
-    return b.map(lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=tuple(shape), ops=cost)
+    return reduction(b, "sum", each, range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False)
 
 
 @lowers("mse_loss")
@@ -62,8 +58,9 @@ def _huber_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, reduct
 
 
 @lowers("binary_cross_entropy_with_logits")
-def _bce_with_logits(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
-                     reduction: int = MEAN) -> Any:
+def _bce_with_logits(
+    b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+) -> Any:
     if weight is not None or pos_weight is not None or not x.dtype.is_floating_point:
         return NotImplemented
 

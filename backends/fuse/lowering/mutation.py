@@ -4,6 +4,7 @@ A write that covers a storage nobody outside knows gives the storage a new conte
 content because they are looked up through the storage. Any other write is carried out in memory: the buffer gets a new version, and whatever
 was to read the old one is put into memory of its own before.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,24 +12,22 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.expr import Expr, cast
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, Store
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import callable_of, is_ordered, written_arguments
+from framejit.backends.fuse.lowering.extern import callable_of, is_ordered
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Storage, Storages
+from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
-from framejit.backends.fuse.trace import Call
+from framejit.backends.fuse.trace import Call, written_arguments
 
 
 def lower_mutation(b: Builder, storages: Storages, call: Call) -> None:
     """An operation whose schema says that it writes into arguments."""
     written = written_arguments(call)
-    if any(fake.dtype != storages.storage(fake).content.dtype for fake in written if storages.knows(fake)):
-        raise NotFusable(f"{call.name} writes into a view in another dtype")
-    if len(written) == 1 and call.func.namespace == "aten" and _is_lowered(b, storages, call, written[0]):
+    if len(written) == 1 and is_fusable(call) and _is_lowered(b, storages, call, written[0]):
         return
     _write_by_aten(b, storages, call, written)
 

@@ -1,4 +1,5 @@
 """Layer, group, batch and RMS normalisation."""
+
 from __future__ import annotations
 
 import math
@@ -62,8 +63,16 @@ def _layer_norm(b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int],
 
 
 @lowers("layer_norm")
-def _layer_norm_one(b: Builder, out: torch.Tensor, x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
-                    eps: float = 1e-5, cudnn_enable: bool = True) -> Any:
+def _layer_norm_one(
+    b: Builder,
+    out: torch.Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
     result = _layer_norm(b, out.dtype, x, shape, weight, bias, eps)
     return result if result is NotImplemented else result[0]
 
@@ -85,8 +94,15 @@ def _rms_norm(b: Builder, out: torch.Tensor, x: Tensor, shape: Sequence[int], we
     squares = reduction(b, "sum", x, dims, dtype=kind, before=a.square, after=lambda value: a.div(value, count))
     rstd = _rstd(b, squares, eps)
     tensors = [] if weight is None else [weight]
-    return b.map(lambda value, scale, *w: a.mul(a.mul(value, scale), _in(value, w[0])) if w else a.mul(value, scale), x, rstd, *tensors, dtype=out.dtype,
-                 sizes=x.sizes, ops=2)
+    return b.map(
+        lambda value, scale, *w: a.mul(a.mul(value, scale), _in(value, w[0])) if w else a.mul(value, scale),
+        x,
+        rstd,
+        *tensors,
+        dtype=out.dtype,
+        sizes=x.sizes,
+        ops=2,
+    )
 
 
 def _grouped(x: Tensor, groups: int) -> Tensor:
@@ -106,16 +122,26 @@ def _group_norm(b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: 
     mean, variance = moments(b, grouped, range(2, len(grouped.sizes)), 0)
     rstd = _rstd(b, variance, eps)
     channels = (1, groups, x.sizes[1] // groups, *(1 for _ in x.sizes[2:]))
-    parameters = [None if p is None else Tensor(p.content, channels, (0, p.strides[0] * channels[2], p.strides[0], *(0 for _ in x.sizes[2:])), p.offset)
-                  for p in (weight, bias)]
+    parameters = [
+        None if p is None else Tensor(p.content, channels, (0, p.strides[0] * channels[2], p.strides[0], *(0 for _ in x.sizes[2:])), p.offset)
+        for p in (weight, bias)
+    ]
     result = _affine(b, grouped, mean, rstd, *parameters, dtype)
     strides = result.content.strides
     return Tensor(result.content, x.sizes, (strides[0], strides[2], *strides[3:]), 0), mean, rstd
 
 
 @lowers("group_norm")
-def _group_norm_one(b: Builder, out: torch.Tensor, x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
-                    cudnn_enabled: bool = True) -> Any:
+def _group_norm_one(
+    b: Builder,
+    out: torch.Tensor,
+    x: Tensor,
+    groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
     result = _group_norm(b, out.dtype, x, groups, weight, bias, eps)
     return result if result is NotImplemented else result[0]
 

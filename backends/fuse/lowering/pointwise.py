@@ -1,4 +1,5 @@
 """Elementwise operations: how each makes its result of the elements at one place."""
+
 from __future__ import annotations
 
 import math
@@ -36,8 +37,16 @@ def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int 
 
 
 def elementwise(
-    b: Builder, out: torch.Tensor, body: Body, operands: Sequence[Any], rest: Sequence[Any], kwargs: dict[str, Any], name: str, floating: bool = False,
-    cost: int = 1, dtype: torch.dtype | None = None,
+    b: Builder,
+    out: torch.Tensor,
+    body: Body,
+    operands: Sequence[Any],
+    rest: Sequence[Any],
+    kwargs: dict[str, Any],
+    name: str,
+    floating: bool = False,
+    cost: int = 1,
+    dtype: torch.dtype | None = None,
 ) -> Any:
     """A tensor like `out` that `body` makes of Tensors and numbers, in their common dtype if no `dtype` is given."""
     if out.dtype not in FUSED_DTYPES or any(isinstance(x, complex) or (isinstance(x, Tensor) and x.dtype not in FUSED_DTYPES) for x in operands):
@@ -73,10 +82,43 @@ def on_device(b: Builder, tensor: Tensor, device: torch.device) -> Tensor:
 
 # ---- one operand ----
 
-_FLOATING = ("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-             "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid", "reciprocal")
-_SPECIAL = {"exp2": "special_exp2", "expm1": "special_expm1", "log1p": "special_log1p", "erf": "special_erf", "erfc": "special_erfc", "lgamma": "special_gammaln",
-            "sigmoid": "special_expit"}
+_FLOATING = (
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "sigmoid",
+    "reciprocal",
+)
+_SPECIAL = {
+    "exp2": "special_exp2",
+    "expm1": "special_expm1",
+    "log1p": "special_log1p",
+    "erf": "special_erf",
+    "erfc": "special_erfc",
+    "lgamma": "special_gammaln",
+    "sigmoid": "special_expit",
+}
 
 
 def _unary(name: str) -> Body:
@@ -255,7 +297,8 @@ def _rounded_division(b: Builder, out: torch.Tensor, x: Any, y: Any, mode: str) 
     if not dtype.is_floating_point and not _safe_divisor(y):
         return NotImplemented
     if mode == "trunc" and dtype.is_floating_point:
-        return elementwise(b, out, lambda p, q: op("trunc", a.div(p, q)), (x, y), (), {}, "div_trunc", cost=2)
+        # the quotient is rounded to its dtype before it is cut off, or bfloat16's 17.99 would give 17 and not 18
+        return elementwise(b, out, lambda p, q: op("trunc", _rounded(a.div(p, q), dtype)), (x, y), (), {}, f"div_trunc{dtype}", cost=2)
     name = "floordiv" if mode == "floor" else "truncdiv"
     return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name)
 
@@ -329,6 +372,33 @@ def _xlogy(x: Expr, y: Expr) -> Expr:
 def _logaddexp(x: Expr, y: Expr) -> Expr:
     tail = op("log1p", op("exp", op("neg", op("abs", a.sub(x, y)))))
     return a.where(a.both(op("isinf", x), a.eq(x, y)), x, a.add(a.maximum(x, y), tail))
+
+
+@pointwise("logaddexp2", operands=2, floating=True, cost=6)
+def _logaddexp2(x: Expr, y: Expr) -> Expr:
+    tail = a.mul(op("log1p", op("exp2", op("neg", op("abs", a.sub(x, y))))), 1 / math.log(2))
+    return a.where(a.both(op("isinf", x), a.eq(x, y)), x, a.add(a.maximum(x, y), tail))
+
+
+@pointwise("special_xlog1py", operands=2, floating=True, cost=4)
+def _xlog1py(x: Expr, y: Expr) -> Expr:
+    return a.where(op("isnan", y), math.nan, a.where(a.eq(x, 0), 0, a.mul(x, op("log1p", y))))
+
+
+@pointwise("heaviside", operands=2, cost=3)
+def _heaviside(x: Expr, at_zero: Expr) -> Expr:
+    return a.where(a.eq(x, 0), at_zero, cast(a.gt(x, 0), x.dtype))
+
+
+@pointwise("sinc", "special_sinc", floating=True, cost=4)
+def _sinc(x: Expr) -> Expr:
+    angle = a.mul(x, math.pi)
+    return a.where(a.eq(x, 0), 1.0, a.div(op("sin", angle), angle))
+
+
+@pointwise("special_entr", floating=True, cost=5)
+def _entr(x: Expr) -> Expr:
+    return a.where(op("isnan", x), x, a.where(a.gt(x, 0), op("neg", a.mul(x, op("log", x))), a.where(a.eq(x, 0), 0.0, const(-math.inf, x.dtype))))
 
 
 @lowers("pow")

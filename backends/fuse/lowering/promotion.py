@@ -1,4 +1,5 @@
 """The dtype in which an elementwise operation computes: ATen's rules for tensors, 0-d tensors and Python numbers."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -1,13 +1,15 @@
 """Operations that put elements elsewhere and compute nothing: concatenation, flips, rolls, repetition, padding, triangles."""
+
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.expr import Expr, cast, const, index_value, masked
-from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.expr import Expr, cast, const, index_value, masked, op
+from framejit.backends.fuse.index import Index, Indirect
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
@@ -53,7 +55,9 @@ def _cat(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0)
     if not pieces or len(pieces) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in pieces):
         return NotImplemented
     dim %= out.dim()
-    return _joined(b, out, [(piece, piece.sizes[dim]) for piece in pieces], dim, lambda indices, start: [*indices[:dim], indices[dim] - start, *indices[dim + 1 :]])
+    return _joined(
+        b, out, [(piece, piece.sizes[dim]) for piece in pieces], dim, lambda indices, start: [*indices[:dim], indices[dim] - start, *indices[dim + 1 :]]
+    )
 
 
 @lowers("stack")
@@ -117,6 +121,73 @@ def _constant_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], 
     return b.indexed(element, x, sizes=tuple(out.shape), dtype=x.dtype, device=x.device, ops=3)
 
 
+def _padded(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], place: Callable[[Expr, int], Expr]) -> Any:
+    """Padding of the last dimensions whose elements are others of x; `place` brings a place outside of a dimension of some size back into it."""
+    if not out.numel() or not x.sizes:
+        return NotImplemented
+    rank = len(x.sizes)
+
+    def source(indices: Sequence[Index]) -> list[Index]:
+        own = list(indices)
+        for position in range(len(pad) // 2):
+            dim = rank - 1 - position
+            shifted = own[dim] - pad[2 * position]
+            low, high = shifted.bounds
+            inside = low >= 0 and high < x.sizes[dim]
+            own[dim] = shifted if inside else Index({Indirect(place(index_value(shifted), x.sizes[dim]), x.sizes[dim]): 1})
+        return own
+
+    return _moved(b, out, x, source)
+
+
+@lowers("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def _reflection_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int]) -> Any:
+    return _padded(b, out, x, pad, lambda place, size: a.sub(size - 1, op("abs", a.sub(size - 1, op("abs", place)))))
+
+
+@lowers("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def _replication_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int]) -> Any:
+    return _padded(b, out, x, pad, lambda place, size: a.minimum(a.maximum(place, 0), size - 1))
+
+
+@lowers("rot90")
+def _rot90(b: Builder, out: torch.Tensor, x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    first, second = (dim % len(x.sizes) for dim in dims)
+
+    rows, columns = x.sizes[first] - 1, x.sizes[second] - 1
+
+    def source(indices: Sequence[Index]) -> list[Index]:
+        own = list(indices)
+        i, j = indices[first], indices[second]
+        own[first], own[second] = ((i, j), (j, columns + i * -1), (rows + i * -1, columns + j * -1), (rows + j * -1, i))[k % 4]
+        return own
+
+    return _moved(b, out, x, source)
+
+
+@lowers("diag_embed")
+def _diag_embed(b: Builder, out: torch.Tensor, x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    if x.dtype not in FUSED_DTYPES or not out.numel() or not math.prod(x.sizes):
+        return NotImplemented
+    row, column = dim1 % out.dim(), dim2 % out.dim()
+
+    def element(indices: Sequence[Index]) -> Expr:
+        rest = [index for dim, index in enumerate(indices) if dim not in (row, column)]
+        on_diagonal = a.eq(index_value(indices[column]), index_value(indices[row] + offset))
+        own = indices[row] if offset >= 0 else indices[column]
+        inside = a.lt(index_value(own), x.sizes[-1])
+        return masked(a.both(on_diagonal, inside), x.at([*rest, own]), const(0, compute_dtype(x.dtype)))
+
+    return b.indexed(element, x, sizes=tuple(out.shape), dtype=out.dtype, device=out.device, ops=3)
+
+
+@lowers("pixel_shuffle")
+def _pixel_shuffle(b: Builder, out: torch.Tensor, x: Tensor, factor: int) -> Any:
+    if not out.numel():
+        return NotImplemented
+    return _moved(b, out, x, lambda at: [*at[:-3], at[-3] * factor**2 + at[-2] % factor * factor + at[-1] % factor, at[-2] // factor, at[-1] // factor])
+
+
 def _triangle(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int, keeps: Callable[[Expr, Expr], Expr]) -> Any:
     if x.dtype not in FUSED_DTYPES:
         return NotImplemented
@@ -139,7 +210,9 @@ def _triu(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int = 0) -> Any:
 
 
 @lowers("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def _upsample_nearest(b: Builder, out: torch.Tensor, x: Tensor, size: Sequence[int], *scales: float | None) -> Any:
+def _upsample_nearest(b: Builder, out: torch.Tensor, x: Tensor, size: Sequence[int], *scales: Any) -> Any:
+    if scales and isinstance(scales[0], (tuple, list)):
+        scales = tuple(scales[0])
     given, made = x.sizes[2:], tuple(out.shape[2:])
     if not out.numel() or any(new % old for old, new in zip(given, made)):
         return NotImplemented

@@ -1,4 +1,5 @@
 """Reductions: each becomes a loop nest at once; what comes after or before it is fused by the scheduler."""
+
 from __future__ import annotations
 
 import math
@@ -26,8 +27,17 @@ PARTS: Final = {"cpu": 64, "cuda": 1024}
 
 
 def reduction(
-    b: Builder, kind: str, x: Tensor, dims: Sequence[int], *, dtype: torch.dtype, accumulate: torch.dtype | None = None, before: Step | None = None,
-    after: Step | None = None, keepdim: bool = True, strides: Sequence[int] | None = None,
+    b: Builder,
+    kind: str,
+    x: Tensor,
+    dims: Sequence[int],
+    *,
+    dtype: torch.dtype,
+    accumulate: torch.dtype | None = None,
+    before: Step | None = None,
+    after: Step | None = None,
+    keepdim: bool = True,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:
     """A tensor of `dtype` with the reduction of `x` over `dims`, in memory.
 
@@ -56,14 +66,14 @@ def reduction(
     if not positional and outer_count < FEW_ROWS.get(device.type, 0) and inner_count > LONG_ROW:
         return _in_parts(b, kind, x, dims, accumulate, element, finished, sizes, strides, dtype)
     # a result's own strides order the outer loops; the inner ones follow memory where the order is free
-    places = dict(zip([dim for dim in range(len(kept)) if keepdim or dim not in dims], strides))
+    places = {dim: stride for dim, stride in zip([dim for dim in range(len(kept)) if keepdim or dim not in dims], strides) if dim not in dims}
     outer_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(len(kept))]) if dim not in dims]
     inner_dims = [dim for dim in (sorted(dims) if positional else by_stride(x.sizes, x.strides)) if dim in dims and x.sizes[dim] != 1]
     variables = {dim: fresh_var("r" if dim in dims else "i", x.sizes[dim]) for dim in (*outer_dims, *inner_dims)}
     indices = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(len(kept))]
     value = cast(element(indices), accumulate) if not positional else element(indices)
     buffer = b.buffer(sizes, strides, dtype, device)
-    place = strided([indices[dim] for dim in places], places.values())
+    place = strided([Index({}) if dim in dims else indices[dim] for dim in places], places.values())
     inner = tuple(variables[dim] for dim in inner_dims)
     result = reduce(kind, value, None if positional else accumulate) if inner else const(0, torch.int64) if positional else value
     b.compute(tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, finished(result))], device, b.origins_of(x))
@@ -71,8 +81,16 @@ def reduction(
 
 
 def _in_parts(
-    b: Builder, kind: str, x: Tensor, dims: Sequence[int], accumulate: torch.dtype, element: Callable[[Sequence[Index]], Expr], finished: Step,
-    sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype,
+    b: Builder,
+    kind: str,
+    x: Tensor,
+    dims: Sequence[int],
+    accumulate: torch.dtype,
+    element: Callable[[Sequence[Index]], Expr],
+    finished: Step,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    dtype: torch.dtype,
 ) -> Tensor:
     """Few long rows: parts of each row are reduced on their own first, then the parts."""
     wanted = PARTS[x.device.type]
@@ -99,11 +117,22 @@ def _in_parts(
     shape = [*(x.sizes[dim] for dim in outer_dims), *(x.sizes[dim] for dim in whole), pieces]
     partial = b.buffer(shape, contiguous_strides(shape), accumulate, x.device)
     loops = (*outer.values(), piece)
-    b.compute(loops, (rest, *inner.values()), [Store(partial.name, strided(loops, partial.strides), reduce(kind, value, accumulate))], x.device, b.origins_of(x))
+    b.compute(
+        loops, (rest, *inner.values()), [Store(partial.name, strided(loops, partial.strides), reduce(kind, value, accumulate))], x.device, b.origins_of(x)
+    )
     partials = Tensor.of(b.held(partial))
     n = len(outer_dims)
-    total = reduction(b, kind, partials, range(n, len(shape)), dtype=dtype, accumulate=accumulate, after=finished, keepdim=False,
-                      strides=[stride for size, stride in zip(sizes, strides) if size != 1])
+    total = reduction(
+        b,
+        kind,
+        partials,
+        range(n, len(shape)),
+        dtype=dtype,
+        accumulate=accumulate,
+        after=finished,
+        keepdim=False,
+        strides=[stride for size, stride in zip(sizes, strides) if size != 1],
+    )
     return Tensor(total.content, tuple(sizes), tuple(strides), 0)
 
 
@@ -125,11 +154,15 @@ def _can(b: Builder, out: torch.Tensor, x: Tensor, kind: str, dtype: torch.dtype
     return out.dtype in FUSED_DTYPES and x.dtype in FUSED_DTYPES and supports(f"reduce_{kind}", dtype, x.device)
 
 
-def reduced(b: Builder, out: torch.Tensor, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None, after: Step | None = None) -> Any:
+def reduced(
+    b: Builder, out: torch.Tensor, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None, after: Step | None = None
+) -> Any:
     """A reduction with the sizes, strides and dtype of `out`, or NotImplemented."""
     if not _can(b, out, x, kind, accumulate):
         return NotImplemented
-    return reduction(b, kind, x, dims, dtype=out.dtype, accumulate=accumulate, before=before, after=after, keepdim=out.dim() == len(x.sizes), strides=out.stride())
+    return reduction(
+        b, kind, x, dims, dtype=out.dtype, accumulate=accumulate, before=before, after=after, keepdim=out.dim() == len(x.sizes), strides=out.stride()
+    )
 
 
 def _sum_dtype(out: torch.Tensor) -> torch.dtype:
@@ -146,6 +179,17 @@ def split_dims(x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> list[i
 def _sum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
     kind = _sum_dtype(out)
     return reduced(b, out, "sum", x, normal_dims(rest[0] if rest else dim, len(x.sizes)), accumulate=kind, before=lambda value: cast(value, kind))
+
+
+@lowers("nansum")
+def _nansum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, **_: Any) -> Any:
+    kind = _sum_dtype(out)
+
+    def known(value: Expr) -> Expr:
+        value = cast(value, kind)
+        return a.where(op("isnan", value), 0.0, value) if kind.is_floating_point else value
+
+    return reduced(b, out, "sum", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind, before=known)
 
 
 @lowers("mean")
@@ -280,6 +324,11 @@ def _vector_norm(b: Builder, out: torch.Tensor, x: Tensor, ord: float = 2, dims:
         return NotImplemented
     name, before, after = kinds[ord]
     return reduced(b, out, name, x, dims, accumulate=kind, before=before, after=after)
+
+
+@lowers("norm.ScalarOpt_dim")
+def _norm(b: Builder, out: torch.Tensor, x: Tensor, p: float | None, dims: Any, keepdim: bool = False) -> Any:
+    return _vector_norm(b, out, x, 2 if p is None else p, dims, keepdim)
 
 
 # ---- variances ----

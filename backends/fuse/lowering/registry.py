@@ -1,4 +1,5 @@
 """Which operations are lowered, and by what."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,16 +14,57 @@ None, or NotImplemented where ATen is to do it."""
 LOWERINGS: Final[dict[str, Lowering]] = {}
 """By the name of the ATen operation, or by name and overload where one overload is meant."""
 
-WHOLE: Final = frozenset((
-    "linear", "matmul", "batch_norm", "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
-    "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "dropout", "feature_dropout", "alpha_dropout",
-    "feature_alpha_dropout", "dropout_", "feature_dropout_", "alpha_dropout_", "feature_alpha_dropout_", "rrelu", "cdist", "ctc_loss", "einsum_path",
-    "embedding_bag", "multinomial", "stft", "istft", "pinverse", "chain_matmul", "linalg_multi_dot", "linalg_matrix_power", "linalg_svd", "svd", "qr",
-))
+WHOLE: Final = frozenset(
+    (
+        "linear",
+        "matmul",
+        "batch_norm",
+        "bilinear",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "scaled_dot_product_attention",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+        "lstm_cell",
+        "gru_cell",
+        "rnn_tanh_cell",
+        "rnn_relu_cell",
+        "dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "dropout_",
+        "feature_dropout_",
+        "alpha_dropout_",
+        "feature_alpha_dropout_",
+        "rrelu",
+        "cdist",
+        "ctc_loss",
+        "einsum_path",
+        "embedding_bag",
+        "multinomial",
+        "stft",
+        "istft",
+        "pinverse",
+        "chain_matmul",
+        "linalg_multi_dot",
+        "linalg_matrix_power",
+        "linalg_svd",
+        "svd",
+        "qr",
+    )
+)
 """Composite operations that ATen does best in one."""
 
-FUSED_DTYPES: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
-                                 torch.bool))
+FUSED_DTYPES: Final = frozenset(
+    (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+)
 
 
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:

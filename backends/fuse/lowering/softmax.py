@@ -1,6 +1,8 @@
 """Softmax and its logarithm."""
+
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -35,6 +37,15 @@ def _softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = Non
     if parts is None:
         return NotImplemented
     return b.map(lambda value, most, total: a.div(op("exp", a.sub(value, most)), total), *parts, dtype=out.dtype, ops=3)
+
+
+@lowers("_safe_softmax")
+def _safe_softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
+    """Zeros where all of a row is minus infinity."""
+    parts = _parts(b, out, x, dim)
+    if parts is None:
+        return NotImplemented
+    return b.map(lambda value, most, total: a.where(a.eq(most, -math.inf), 0.0, a.div(op("exp", a.sub(value, most)), total)), *parts, dtype=out.dtype, ops=4)
 
 
 @lowers("log_softmax", "_log_softmax")

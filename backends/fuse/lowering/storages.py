@@ -1,4 +1,5 @@
 """Which storage of a fake holds what at the present point of the program."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -6,9 +7,10 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.trace import Call, Trace
+from framejit.backends.fuse.trace import Call, Trace, written_arguments
 
 
 class Storage:
@@ -25,6 +27,7 @@ class Storages:
         self.builder, self.constants = builder, constants
         self._storages: dict[int, Storage] = {}
         self._uses: Counter[int] = Counter()
+        self._written: set[int] = set()
         self.written: list[int] = []
         """Inputs that kernels of ours have written into, once for each time."""
 
@@ -40,6 +43,8 @@ class Storages:
     def count_uses(self, trace: Trace) -> None:
         """How often each storage is looked at; views of it do not count, for they look only when somebody looks at them."""
         for call in trace.calls:
+            if call.func._schema.is_mutable:
+                self._written.update(map(_key, written_arguments(call)))
             made = {_key(fake) for fake in call.results()}
             for fake in call.tensors():
                 if call.func._schema.is_mutable or _key(fake) not in made:
@@ -67,10 +72,13 @@ class Storages:
         return Tensor(storage.content, tuple(fake.shape), fake.stride(), fake.storage_offset() - storage.offset)
 
     def _as_dtype(self, fake: torch.Tensor, storage: Storage) -> Tensor:
-        """A view in another dtype: a buffer of its own over the same memory."""
+        """A view in another dtype: a buffer of its own, though it lies over the same memory."""
+        if _key(fake) in self._written:
+            raise NotFusable("something is viewed in another dtype and written in place")
         b = self.builder
+        b.realise(storage.content)
         base = Tensor.of(storage.content)
-        buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, memory=b.realise(storage.content).memory)
+        buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device)
         offset = fake.storage_offset() * fake.itemsize - storage.offset * storage.content.dtype.itemsize
         b.extern(_reinterpreted, (base, fake.dtype, tuple(fake.shape), fake.stride(), offset), results=buffer)
         return Tensor.of(b.held(buffer))

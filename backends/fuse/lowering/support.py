@@ -1,6 +1,8 @@
 """What the code generators can do, asked before an operation is lowered."""
+
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final
 
@@ -8,6 +10,8 @@ import torch
 
 from framejit.backends.fuse.expr import Expr, load
 from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.lowering.registry import FUSED_DTYPES
+from framejit.backends.fuse.trace import Call
 
 MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them
 _known: dict[tuple[object, ...], bool] = {}
@@ -24,6 +28,16 @@ def supports(op: str, dtype: torch.dtype, device: torch.device, divisor: Expr | 
 
         return on_cuda(op, dtype)
     return False
+
+
+def is_fusable(call: Call) -> bool:
+    """Whether kernels can read and write the dtypes that an operation takes and gives, on the devices they are on."""
+    return call.func.namespace == "aten" and all(_can_hold(tensor.dtype, tensor.device.type) for tensor in (*call.tensors(), *call.results()))
+
+
+@functools.cache
+def _can_hold(dtype: torch.dtype, device_type: str) -> bool:
+    return dtype in FUSED_DTYPES and supports("load", dtype, torch.device(device_type))
 
 
 def supports_body(name: str, body: Callable[..., Expr], dtypes: tuple[torch.dtype, ...], device: torch.device) -> bool:

@@ -4,6 +4,7 @@ A `Content` is what one storage holds between two writes to it. A `Tensor` is a 
 offset that eager gives it. So a view of what is in memory is read by its strides, whatever operation made it, and a view of what is not is
 read by turning its place in the storage back into indices of the content.
 """
+
 from __future__ import annotations
 
 import math
@@ -173,6 +174,13 @@ def broadcast(tensor: Tensor, indices: Sequence[Index]) -> list[Index]:
     """The indices of a tensor's element that stands for the element at `indices` of something it is broadcast to."""
     skipped = len(indices) - len(tensor.sizes)
     return [Index({}) if size == 1 else index for size, index in zip(tensor.sizes, indices[skipped:])]
+
+
+def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes that all are broadcast to; torch's own function imports sympy."""
+    rank = max(map(len, shapes))
+    aligned = [(*(1 for _ in range(rank - len(shape))), *shape) for shape in shapes]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*aligned))
 
 
 def rejoin(place: Index) -> Index:

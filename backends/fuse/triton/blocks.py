@@ -22,6 +22,9 @@ ENOUGH_PROGRAMS: Final = 2 * MULTIPROCESSORS
 LONGEST_ROW: Final = 32768
 """Up to here a row is held in registers by one program; at most 64 elements a thread, of which a few values may live."""
 
+LONGEST_BLOCK: Final = 8192
+"""Up to here a row that is read only once is taken as one block, not in a loop."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -149,9 +152,9 @@ def _rows(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     whole = power_above(length)
     held = max(1, levels.reloaded)
     # a single pass gains nothing from holding a row; with several, a row is read once if it is held
-    if whole <= (LONGEST_ROW if levels.passes > 1 and held * whole <= 2 * LONGEST_ROW else 8192):
+    if whole <= (LONGEST_ROW if levels.passes > 1 and held * whole <= 2 * LONGEST_ROW else LONGEST_BLOCK):
         yield from _whole_rows(kernel, outer, whole)
-        if whole < 8192:
+        if whole < LONGEST_BLOCK:
             return
     yield from _walked_rows(kernel, outer, levels)
 

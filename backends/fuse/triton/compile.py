@@ -10,10 +10,12 @@ import linecache
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
@@ -57,16 +59,20 @@ def _compiled(source: TritonSource, capability: int) -> GpuBinary:
         raise
 
 
-def jit_function(source: TritonSource) -> Any:
-    """The triton.jit function of a source: for Triton's compiler, or to be run by its interpreter."""
-    file = f"<framejit {source.key}>"
-    linecache.cache[file] = (len(source.code), None, source.code.splitlines(keepends=True), file)  # Triton reads a function's source again
+@contextmanager
+def jit_function(source: TritonSource) -> Iterator[Any]:
+    """The triton.jit function of a source, for Triton's compiler or interpreter. Both read its source again as long as they are at it."""
+    file = f"<framejit {source.name} {next(_files)}>"
+    linecache.cache[file] = (len(source.code), None, source.code.splitlines(keepends=True), file)
     try:
         namespace: dict[str, Any] = {"__name__": "framejit.kernels"}
         exec(compile(source.code, file, "exec"), namespace)
-        return namespace[FUNCTION]
+        yield namespace[FUNCTION]
     finally:
         del linecache.cache[file]
+
+
+_files = count()
 
 
 @cache
@@ -95,22 +101,23 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
     target = GPUTarget("cuda", capability, 32)
     signature = {name: kind for name, kind, _ in source.signature}
     attributes = {(position,): [["tt.divisibility", 16]] for position, (_, _, aligned) in enumerate(source.signature) if aligned}
-    kernel = ast_source(fn=jit_function(source), signature=signature, constexprs={}, attrs=attributes)
     backend = make_backend(target)
     options = backend.parse_options({"num_warps": source.warps, "enable_fp_fusion": True})
-    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-    _call(backend.add_stages, stages=stages, options=options, language=getattr(kernel, "language", None))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    module = _call(
-        kernel.make_ir,
-        target=target,
-        options=options,
-        codegen_fns=_call(backend.get_codegen_implementation, options=options),
-        module_map=backend.get_module_map(),
-        context=context,
-    )
+    with jit_function(source) as function:
+        kernel = ast_source(fn=function, signature=signature, constexprs={}, attrs=attributes)
+        module = _call(
+            kernel.make_ir,
+            target=target,
+            options=options,
+            codegen_fns=_call(backend.get_codegen_implementation, options=options),
+            module_map=backend.get_module_map(),
+            context=context,
+        )
+    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    _call(backend.add_stages, stages=stages, options=options, language=getattr(kernel, "language", None))
     metadata: dict[str, Any] = {"target": target, **options.__dict__}
     ptx = ""
     for stage, run in stages.items():

@@ -84,7 +84,7 @@ class Body:
         self._stores(stores)
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
-        self._prepare([self._key(key[0].args[0], key[1]) for key in reductions])
+        self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.levels.online])
         self._prepare([self._key(root, ()) for store in stores for root in (store.value, *(atom.value for atom in store.index.indirects()))])
         with_maximum = {self._key(self.levels.online[key[0]], key[1]): key for key in reductions if key[0] in self.levels.online}
         plain = [key for key in reductions if key[0] not in self.levels.online and key not in with_maximum]

@@ -28,7 +28,9 @@ LIBDEVICE: Final = frozenset({
 })  # fmt: skip
 """Operations on floats that are functions of that name in CUDA's libdevice."""
 
-INFIX: Final = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bitand": "&", "bitor": "|", "bitxor": "^"}
+INFIX: Final = {
+    "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bitand": "&", "bitor": "|", "bitxor": "^",
+}  # fmt: skip
 
 LITERALS: Final = frozenset({*INFIX, "div", "maximum", "minimum", "where"})
 """Operations in which a number may stand as it is beside an operand that says what dtype it has."""

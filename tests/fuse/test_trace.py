@@ -1,0 +1,129 @@
+"""From captured graphs to ATen operations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+import framejit
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.lowering.registry import keeps
+from framejit.backends.fuse.trace import Trace, trace
+
+
+def traced(f, *args) -> Trace:
+    """The trace of what is captured of a call."""
+    found: list[Trace | Exception] = []
+
+    def backend(gm: fx.GraphModule, examples: list[torch.Tensor]):
+        try:
+            found.append(trace(gm, keeps))
+        except NotFusable as e:
+            found.append(e)
+        return gm.forward
+
+    framejit.optimize(f, backend=backend)(*args)
+    (result,) = found
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def names(result: Trace) -> list[str]:
+    return [call.func.name() for call in result.calls]
+
+
+def test_composite_operations_stay_whole_where_they_are_wanted():
+    def f(x, w, b):
+        return F.softmax(F.layer_norm(F.linear(x, w, b), (4,)), -1).contiguous()
+
+    with torch.no_grad():
+        assert names(traced(f, torch.randn(2, 3), torch.randn(4, 3), torch.randn(4))) == ["aten::linear", "aten::layer_norm", "aten::softmax.int"]
+
+
+def test_others_are_decomposed_as_eager_does():
+    assert names(traced(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), torch.randn(1, 2, 3, 3))) == ["aten::upsample_bilinear2d"]
+    assert "aten::einsum" not in names(traced(lambda x: torch.einsum("ij,jk->ik", x, x), torch.randn(3, 3)))
+
+
+def test_dropout_outside_of_training_is_nothing():
+    assert names(traced(lambda x: F.dropout(x + 1, 0.5, False), torch.randn(3))) == ["aten::add.Tensor"]
+
+
+def test_numbers_are_no_tensors_of_the_graph():
+    result = traced(lambda x: x * torch.tensor(2.0) + torch.tensor([1.0, 2.0]), torch.randn(2))
+    assert [value.tolist() for value in result.constants.values()] == [[1.0, 2.0]]
+
+
+def test_inputs_that_share_memory_are_apart():
+    base = torch.randn(4, 4)
+    result = traced(lambda x, y: x + y, base, base.t())
+    assert len({fake.untyped_storage()._cdata for fake in result.inputs}) == 2
+
+
+def test_origins_name_the_line_of_the_program():
+    (call,) = traced(lambda x: x.sin(), torch.randn(2)).calls
+    assert call.origin.startswith("test_trace.py:") and call.origin.endswith("(call,) = traced(lambda x: x.sin(), torch.randn(2)).calls")
+
+
+def test_grad_mode_is_as_before():
+    def f(x, w):
+        with torch.no_grad():
+            y = x * w
+        return y + 1
+
+    w = torch.randn(3, requires_grad=True)
+    assert names(traced(f, torch.randn(3), w)) == ["aten::mul.Tensor", "aten::add.Tensor"]
+    assert torch.is_grad_enabled()
+    with pytest.raises(NotFusable, match="gradients"):
+        traced(lambda x, w: x * w, torch.randn(3), w)
+    assert torch.is_grad_enabled()
+
+
+def test_autocast_is_taken_into_the_operations():
+    def f(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ w
+
+    result = traced(f, torch.randn(3, 3), torch.randn(3, 3))
+    assert names(result) == ["aten::_to_copy", "aten::_to_copy", "aten::matmul"] and result.outputs[0].dtype == torch.bfloat16
+    assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("f", [lambda x: x.unsqueeze_(0) + 1, lambda x: torch.conj(x + 0j) * 2])
+def test_what_cannot_be_written_down(f):
+    with pytest.raises(NotFusable):
+        traced(f, torch.randn(3))
+
+
+def test_an_error_leaves_the_thread_as_it_was():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x.meta["val"] = torch.empty(3)
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output((graph.call_function(torch.mm, (x, x)),))
+    with pytest.raises(NotFusable, match="mm"):
+        trace(fx.GraphModule(torch.nn.Module(), graph), keeps)
+    assert torch.is_grad_enabled()
+
+
+def test_dynamo_is_not_imported():
+    program = """
+import sys, torch, framejit
+from framejit.backends.fuse.lowering import lower
+def backend(gm, examples):
+    lower(gm, examples)
+    return gm.forward
+framejit.optimize(lambda x: torch.nn.functional.layer_norm(x.relu() @ x, (3,)).softmax(-1), backend=backend)(torch.randn(3, 3))
+print([name for name in ("torch._dynamo", "sympy", "torch._inductor") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

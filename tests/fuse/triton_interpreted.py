@@ -1,0 +1,72 @@
+"""Run every case of triton_cases.py, with its first and its last tile, through Triton's interpreter, and print what went wrong as JSON.
+
+A program of its own: TRITON_INTERPRET must be set before Triton is imported.
+"""
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import numpy
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.interpreter import TensorHandle
+from triton_cases import CASES, Case
+
+from framejit.backends.fuse.triton import blocks, device
+from framejit.backends.fuse.triton.blocks import candidates
+from framejit.backends.fuse.triton.compile import jit_function
+from framejit.backends.fuse.triton.operations import LIBDEVICE
+from framejit.backends.fuse.triton.source import triton_source
+from framejit.backends.fuse.triton.tile import Tile
+
+NAMES = {"rint": "round"}
+
+
+def _elementwise(name: str):
+    """A libdevice function, which the interpreter lacks, by torch."""
+
+    def function(*operands):
+        tensors = torch.broadcast_tensors(*(torch.from_numpy(numpy.atleast_1d(operand.handle.data)) for operand in operands))
+        result = getattr(torch, NAMES.get(name, name))(*tensors).numpy()
+        widest = max(operands, key=lambda operand: operand.handle.data.size)
+        return tl.tensor(TensorHandle(result.reshape(widest.handle.data.shape), widest.handle.dtype), widest.type)
+
+    return function
+
+
+def run(case: Case, tile: Tile) -> None:
+    source = triton_source(case.kernel, tile)
+    tensors = {name: tensor.clone() for name, tensor in case.inputs.items()}
+    for name, expected in case.expected.items():
+        if name not in tensors:
+            tensors[name] = torch.empty_strided(expected.size(), expected.stride(), dtype=expected.dtype).fill_(77)
+    with jit_function(source) as function:
+        function[source.grid](*(tensors[name] for name in source.buffers))
+    for name, expected in case.expected.items():
+        torch.testing.assert_close(tensors[name], expected, rtol=case.rtol, atol=case.atol, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def main(names: list[str]) -> None:
+    for name in (*LIBDEVICE, "rint", "rsqrt", "sqrt"):
+        setattr(libdevice, name, _elementwise(name))
+    device.quick_reciprocal = _elementwise("reciprocal")
+    blocks.LONGEST_ROW = blocks.LONGEST_BLOCK = 2048  # loops over rows, without rows that take the interpreter minutes
+    failures: dict[str, list[str]] = {}
+    for name in names or CASES:
+        torch.manual_seed(0)
+        case = CASES[name]()
+        failures[name] = []
+        tiles = list(candidates(case.kernel))
+        for tile in dict.fromkeys((tiles[0], tiles[-1])):
+            try:
+                run(case, tile)
+            except Exception:
+                failures[name].append(f"{tile}\n{traceback.format_exc()}")
+    json.dump(failures, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
