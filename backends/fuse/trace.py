@@ -58,7 +58,9 @@ class Trace:
     names: list[str]
     """The names of the inputs in the graph."""
     constants: dict[int, torch.Tensor]
-    """For the id of a fake the real tensor that is known already: an attribute of the graph module, or a number the program turned into a tensor."""
+    """For the id of a fake the real tensor that is known already: an attribute of the graph module, or numbers that the program turned into a tensor."""
+    literals: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Those of them that are numbers of the program, and never change."""
     calls: list[Call] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
 
@@ -80,6 +82,11 @@ def written_arguments(call: Call) -> Sequence[torch.Tensor]:
             value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
             written += [item for item in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(item, torch.Tensor)]
     return written
+
+
+def storage_of(fake: torch.Tensor) -> int:
+    """What tells the fake's storage from others."""
+    return fake.untyped_storage()._cdata
 
 
 def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> Trace:
@@ -157,7 +164,7 @@ class _Run:
         seen: set[int] = set()
         result: list[torch.Tensor] = []
         for fake in fakes:
-            storage = fake.untyped_storage()._cdata
+            storage = storage_of(fake)
             if storage in seen:
                 with self.mode:
                     fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
@@ -223,10 +230,12 @@ class _Recorder(TorchDispatchMode):
 
     def _lifted(self, value: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
-        func, args, kwargs = torch.ops.aten.scalar_tensor.default, (), {}
+        func: Any = torch.ops.aten.scalar_tensor.default
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
         if value.dim():
             fake = self.mode.from_tensor(value, static_shapes=True)
-            self.trace.constants[id(fake)] = value
+            self.trace.constants[id(fake)] = self.trace.literals[id(fake)] = value
             func, args = torch.ops.aten.clone.default, (fake,)
         else:
             with _disable_current_modes():

@@ -364,6 +364,17 @@ def test_a_costly_value_of_one_of_two_inner_loops() -> None:
     check(kernel([i], [j, k], [Store("out", flatten((i, j, k), (17, 3, 7)), op("sub", value, reduce("max", value)), inner=True)], tensors), tensors)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.bool, torch.int16], ids=str)
+@pytest.mark.parametrize("columns", [1, 17, 33, 34])
+def test_nothing_is_written_beyond_a_row(columns: int, dtype: torch.dtype) -> None:
+    """The rows are written in the order of the last one first, so that a later row cannot hide what an earlier one wrote too much."""
+    i, j = Var("i", 6), Var("j", columns)
+    tensors = {"x": torch.randint(1, 2, (6, columns)), "out": torch.zeros(6, columns, dtype=dtype)}
+    backwards = Index({i: -columns, j: 1} if columns > 1 else {i: -1}, 5 * columns)
+    value = expr.cast(expr.cast(load("x", backwards, torch.int64), F32), dtype)
+    check(kernel([i, j], [], [Store("out", backwards, value)], tensors), tensors)
+
+
 @pytest.mark.parametrize("capability", ["default", "avx2"])
 def test_narrower_vectors(capability: str) -> None:
     """torch chooses the width once a process, and so do we."""

@@ -134,3 +134,24 @@ def test_views_in_another_dtype():
 def test_views_from_another_storage_position():
     base = torch.randn(30)
     check(lambda x, y: (x + 1, x[1:], y * 2, y.t()), base[3:9], base[10:22].view(3, 4))
+
+
+def test_what_depends_on_no_input_is_worked_out_once():
+    def f(x):
+        order = torch.arange(4).flip(0).cumsum(0) % 4
+        mask = (torch.arange(4)[:, None] >= order).float().cumsum(1)
+        return x[order] + mask, mask[0].sort()[0] * x[0]
+
+    graph = check(f, torch.randn(4, 4), fused=False)
+    assert set(externs(graph)) == {"index"}
+
+
+def test_what_is_returned_or_written_is_made_anew_in_each_call():
+    def f(x):
+        steps = torch.arange(4).cumsum(0)
+        table = torch.arange(4).cumsum(0)
+        table[1] = 7
+        return steps, x + table
+
+    graph = check(f, torch.randn(4), fused=False)
+    assert externs(graph) == ["cumsum", "cumsum"]

@@ -375,6 +375,60 @@ def concatenation() -> Case:
     return b.case("concatenation")
 
 
+def _losses(b: Build, rows: Var, scores: torch.Tensor, labels: torch.Tensor) -> Expr:
+    """What cross_entropy makes of each row's score, 0 where the label is to be ignored: the mask loads the label by which the score is found."""
+    label = b.read("y", labels, rows)
+    within = _of("bitand", _of("ge", label, const(0, I64)), _of("lt", label, const(scores.shape[1], I64)))
+    chosen = b.read("x", scores, rows, Index({Indirect(label, scores.shape[1]): 1}))
+    return masked(_of("bitand", within, _of("ne", label, const(-100, I64))), _of("neg", chosen), const(0.0, F32))
+
+
+@case
+def ignored_labels() -> Case:
+    n = Var("n", 700)
+    scores, labels = torch.randn(700, 9), torch.randint(0, 9, (700,))
+    labels[::5] = -100
+    labels[3] = 1 << 40
+    b = Build((n,))
+    expected = torch.where((labels >= 0) & (labels < 9), -scores.gather(1, labels.clamp(0, 8)[:, None])[:, 0], 0.0)
+    b.write("o", expected, _losses(b, n, scores, labels), n)
+    return b.case("ignored_labels")
+
+
+@case
+def sum_of_losses() -> Case:
+    n = Var("n", 5000)
+    scores, labels = torch.randn(5000, 9), torch.randint(0, 9, (5000,))
+    labels[::5] = -100
+    b = Build((), (n,))
+    loss = _losses(b, n, scores, labels)
+    count = reduce("sum", cast(_of("ne", b.read("y", labels, n), const(-100, I64)), F32))
+    expected = torch.nn.functional.nll_loss(scores, labels)
+    b.write("o", expected, _of("div", reduce("sum", loss), count))
+    return b.case("sum_of_losses", rtol=1e-4, atol=1e-5)
+
+
+@case
+def nested_masks() -> Case:
+    i, j = Var("i", 60), Var("j", 40)
+    x, rows, columns = torch.randn(30, 20), torch.randint(-5, 35, (60,)), torch.randint(-5, 25, (35,))
+    b = Build((i, j))
+    row, place = b.read("rows", rows, i), index_value(Index.of(j) - 5)
+    in_rows = _of("bitand", _of("ge", row, const(0, I64)), _of("lt", row, const(30, I64)))
+    in_places = _of("ge", place, const(0, I64))
+    column = b.read("columns", columns, Index.of(j) - 5)  # may be loaded under the second mask only, and is needed for the third
+    in_columns = _of("bitand", _of("ge", column, const(0, I64)), _of("lt", column, const(20, I64)))
+    value = b.read("x", x, Index({Indirect(row, 30): 1}), Index({Indirect(column, 20): 1}))
+    inside = masked(in_rows, masked(in_places, masked(in_columns, value, const(0.0, F32)), const(-1.0, F32)), const(-2.0, F32))
+    chosen = torch.nn.functional.pad(columns, (5, 0))
+    found = x[rows.clamp(0, 29)][:, chosen.clamp(0, 19)]
+    expected = torch.where((chosen >= 0) & (chosen < 20), found, 0.0)
+    expected[:, :5] = -1.0
+    expected[(rows < 0) | (rows >= 30)] = -2.0
+    b.write("o", expected, inside, i, j)
+    return b.case("nested_masks")
+
+
 @case
 def embedding() -> Case:
     t, d = Var("t", 13), Var("d", 48)

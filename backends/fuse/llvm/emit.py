@@ -48,6 +48,8 @@ class Emitter:
         """The loop variables' values; of the vector loop's, that of the first lane of instance 0."""
         self.tails: list[Value | None] = [None] * plan.unroll
         """For each instance, the lanes that are within the loop, or None for all."""
+        self.lone: set[str] = set()
+        """The tails that are known to be of the first lane only."""
         self.kept: dict[Expr, str] = {}
         """Where values kept by an earlier pass lie."""
         self.kept_at: Index = Index({})

@@ -199,9 +199,12 @@ class KernelWriter(Emitter):
     def _tail(self, asm: Assembler, first: Value, size: Value, instance: int) -> Value:
         """The lanes of an instance that are before the end of the vector loop."""
         lanes = self.plan.lanes
-        left = asm.splat(asm.convert("trunc", asm.binary("sub", size, first), "i32") if first.text.startswith("%")
-                         else integer(int(size.text) - int(first.text), "i32"), lanes)
-        return self.put_home(asm.compare("slt", first_position(lanes, instance * lanes, "i32"), left), len(self.levels) - 1)
+        is_known = not first.text.startswith("%") and not size.text.startswith("%")
+        left = integer(int(size.text) - int(first.text), "i32") if is_known else asm.convert("trunc", asm.binary("sub", size, first), "i32")
+        tail = asm.compare("slt", first_position(lanes, instance * lanes, "i32"), asm.splat(left, lanes))
+        if is_known and int(left.text) - instance * lanes == 1:
+            self.lone.add(tail.text)
+        return self.put_home(tail, len(self.levels) - 1)
 
     def _row(self, each: Pass, low: Value, high: Value) -> None:
         """A pointwise kernel's loop over its vectors, from `low` to below `high`."""

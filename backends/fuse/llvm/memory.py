@@ -75,6 +75,8 @@ def store(emitter: Emitter, what: Store, value: Value, instance: int, asm: Assem
     allowed = emitter.tails[instance]
     if _stride(emitter, index) == 1:
         place = _contiguous(emitter, base, index, instance, None, type, asm)
+        if allowed is not None and allowed.text in emitter.lone:  # LLVM 22 would write too many bytes of a value just narrowed, seeing one lane of a mask
+            value, allowed = asm.extract(value, 0), None
         if allowed is None:
             asm.do(f"store {value}, ptr {place.text}, align {size}")
             return

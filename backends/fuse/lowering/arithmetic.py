@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import torch
 
 from framejit.backends.fuse.expr import Expr, const, op
 
-Number = bool | int | float
-Operand = Expr | Number
+Number: TypeAlias = bool | int | float
+Operand: TypeAlias = Expr | Number
 
 
 def _apply(name: str, *operands: Operand) -> Expr:

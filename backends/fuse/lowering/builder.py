@@ -150,10 +150,15 @@ class Builder:
         if content.buffer is not None:
             return content.buffer
         assert content.reader is not None
+        value = content.known() if content.known else None
+        if value is not None:
+            buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device, constant=value)
+            self.put(content, buffer)
+            return buffer
         outer, indices = loops(content.sizes, content.strides)
         buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device)
-        value = cast(content.reader(indices), content.dtype)
-        self.compute(outer, (), [Store(buffer.name, strided(indices, content.strides), value)], content.device, content.origins)
+        element = cast(content.reader(indices), content.dtype)
+        self.compute(outer, (), [Store(buffer.name, strided(indices, content.strides), element)], content.device, content.origins)
         self.put(content, buffer)
         return buffer
 

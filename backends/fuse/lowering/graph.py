@@ -40,7 +40,7 @@ class _Lowering:
     def __init__(self, traced: Trace) -> None:
         self.trace = traced
         self.builder = Builder()
-        self.storages = Storages(self.builder, traced.constants)
+        self.storages = Storages(self.builder, traced)
 
     def run(self) -> LoweredGraph:
         b, trace = self.builder, self.trace
@@ -49,6 +49,7 @@ class _Lowering:
         self.storages.count_uses(trace)
         for call in trace.calls:
             b.origin = call.origin
+            self.storages.known_values.note(call)
             self._lower(call)
         b.origin = ""
         outputs = [self._output(value) for value in trace.outputs]

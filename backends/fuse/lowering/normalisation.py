@@ -35,7 +35,7 @@ def _rstd(b: Builder, variance: Tensor, eps: float) -> Tensor:
     return b.map(lambda value: op("rsqrt", a.add(value, eps)), variance, dtype=variance.dtype, ops=2)
 
 
-def _affine(b: Builder, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _affine(b: Builder, dtype: torch.dtype, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """((x - mean) * rstd) * weight + bias, all broadcast."""
     parameters = [parameter for parameter in (weight, bias) if parameter is not None]
 
@@ -59,7 +59,7 @@ def _layer_norm(b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int],
     dims = range(len(x.sizes) - len(shape), len(x.sizes))
     mean, variance = moments(b, x, dims, 0)
     rstd = _rstd(b, variance, eps)
-    return _affine(b, x, mean, rstd, weight, bias, dtype), mean, rstd
+    return _affine(b, dtype, x, mean, rstd, weight, bias), mean, rstd
 
 
 @lowers("layer_norm")
@@ -126,7 +126,7 @@ def _group_norm(b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: 
         None if p is None else Tensor(p.content, channels, (0, p.strides[0] * channels[2], p.strides[0], *(0 for _ in x.sizes[2:])), p.offset)
         for p in (weight, bias)
     ]
-    result = _affine(b, grouped, mean, rstd, *parameters, dtype)
+    result = _affine(b, dtype, grouped, mean, rstd, *parameters)
     strides = result.content.strides
     return Tensor(result.content, x.sizes, (strides[0], strides[2], *strides[3:]), 0), mean, rstd
 
@@ -164,11 +164,11 @@ def lower_batch_norm(b: Builder, storages: Storages, call: Call) -> Tensor | Non
     dtype = call.result.dtype
     if not training:
         mean, rstd = _by_channel(running_mean, x), _rstd(b, _by_channel(running_var, x), eps)
-        return _affine(b, x, mean, rstd, *(None if p is None else _by_channel(p, x) for p in (weight, bias)), dtype)
+        return _affine(b, dtype, x, mean, rstd, *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
     dims = [dim for dim in range(len(x.sizes)) if dim != 1]
     count = math.prod(x.sizes[dim] for dim in dims)
     mean, variance = moments(b, x, dims, 0)
-    result = _affine(b, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias)), dtype)
+    result = _affine(b, dtype, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
     for position, running, batch, unbiased in ((3, running_mean, mean, 1.0), (4, running_var, variance, count / max(count - 1, 1))):
         if running is not None:
             flat = Tensor(batch.content, running.sizes, (batch.strides[1],), 0)

@@ -169,12 +169,6 @@ def _sum_dtype(out: torch.Tensor) -> torch.dtype:
     return compute_dtype(out.dtype) if out.dtype.is_floating_point else torch.int64
 
 
-def split_dims(x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> list[int]:
-    """The dimensions that the first of the arguments after the tensor names, if it does."""
-    dims = rest[0] if rest else kwargs.get("dim")
-    return normal_dims(dims, len(x.sizes))
-
-
 @lowers("sum")
 def _sum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
     kind = _sum_dtype(out)
@@ -352,8 +346,8 @@ def _variance(b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict
         dims, correction = None, float(rest[0])
     else:
         dims = rest[0] if rest else kwargs.get("dim")
-        correction = float(rest[1]) if len(rest) > 1 else kwargs.get("correction")
-        correction = 1.0 if correction is None else correction
+        given = rest[1] if len(rest) > 1 else kwargs.get("correction")
+        correction = 1.0 if given is None else float(given)
     dims = normal_dims(dims, len(x.sizes))
     mean, variance = moments(b, x, dims, correction)
     if root:

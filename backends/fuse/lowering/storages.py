@@ -9,8 +9,9 @@ import torch
 
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.constants import Constants
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.trace import Call, Trace, written_arguments
+from framejit.backends.fuse.trace import Call, Trace, storage_of, written_arguments
 
 
 class Storage:
@@ -23,8 +24,9 @@ class Storage:
 class Storages:
     """The storages of all fakes that have been met. Fakes whose storage is known are views of its content."""
 
-    def __init__(self, builder: Builder, constants: dict[int, torch.Tensor]) -> None:
-        self.builder, self.constants = builder, constants
+    def __init__(self, builder: Builder, trace: Trace) -> None:
+        self.builder, self.constants = builder, trace.constants
+        self.known_values = Constants(trace)
         self._storages: dict[int, Storage] = {}
         self._uses: Counter[int] = Counter()
         self._written: set[int] = set()
@@ -38,30 +40,30 @@ class Storages:
             return
         b.buffers.pop(name, None)
         buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=name, input=position)
-        self._storages[_key(fake)] = Storage(b.held(buffer), fake.storage_offset(), position)
+        self._storages[storage_of(fake)] = Storage(b.held(buffer), int(fake.storage_offset()), position)
 
     def count_uses(self, trace: Trace) -> None:
         """How often each storage is looked at; views of it do not count, for they look only when somebody looks at them."""
         for call in trace.calls:
             if call.func._schema.is_mutable:
-                self._written.update(map(_key, written_arguments(call)))
-            made = {_key(fake) for fake in call.results()}
+                self._written.update(map(storage_of, written_arguments(call)))
+            made = {storage_of(fake) for fake in call.results()}
             for fake in call.tensors():
-                if call.func._schema.is_mutable or _key(fake) not in made:
-                    self._uses[_key(fake)] += 1
+                if call.func._schema.is_mutable or storage_of(fake) not in made:
+                    self._uses[storage_of(fake)] += 1
 
     def knows(self, fake: torch.Tensor) -> bool:
         """Whether it is a view of something that has been made before."""
-        return _key(fake) in self._storages
+        return storage_of(fake) in self._storages
 
     def storage(self, fake: torch.Tensor) -> Storage:
         """The storage of a fake that is known, or is a constant."""
-        found = self._storages.get(_key(fake))
+        found = self._storages.get(storage_of(fake))
         if found is None:
             constant = self.constants[id(fake)]
             b = self.builder
             buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=f"constant{len(b.buffers)}", constant=constant)
-            found = self._storages[_key(fake)] = Storage(b.held(buffer), fake.storage_offset())
+            found = self._storages[storage_of(fake)] = Storage(b.held(buffer), int(fake.storage_offset()))
         return found
 
     def tensor(self, fake: torch.Tensor) -> Tensor:
@@ -73,7 +75,7 @@ class Storages:
 
     def _as_dtype(self, fake: torch.Tensor, storage: Storage) -> Tensor:
         """A view in another dtype: a buffer of its own, though it lies over the same memory."""
-        if _key(fake) in self._written:
+        if storage_of(fake) in self._written:
             raise NotFusable("something is viewed in another dtype and written in place")
         b = self.builder
         b.realise(storage.content)
@@ -90,12 +92,14 @@ class Storages:
         if content.bound or tensor.offset or tensor.dtype != fake.dtype or not _same_places(tensor, fake):
             content = _relaid(b, tensor, fake)
         content.bound = True
-        self._storages[_key(fake)] = Storage(content, fake.storage_offset())
+        if content.buffer is None:
+            content.known = lambda: self.known_values.value(fake)
+        self._storages[storage_of(fake)] = Storage(content, int(fake.storage_offset()))
         self.settle_if_shared(fake, content)
 
     def settle_if_shared(self, fake: torch.Tensor, content: Content) -> None:
         """Put the new content of a fake's storage into memory if it costs something and is looked at more than once."""
-        if self._uses[_key(fake)] > 1:
+        if self._uses[storage_of(fake)] > 1:
             self.builder.settle(Tensor.of(content))
 
     def input_content(self, position: int) -> Content:
@@ -136,7 +140,3 @@ def _relaid(b: Builder, tensor: Tensor, fake: torch.Tensor) -> Content:
 def _reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     start = base.storage_offset() * base.itemsize + offset
     return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)
-
-
-def _key(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata

@@ -86,6 +86,8 @@ class Content:
         self.parents, self.ops, self.loads, self.origins = tuple(parents), ops, loads, origins
         self.dense = is_dense(self.sizes, self.strides)
         self.number = next(_numbers)
+        self.known: Callable[[], torch.Tensor | None] | None = None
+        """Gives the value, if it is the same in each call."""
         self.bound = False
         """Whether it is some fake storage's content; each has its own."""
 
@@ -96,7 +98,7 @@ class Content:
 
     def put(self, buffer: Buffer) -> None:
         """From here on it is read from a buffer."""
-        self.buffer, self.reader, self.parents = buffer, None, ()
+        self.buffer, self.reader, self.parents, self.known = buffer, None, (), None
 
     def reads_memory(self, memory: str, known: dict[Content, bool] | None = None) -> bool:
         """Whether its elements depend on what is in the memory of that name now."""

@@ -291,10 +291,14 @@ class Body:
             condition, value, other = node.args
             return [self._key(condition, mask), self._key(value, (*mask, condition)), self._key(other, mask)]
         if node.op == "load":
-            return [self._key(operand, mask) for operand in (*node.operands(), *mask)]
+            return [*(self._key(operand, mask) for operand in node.operands()), *self._conditions(mask)]
         if node in self.levels.quick and (inside := _one_plus(node)) is not None:
             return [self._key(inside.args[0], mask)]
         return [self._key(operand, mask) for operand in node.operands() if operand.op != "const" or not _may_be_literal(node, operand)]
+
+    def _conditions(self, mask: Mask) -> list[Key]:
+        """The conditions of a mask, each under those before it: under itself, it would have to be known before it is."""
+        return [self._key(condition, mask[:position]) for position, condition in enumerate(mask)]
 
     def _is_inner(self, key: Key) -> bool:
         return any(self.levels.free[node] & self.levels.inner for node in (key[0], *key[1]))
@@ -346,7 +350,7 @@ class Body:
         if everywhere != dims:
             place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
         masks = [self.indices.mask(axis) for axis in self.tile.axes if axis in everywhere and axis.ragged]
-        masks += [self.value(condition, mask[:position]) for position, condition in enumerate(mask)]
+        masks += [self.value(*condition) for condition in self._conditions(mask)]
         guard = f", {' & '.join(masks)}, other=0" if masks else ""
         return self.lines.name(f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(everywhere)})", "in")
 
