@@ -15,6 +15,7 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.preferences import Preferences
 from framejit.capture.light_torch import light
 
 IGNORED: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
@@ -89,28 +90,30 @@ def storage_of(fake: torch.Tensor) -> int:
     return fake.untyped_storage()._cdata
 
 
-def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> Trace:
+def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool = True) -> Trace:
     """The ATen operations of a graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
 
-    `keeps` says of a composite operation that it is wanted whole. Raises NotFusable where there is something in the graph that can't be
+    `keeps` says of a composite operation that it is wanted whole. With `prefer`, operations on a GPU are given what they prefer (preferences.py). Raises NotFusable where there is something in the graph that can't be
     written down as a list of operations on tensors of known sizes, or that autograd would have to know of.
     """
-    interpreter = _Run(gm, keeps)
+    interpreter = _Run(gm, keeps, prefer)
     before = _thread_state()
+    torch.clear_autocast_cache()  # a cast that capture had done would not be done, and seen, again
     try:
         with light():
             result = interpreter.run()
         changed = _thread_state() != before
     finally:
         _restore(before)
+        torch.clear_autocast_cache()
     if changed:
         raise NotFusable("it leaves the grad or autocast mode changed")
     return result
 
 
 class _Run:
-    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool]) -> None:
-        self.gm, self.keeps = gm, keeps
+    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool) -> None:
+        self.gm, self.keeps, self.prefer = gm, keeps, prefer
         self.env: dict[fx.Node, Any] = {}
 
     def run(self) -> Trace:
@@ -122,6 +125,8 @@ class _Run:
         mode = next((fake.fake_mode for fake in fakes if hasattr(fake, "fake_mode")), None)
         if any(fake._has_symbolic_sizes_strides or not hasattr(fake, "fake_mode") for fake in fakes):
             raise NotFusable("an input's sizes are symbols, or it has no fake")
+        if any(fake.is_conj() or fake.is_neg() for fake in fakes):
+            raise NotFusable("an input is only a view as conjugate or negative")
         if mode is None:
             from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -130,7 +135,8 @@ class _Run:
         fakes = self._apart(fakes)
         self.trace = Trace(fakes, [node.name for node in placeholders], {})
         self.env.update(zip(placeholders, fakes))
-        recorder = _Recorder(self.trace, self.keeps, mode)
+        self.prefer = self.prefer and any(fake.device.type == "cuda" for fake in fakes)
+        recorder = _Recorder(self.trace, self.keeps, mode, self.prefer)
         # below autograd, or composite operations would never arrive whole
         with mode, torch._C._AutoDispatchBelowAutograd(), recorder:
             for node in graph.nodes:
@@ -190,24 +196,40 @@ class _Run:
     def _outputs(self, value: Any) -> list[Any]:
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
-        outputs = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
+        outputs = [self._laid_out(self.env[item], item) if isinstance(item, fx.Node) else item for item in value]
         if any(isinstance(item, (tuple, list, dict)) for item in outputs):
             raise NotFusable("it returns a nested tuple")
         return outputs
+
+    def _laid_out(self, value: Any, node: fx.Node) -> Any:
+        """An output with the strides that eager gives it, where a preference has led to others."""
+        expected = node.meta.get("val", node.meta.get("example_value"))
+        if not self.prefer or not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor) or value.stride() == expected.stride():
+            return value
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            laid_out = value.clone(memory_format=memory_format) if memory_format is torch.contiguous_format or value.dim() == 4 else value
+            if laid_out.stride() == expected.stride():
+                return laid_out
+        raise NotFusable("a preferred memory layout would show in the result")
 
 
 class _Recorder(TorchDispatchMode):
     """Writes down the operations that arrive."""
 
-    def __init__(self, trace: Trace, keeps: Callable[[torch._ops.OpOverload], bool], mode: Any) -> None:
+    def __init__(self, trace: Trace, keeps: Callable[[torch._ops.OpOverload], bool], mode: Any, prefer: bool) -> None:
         super().__init__()
         self.trace, self.keeps, self.mode = trace, keeps, mode
+        self.preferences = Preferences(self._recorded) if prefer else None
         self.origin = ""
+
+    def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
+        with self:
+            return function()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         name = func.name()
-        if name not in IGNORED and _is_composite(name) and not self.keeps(func):
+        if name not in IGNORED and _is_composite(name) and not self.keeps(func) and not _has_out(func):
             with self:  # by eager's own decomposition; `func.decompose` may have another one, in Python
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
@@ -215,6 +237,10 @@ class _Recorder(TorchDispatchMode):
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
             return self._lifted(args[0])
+        if self.preferences is not None:
+            if func._schema.is_mutable:
+                self.preferences.forget()
+            args, kwargs = self.preferences.arguments(name, args, kwargs)
         result = func(*args, **kwargs)
         if name in IGNORED:
             return result
@@ -245,6 +271,11 @@ class _Recorder(TorchDispatchMode):
             fresh: torch.Tensor = func(*args, **kwargs)
         self.trace.calls.append(Call(func, args, kwargs, fresh, self.origin))
         return fresh
+
+
+def _has_out(func: torch._ops.OpOverload) -> bool:
+    """Whether it has an `out` argument, which a decomposition may replace rather than write into (as `linalg_matrix_rank` does)."""
+    return any(argument.is_out for argument in func._schema.arguments)
 
 
 _composite: dict[str, bool] = {}

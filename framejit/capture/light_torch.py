@@ -242,6 +242,8 @@ _ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
     "is_nested_int": lambda x: False,
     "has_free_symbols": lambda x: False,
     "has_free_unbacked_symbols": lambda x: False,
+    "has_hint": lambda x: True,
+    "size_hint": _same,
     "has_guarding_hint": lambda x: True,
     "guarding_hint_or_throw": _same,
     "optimization_hint": _same,

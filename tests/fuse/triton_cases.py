@@ -72,6 +72,24 @@ def pointwise_ragged() -> Case:
 
 
 @case
+def pointwise_large_and_odd() -> Case:
+    n = Var("n", (1 << 18) + 3)
+    x = torch.randn(n.size).bfloat16()
+    b = Build((n,))
+    b.write("o", x + 1, _of("add", b.read("x", x, n), const(1.0, F32)), n)
+    return b.case("pointwise_large_and_odd", rtol=8e-3)
+
+
+@case
+def odd_rows_and_bias() -> Case:
+    i, j = Var("i", 257), Var("j", 1031)
+    x, bias = torch.randn(257, 1031), torch.randn(1031)
+    b = Build((i, j))
+    b.write("o", x + bias, _of("add", b.read("x", x, i, j), b.read("bias", bias, j)), i, j)
+    return b.case("odd_rows_and_bias")
+
+
+@case
 def one_element() -> Case:
     b = Build(())
     x = torch.randn(())
@@ -254,6 +272,17 @@ def column_sums() -> Case:
     b = Build((j,), (i,))
     b.write("o", x.sum(0), reduce("sum", b.read("x", x, i, j)), j)
     return b.case("column_sums", atol=1e-4)
+
+
+@case
+def sums_of_few_long_columns() -> Case:
+    i, j = Var("i", 5000), Var("j", 12)
+    x = torch.randn(5000, 12)
+    b = Build((j,), (i,))
+    v = b.read("x", x, i, j)
+    b.write("o", x.sum(0), reduce("sum", v), j)
+    b.write("top", x.amax(0), reduce("max", v), j)
+    return b.case("sums_of_few_long_columns", atol=1e-3)
 
 
 @case

@@ -1,4 +1,4 @@
-"""Run every case of triton_cases.py, with its first and its last tile, through Triton's interpreter, and print what went wrong as JSON.
+"""Run every case of triton_cases.py, with its first and its last tile and one for few programs, through Triton's interpreter, and print what went wrong as JSON.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from dataclasses import replace
 
 import numpy
 import torch
@@ -60,7 +61,9 @@ def main(names: list[str]) -> None:
         case = CASES[name]()
         failures[name] = []
         tiles = list(candidates(case.kernel))
-        for tile in dict.fromkeys((tiles[0], tiles[-1])):
+        # whatever the tile, a kernel may also be run by few programs that go through many blocks
+        resident = replace(tiles[0], resident=2, stages=2, streamed=True, hints=True)
+        for tile in dict.fromkeys((tiles[0], tiles[-1], resident)):
             try:
                 run(case, tile)
             except Exception:

@@ -31,7 +31,12 @@ def lower(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Lowered
     The plan must run them with grad mode off. Results have the sizes and strides that the fakes have. Raises NotFusable where all of the graph
     is to run as ATen.
     """
-    traced = trace(gm, keeps)
+    try:
+        traced = trace(gm, keeps)
+    except NotFusable:
+        if not any(example.device.type == "cuda" for example in example_inputs):
+            raise
+        traced = trace(gm, keeps, prefer=False)  # a view, say, that is only possible in the layout that the program expects
     _check_inputs(traced, example_inputs)
     return _Lowering(traced).run()
 

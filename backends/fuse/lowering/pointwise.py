@@ -28,6 +28,8 @@ def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int 
 
     def register(body: Body) -> Body:
         def lower(b: Builder, out: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if floating and not out.dtype.is_floating_point:
+                return NotImplemented  # in place on integers: an error
             return elementwise(b, out, body, args[:operands], args[operands:], kwargs, names[0], floating, cost)
 
         lowers(*names)(lower)

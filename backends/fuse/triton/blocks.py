@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,8 +19,17 @@ from framejit.backends.fuse.triton.tile import Axis, Tile
 VECTOR_BYTES: Final = 16
 MULTIPROCESSORS: Final = 132
 ENOUGH_PROGRAMS: Final = 2 * MULTIPROCESSORS
-LONGEST_ROW: Final = 32768
-"""Up to here a row is held in registers by one program; at most 64 elements a thread, of which a few values may live."""
+LONGEST_ROW: Final = 16384
+"""So many values of a row, all told, are held in registers by one program: of larger ones a multiprocessor takes one at a time, and its memory
+is idle while that computes. A row of 32000 read twice in loops, its second time from the cache, takes 6/10 of the time."""
+
+LARGE: Final = 1 << 18
+"""Elements from which on it is bandwidth that counts."""
+
+SECTOR_BYTES: Final = 32
+MOST_THREADS: Final = 1024
+LOADED_REGISTERS: Final = 40
+"""Registers of a thread's 64, where a program has that many threads, that what it loads may take."""
 
 LONGEST_BLOCK: Final = 8192
 """Up to here a row that is read only once is taken as one block, not in a loop."""
@@ -97,11 +106,15 @@ def _pointwise(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     inside = math.prod(axis.block for axis in axes)
     total = math.prod(axis.size for axis in axes)
     loads = len(large) - len(kernel.stores)
-    for elements, warps in ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8)):
+    shapes = ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8))
+    if len(axes) > 1:
+        shapes = ((2048, 8), *(shape for shape in shapes if shape != (2048, 8)))
+    apart = len(axes) == 1 and total % lanes != 0 and total >= LARGE
+    for elements, warps in shapes:
         block = min(elements, power_above(total), max(128, power_below(total // ENOUGH_PROGRAMS)))
         warps = max(1, min(warps, block // 64))
         x = replace(axes[-1], block=max(1, block // inside))
-        yield Tile(kernel, (x, *axes[:-1]), warps)
+        yield Tile(kernel, (x, *axes[:-1]), warps, apart=apart)
         if block < elements:
             return
 
@@ -136,7 +149,14 @@ def _crossing(kernel: Kernel, outer: tuple[Var, ...]) -> Var | None:
 def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Iterator[Tile]:
     row = outer[-1]
     rest = tuple(var for var in outer if var not in (row, crossing))
-    for tall, long, warps in ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8)):
+    size = math.prod(var.size for var in outer)
+    narrow = max(access.itemsize for access in accesses(kernel)) <= 2
+    shapes = ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8))
+    if narrow and size >= ENOUGH_PROGRAMS * 128 * 128:
+        shapes = shapes[-1:] + shapes[:-1]
+    elif size < ENOUGH_PROGRAMS * 64 * 64:
+        shapes = ((32, 32, 4), *shapes)
+    for tall, long, warps in dict.fromkeys(shapes):
         y, x = min(tall, power_above(crossing.size)), min(long, power_above(row.size))
         z = power_below(2048 // (x * y)) if rest and x * y <= 1024 else 1
         z = min(z, power_above(math.prod(var.size for var in rest)))
@@ -148,15 +168,20 @@ def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Itera
 
 def _rows(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     levels = Levels(kernel)
-    length = kernel.inner_size
-    whole = power_above(length)
+    whole = power_above(kernel.inner_size)
     held = max(1, levels.reloaded)
-    # a single pass gains nothing from holding a row; with several, a row is read once if it is held
-    if whole <= (LONGEST_ROW if levels.passes > 1 and held * whole <= 2 * LONGEST_ROW else LONGEST_BLOCK):
-        yield from _whole_rows(kernel, outer, whole)
-        if whole < LONGEST_BLOCK:
-            return
-    yield from _walked_rows(kernel, outer, levels)
+    if math.prod(var.size for var in outer) < MULTIPROCESSORS:
+        yield from _hurried_rows(kernel, outer, levels, whole)
+        return
+    # what takes a single pass gains nothing from holding a row; with several, a row is read once if it is held
+    if levels.passes == 1 or Levels(kernel, online=True).passes == 1:
+        hold = whole <= LONGEST_BLOCK
+    else:
+        hold = held * whole <= LONGEST_ROW
+    if hold:
+        yield from _whole_rows(kernel, outer, whole, held)
+    if not hold or whole >= LONGEST_BLOCK:
+        yield from _walked_rows(kernel, outer, levels)
 
 
 def _inner_axes(kernel: Kernel) -> tuple[Kernel, tuple[Axis, ...]]:
@@ -175,13 +200,30 @@ def _counts(kernel: Kernel) -> bool:
     return any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in Levels(kernel).order)
 
 
-def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int) -> Iterator[Tile]:
+def _hurried_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, whole: int) -> Iterator[Tile]:
+    """For rows so few that each has a multiprocessor to itself: as many threads and as much on its way at a time as there can be."""
+    places = [access for access in accesses(kernel) if access.index.vars() & set(kernel.inner)]
+    lanes = max(1, VECTOR_BYTES // min((access.itemsize for access in places), default=4))
+    registers = max(1, sum(max(1, access.itemsize // 4) for access in places), 2 * levels.reloaded)
+    block = min(whole, MOST_THREADS * max(1, power_below(LOADED_REGISTERS // registers)), LONGEST_ROW)
+    if block < whole and Levels(kernel, online=True).online:
+        yield from _walked_rows(kernel, outer, levels, ((32, 2), (32, 1), (16, 2)))
+        return
+    kernel, inner = _inner_axes(kernel)
+    inner = (replace(inner[0], block=max(1, block // math.prod(axis.block for axis in inner))), *inner[1:])
+    looped = inner[0].steps > 1
+    usual = min(32, max(1, block // (32 * lanes)))
+    for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
+        yield Tile(kernel, (Axis("x", outer, 1), *inner), warps, looped=looped, online=looped and levels.passes > 1)
+
+
+def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int, held: int) -> Iterator[Tile]:
     kernel, inner = _inner_axes(kernel)
     inner = (replace(inner[0], block=power_above(inner[0].size)), *inner[1:])
     rows = math.prod(var.size for var in outer)
     together = 1 if whole >= 1024 else min(1024 // whole, power_above(rows), max(1, power_below(rows // ENOUGH_PROGRAMS)))
     elements = together * whole
-    usual = max(1, min(16, elements // (1024 if elements >= 4096 else 512)))
+    usual = max(1, min(16, power_above(held) * elements // (1024 if elements >= 4096 else 512)))
     for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
         if elements // (32 * warps) <= 64:
             yield Tile(kernel, (Axis("x", outer, together), *inner), warps)
@@ -189,18 +231,22 @@ def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int) -> Iterator[
         yield Tile(kernel, (Axis("x", outer, 4 * together), *inner), max(1, min(16, 4 * elements // 512)))
 
 
-def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels) -> Iterator[Tile]:
+ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
+"""Numbers of warps, and of runs of 8 elements that each thread takes at a time."""
+
+
+def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, shapes: Sequence[tuple[int, int]] = ONLINE_SHAPES) -> Iterator[Tile]:
     length = kernel.inner_size
     if Levels(kernel, online=True).online and length % 8 == 0 and len(kernel.inner) == 1:
         parts, inner, lane = split(kernel, kernel.inner, 8)
-        for warps, turns in ((4, 4), (8, 4), (8, 2), (16, 2), (4, 8), (16, 4)):
+        for warps, turns in shapes:
             block = min(32 * warps * turns, power_above(inner[-1].size))
             axes = Axis("x", outer, 1), Axis("r", inner, block, True), Axis("v", (lane,), 8, True)
             yield Tile(parts, axes, warps, looped=True, online=True)
         return
     kernel, inner = _inner_axes(kernel)
     lanes = math.prod(axis.block for axis in inner)
-    few = math.prod(var.size for var in outer) < MULTIPROCESSORS
+    few = math.prod(var.size for var in outer) < 4 * MULTIPROCESSORS
     choices = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
     for elements, warps in choices:
         block = max(1, min(elements, power_above(length)) // lanes)
@@ -215,9 +261,16 @@ def _columns(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     inner = tuple(var for var in kernel.inner if var.size != 1)
     fast = outer[-1]
     rest = outer[:-1]
+    shapes = ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4))
+    results = math.prod(var.size for var in outer)
+    if results < 64 * MULTIPROCESSORS and length >= 256:
+        # few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of memory is read than there is in it
+        least = SECTOR_BYTES // max(1, min((access.itemsize for access in accesses(kernel) if access.fast == fast), default=4))
+        wide = min(64, max(least, power_below(results // MULTIPROCESSORS)))
+        shapes = ((wide, 8192 // wide, 16), (wide, 8192 // wide, 32), (wide, 16384 // wide, 32), (wide, 4096 // wide, 16))
     # a block of columns must not straddle rows of memory, so that it stays one run
     axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)
-    for wide, deep, warps in ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4)):
+    for wide, deep, warps in shapes:
         columns = min(wide, power_above(fast.size))
         block = min(deep * (wide // columns), power_above(length))
         looped = block < length

@@ -5,7 +5,7 @@ the rest is made ready before. A value under a mask is another value than the sa
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 
@@ -33,16 +33,39 @@ class Body:
         self.outer: dict[Key, str] = {}
         self.inner: dict[Key, str] = {}
         self.in_loop = False
+        self.last = True  # no later pass over the inner axes loads again what this one does
+        self.within = False  # nothing of the block reaches over the end
         memories = {self._memory(name) for name in self.kernel.reads}
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
 
     def write(self) -> None:
         """Write all of it."""
-        self.indices.outer()
+        self.indices.sizes()
+        if not self.tile.resident:
+            self._parts("tl.program_id(0)")
+            return
+        stages = f", num_stages={self.tile.stages}" if self.tile.stages > 1 else ""
+        with self.lines.block(f"for program in tl.range(tl.program_id(0), {self.tile.blocks}, {self.tile.programs}{stages}):"):
+            self._parts("program")
+
+    def _parts(self, number: str) -> None:
+        """The lines for the block of a number: if it is to be so, one part for whole blocks and one for others."""
+        self.indices.outer(number)
+        if not self.tile.apart:
+            self._turns()
+            return
+        (axis,) = self.tile.outer
+        for self.within, head in ((True, f"if {number} < {axis.size // axis.block}:"), (False, "else:")):
+            with self.lines.block(head):
+                self._turns()
+            self.outer.clear()
+
+    def _turns(self) -> None:
         if not self.tile.looped:
             self.indices.inner()
         reductions = list(self._reductions())
         for position in range(self.levels.passes):
+            self.last = position == self.levels.passes - 1
             now = [key for key in reductions if self.levels.depth[key[0]] == position + 1]
             stores = [store for store in self.kernel.stores if store.inner and self._pass(store) == position]
             if self.tile.looped:
@@ -135,7 +158,7 @@ class Body:
         if node.attr in ("any", "all"):
             text = f"({text}).to(tl.int32)"
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
-        ragged = [axis for axis in self.tile.inner if axis.ragged]
+        ragged = self._ragged(self.tile.inner)
         if ragged and not (kind == "sum" and _is_load(operand)):  # a load gives 0 beyond the end
             condition = " & ".join(self.indices.mask(axis) for axis in ragged)
             text = f"tl.where({condition}, {text}, {self._identity(kind, operand.dtype)})"
@@ -252,8 +275,9 @@ class Body:
         everywhere = dims | self._dims(store.value, ())
         if everywhere != dims:
             place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
-        mask = " & ".join(self.indices.mask(axis) for axis in self.tile.axes if axis in everywhere and axis.ragged)
-        return f"tl.store({self.pointers[store.buffer]} + ({place}), {value}{f', {mask}' if mask else ''})"
+        mask = " & ".join(self.indices.mask(axis) for axis in self._ragged(everywhere))
+        streamed = ', cache_modifier=".cs"' if self.tile.streamed else ""
+        return f"tl.store({self.pointers[store.buffer]} + ({place}), {value}{f', {mask}' if mask else ''}{streamed})"
 
     # values
 
@@ -309,6 +333,10 @@ class Body:
         axes = {self.tile.axis_of[var] for node in (expr, *mask) for var in self.levels.free[node] if var.size > 1}
         return {axis for axis in axes if axis.block > 1}
 
+    def _ragged(self, among: Collection[Axis]) -> list[Axis]:
+        """The axes along which the block may reach over the end."""
+        return [axis for axis in self.tile.axes if axis in among and axis.ragged and not (self.within and not axis.inner)]
+
     def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:
         axes = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
         for node in mask:
@@ -349,16 +377,15 @@ class Body:
         place = self.indices.text(index, mask)
         if everywhere != dims:
             place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
-        masks = [self.indices.mask(axis) for axis in self.tile.axes if axis in everywhere and axis.ragged]
+        masks = [self.indices.mask(axis) for axis in self._ragged(everywhere)]
         masks += [self.value(*condition) for condition in self._conditions(mask)]
         guard = f", {' & '.join(masks)}, other=0" if masks else ""
         return self.lines.name(f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(everywhere)})", "in")
 
     def _hint(self, dims: set[Axis]) -> str:
-        if not self.tile.hints:
-            return ""
-        once = all(axis in dims or axis.block == 1 for axis in self.tile.axes)
-        return f', eviction_policy="evict_{"first" if once else "last"}"'
+        once = all(axis in dims or axis.block == 1 for axis in self.tile.axes) and (self.last or not self.tile.looped)
+        hint = f', eviction_policy="evict_{"first" if once else "last"}"' if self.tile.hints else ""
+        return hint + (', cache_modifier=".cg"' if self.tile.streamed and once else "")
 
 
 def _is_load(node: Expr) -> bool:

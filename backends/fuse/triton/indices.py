@@ -16,14 +16,17 @@ class Indices:
     def __init__(self, tile: Tile, lines: Lines, value: Callable[[Expr, tuple[Expr, ...]], str]) -> None:
         self.tile, self.lines, self.value = tile, lines, value
 
-    def outer(self) -> None:
-        """The lines that find out which block of the outer axes this program is for."""
+    def sizes(self) -> None:
+        """The lines that name the sizes of blocks."""
         for axis in self.tile.axes:
             if axis.block > 1:
                 self.lines.add(f"{axis.letter.upper()}BLOCK: tl.constexpr = {axis.block}")
+
+    def outer(self, number: str) -> None:
+        """The lines that find out where in the outer axes the block of a number is."""
         split = [axis for axis in self.tile.outer if axis.steps > 1]
-        program = f"tl.program_id(0){'.to(tl.int64)' if self.tile.wide else ''}"
-        if len(split) > 1:
+        program = f"{number}{'.to(tl.int64)' if self.tile.wide else ''}"
+        if len(split) > 1 and program != "program":
             self.lines.add(f"program = {program}")
             program = "program"
         inside = math.prod(axis.steps for axis in split)

@@ -51,6 +51,14 @@ class Tile:
     """Whether sums of softmaxes are gathered along with the maxima."""
     hints: bool = False
     """Whether loads say which lines to keep in the cache."""
+    streamed: bool = False
+    """Whether loads and stores say that lines are not used again."""
+    resident: int = 0
+    """So many programs, each of which goes through blocks one after the other; 0 for a program for each block."""
+    stages: int = 1
+    """How many blocks of a resident program are on their way at a time."""
+    apart: bool = False
+    """Whether, of one outer axis, whole blocks have code of their own in which nothing is masked: under masks of single elements loads are single, too."""
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -66,8 +74,13 @@ class Tile:
         return tuple(axis for axis in self.axes if axis.block > 1)
 
     @property
-    def programs(self) -> int:
+    def blocks(self) -> int:
+        """How many blocks the outer axes take."""
         return math.prod(axis.steps for axis in self.outer)
+
+    @property
+    def programs(self) -> int:
+        return min(self.blocks, self.resident or self.blocks)
 
     @cached_property
     def axis_of(self) -> dict[Var, Axis]:
@@ -76,7 +89,7 @@ class Tile:
     @cached_property
     def wide(self) -> bool:
         """Whether indices need 64 bits, also where a block reaches over the end."""
-        if any(axis.steps * axis.block > INT32_MAX for axis in self.axes) or self.programs > INT32_MAX:
+        if any(axis.steps * axis.block > INT32_MAX for axis in self.axes) or self.blocks > INT32_MAX:
             return True
         accesses = [store.index for store in self.kernel.stores]
         accesses += [index for indices in self.kernel.reads.values() for index in indices]
@@ -100,5 +113,6 @@ class Tile:
 
     def __str__(self) -> str:
         shape = " x ".join(f"{axis.letter}{axis.block}" for axis in self.axes)
-        flags = "".join(f" {name}" for name in ("looped", "online", "hints") if getattr(self, name))
-        return f"{shape or 'scalar'}, {self.warps} warps{flags}"
+        flags = "".join(f" {name}" for name in ("looped", "online", "hints", "streamed", "apart") if getattr(self, name))
+        resident = f" {self.resident} resident, {self.stages} stages" if self.resident else ""
+        return f"{shape or 'scalar'}, {self.warps} warps{flags}{resident}"

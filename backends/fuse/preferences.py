@@ -1,0 +1,69 @@
+"""What ATen's operations on a GPU are quickest with: they are given it while the graph is traced, where it can still be fused with what comes before.
+
+Convolutions of half precision run on tensor cores in channels-last memory, and otherwise copy everything there and back (two thirds of their
+time in a ResNet-50 on an H200). Attention takes a mask of booleans only after it has made one of numbers, for each layer anew, and leaves
+its quick kernels altogether if the mask's last dimension isn't contiguous.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+HALF: Final = (torch.float16, torch.bfloat16)
+MASK: Final = 3  # the position of the mask among attention's arguments
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Preferences:
+    """Gives operations what they prefer. `record` runs a function on fakes so that the operations in it become part of the trace."""
+
+    def __init__(self, record: Callable[[Callable[[], torch.Tensor]], torch.Tensor]) -> None:
+        self.record = record
+        self._known: dict[tuple[str, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def arguments(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+        """The arguments that an ATen operation of this name is to be called with."""
+        if name == "aten::conv2d" and all(_is_half_on_gpu(tensor) and tensor.dim() == 4 for tensor in args[:2]):
+            args = (*(self._once("channels last", tensor, _channels_last) for tensor in args[:2]), *args[2:])
+        elif name == "aten::scaled_dot_product_attention" and _is_half_on_gpu(args[0]):
+            mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
+            if isinstance(mask, torch.Tensor) and mask.dim() >= 2 and (mask.dtype == torch.bool or mask.stride(-1) != 1):
+                made = self._once(f"mask of {args[0].dtype}", mask, lambda given: _numbers(given, args[0].dtype))
+                if len(args) > MASK:
+                    args = (*args[:MASK], made, *args[MASK + 1 :])
+                else:
+                    kwargs = {**kwargs, "attn_mask": made}
+        return args, dict(kwargs)
+
+    def forget(self) -> None:
+        """Something was written in place: what was made before may be out of date."""
+        self._known.clear()
+
+    def _once(self, what: str, tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        known = self._known.get((what, id(tensor)))
+        if known is None:  # the tensor is kept too, so that no other gets its id
+            known = self._known[what, id(tensor)] = tensor, self.record(lambda: make(tensor))
+        return known[1]
+
+
+def _is_half_on_gpu(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda" and tensor.dtype in HALF
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_contiguous(memory_format=torch.channels_last) else tensor.clone(memory_format=torch.channels_last)
+
+
+def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A mask to be added: 0 where the mask is true, else minus infinity. Dimensions that repeat their one element go on doing so."""
+    small = mask
+    for dim in range(mask.dim() - 2):
+        if mask.stride(dim) == 0:
+            small = small.narrow(dim, 0, 1)
+    if mask.dtype == torch.bool:
+        small = torch.where(small, 0.0, -math.inf)
+    return small.to(dtype).clone(memory_format=torch.contiguous_format).expand(mask.shape)
