@@ -14,6 +14,7 @@ from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph, 
 from framejit.backends.fuse.lowering import lower
 from framejit.backends.fuse.plan import build_plan
 from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.trace import AUTOCAST_DEVICES
 from framejit.config import config
 from framejit.events import emit, warn
 
@@ -69,7 +70,32 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     for source in graph.kernels:
         emit("output_code", graph_id=graph.name, name=source.name, language=source.language, source=source.source, kernel=source.name)
     plan = build_plan(lowered, steps, launches, gm.forward, graph.name)
-    return _native.Region(plan, gm.forward, pure=_is_pure(lowered, steps), cuda=_uses_cuda(lowered.buffers), on_decision=_tell(graph))
+    compiled = _plainly(plan) if lowered.plain else plan
+    return _native.Region(compiled, gm.forward, pure=_is_pure(lowered, steps), cuda=_uses_cuda(lowered.buffers), on_decision=_tell(graph))
+
+
+def _plainly(plan: _native.Plan) -> Callable[..., Any]:
+    """The plan, run with those of gradients and autocast switched off that are on; they are whenever the graph runs."""
+    import torch
+
+    set_grad_enabled = torch._C._set_grad_enabled
+
+    def without_gradients(*inputs: torch.Tensor) -> Any:
+        set_grad_enabled(False)
+        try:
+            return plan(*inputs)
+        finally:
+            set_grad_enabled(True)
+
+    run = without_gradients if torch.is_grad_enabled() else plan
+    if not any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
+        return run
+
+    def without_autocast(*inputs: torch.Tensor) -> Any:
+        with torch._C._DisableAutocast():
+            return run(*inputs)
+
+    return without_autocast
 
 
 def _is_pure(lowered: LoweredGraph, steps: list[Kernel | ExternNode]) -> bool:

@@ -162,6 +162,8 @@ class LoweredGraph:
     outputs: list[Layout | Any]
     """For each output of the graph a layout, or a constant such as None."""
     n_inputs: int
+    plain: bool = False
+    """Whether gradients and autocast must be switched off around it, which they are not where it is called."""
 
 
 def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:

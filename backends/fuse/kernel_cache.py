@@ -1,10 +1,12 @@
 """Machine code by way of the disk cache: made once on each machine, and found by the processes after that."""
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from framejit.backends.fuse import disk_cache
+from framejit.backends.fuse import cache_folder, disk_cache
 from framejit.backends.fuse.cache_key import key_of
 from framejit.backends.fuse.kernel_record import BadRecord, pack, unpack
 
@@ -41,6 +43,23 @@ def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBi
         fields = {"name": binary.name, **{name: getattr(binary, name) for name in _NUMBERS}}
         disk_cache.put("triton", key, pack(fields, {"cubin": binary.cubin}))
     return [known[key] for key in keys]
+
+
+def expect_gpu_kernels() -> None:
+    """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine, the compiler is got ready meanwhile."""
+    if not _has_gpu_kernels():
+        from framejit.backends.fuse.triton.preload import preload
+
+        preload()
+
+
+@cache
+def _has_gpu_kernels() -> bool:
+    try:
+        with cache_folder.opened(disk_cache.current().folder) as folder, os.scandir(folder) as files:
+            return any(file.name.startswith("triton-") for file in files)
+    except (OSError, cache_folder.Refused):
+        return False
 
 
 def _cached_binary(key: str) -> GpuBinary | None:

@@ -2,7 +2,9 @@
 
 Convolutions of half precision run on tensor cores in channels-last memory, and otherwise copy everything there and back (two thirds of their
 time in a ResNet-50 on an H200). Attention takes a mask of booleans only after it has made one of numbers, for each layer anew, and leaves
-its quick kernels altogether if the mask's last dimension isn't contiguous.
+its quick kernels altogether if the mask's last dimension isn't contiguous. A product with a number of columns that isn't a multiple of 16 bytes
+(GPT-2's 50257 logits) is none of the quick kernels' business: most of its columns are, in rows that are a little longer, and the last few are made
+apart.
 """
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ import torch
 
 HALF: Final = (torch.float16, torch.bfloat16)
 MASK: Final = 3  # the position of the mask among attention's arguments
+ROW: Final = 8  # elements of half precision in 16 bytes
+WIDE: Final = 1024  # columns from which the store decides how long a product takes
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -38,6 +42,18 @@ class Preferences:
                 else:
                     kwargs = {**kwargs, "attn_mask": made}
         return args, dict(kwargs)
+
+    def instead(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        """What takes the place of an operation's result, if something does."""
+        if name != "aten::linear" or kwargs or len(args) > 2 and args[2] is not None:
+            return None
+        x, weight = args[:2]
+        if not (_is_half_on_gpu(x) and _is_half_on_gpu(weight)) or x.dtype != weight.dtype or x.dim() < 2 or 0 in x.shape:
+            return None
+        columns = weight.shape[0]
+        if columns < WIDE or columns % ROW == 0 or weight.shape[1] % ROW:
+            return None
+        return self.record(lambda: _product_in_longer_rows(x, weight))
 
     def forget(self) -> None:
         """Something was written in place: what was made before may be out of date."""
@@ -67,3 +83,12 @@ def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if mask.dtype == torch.bool:
         small = torch.where(small, 0.0, -math.inf)
     return small.to(dtype).clone(memory_format=torch.contiguous_format).expand(mask.shape)
+
+
+def _product_in_longer_rows(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.reshape(-1, x.shape[-1]), weight.shape[0]
+    whole = columns - columns % ROW
+    product = torch.empty((rows.shape[0], whole + ROW), dtype=x.dtype, device=x.device).narrow(1, 0, columns)
+    torch.mm(rows, weight.narrow(0, 0, whole).t(), out=product.narrow(1, 0, whole))
+    torch.mm(rows, weight.narrow(0, whole, columns - whole).t(), out=product.narrow(1, whole, columns - whole))
+    return product.view(*x.shape[:-1], columns)

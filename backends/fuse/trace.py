@@ -7,7 +7,9 @@ cross entropy, ...) still arrive whole; whoever calls `trace` says which of them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -25,6 +27,8 @@ DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::al
 
 MISJUDGED: Final = frozenset(("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag"))
 """Operations whose results on fakes have other sizes or strides than the real ones."""
+
+AUTOCAST_DEVICES: Final = ("cpu", "cuda")
 
 
 @dataclass(eq=False)
@@ -102,11 +106,10 @@ def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], pr
     try:
         with light():
             result = interpreter.run()
-        changed = _thread_state() != before
     finally:
         _restore(before)
         torch.clear_autocast_cache()
-    if changed:
+    if interpreter.left_state != before:
         raise NotFusable("it leaves the grad or autocast mode changed")
     return result
 
@@ -143,8 +146,9 @@ class _Run:
                 if node.op == "output":
                     self.trace.outputs = self._outputs(node.args[0])
                 elif node.op != "placeholder":
-                    recorder.origin = _origin(node.meta.get("stack_trace"))
+                    recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), _autocast_state()
                     self.env[node] = self._value(node)
+            self.left_state = _thread_state()  # the guards above put some of it back when they end
         return self.trace
 
     def _value(self, node: fx.Node) -> Any:
@@ -221,6 +225,8 @@ class _Recorder(TorchDispatchMode):
         self.trace, self.keeps, self.mode = trace, keeps, mode
         self.preferences = Preferences(self._recorded) if prefer else None
         self.origin = ""
+        self.autocast: dict[str, tuple[bool, torch.dtype]] = {}
+        """The autocast mode of the program: while an operation is looked at here, autocast is off."""
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:
@@ -229,18 +235,26 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         name = func.name()
-        if name not in IGNORED and _is_composite(name) and not self.keeps(func) and not _has_out(func):
-            with self:  # by eager's own decomposition; `func.decompose` may have another one, in Python
-                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        if name not in IGNORED and _has_kernel(name, "CompositeImplicitAutograd") and not _has_out(func):
+            # what autocast knows has been converted when it arrives; of what it doesn't know, it converts the parts
+            casts = [(device, dtype) for device, (enabled, dtype) in self.autocast.items() if enabled and not _has_kernel(name, f"Autocast{device.upper()}")]
+            if casts or not self.keeps(func):
+                with self, _autocast(casts):  # by eager's own decomposition; `func.decompose` may have another one, in Python
+                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
             return args[0]  # as eager does, where a fake's dropout gives a new tensor
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
+        if name == "aten::as_strided_" and _is_same_layout(args[0], *args[1:4]):
+            return func(*args, **kwargs)
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
             return self._lifted(args[0])
         if self.preferences is not None:
             if func._schema.is_mutable:
                 self.preferences.forget()
             args, kwargs = self.preferences.arguments(name, args, kwargs)
+            instead = self.preferences.instead(name, args, kwargs)
+            if instead is not None:
+                return instead
         result = func(*args, **kwargs)
         if name in IGNORED:
             return result
@@ -278,14 +292,15 @@ def _has_out(func: torch._ops.OpOverload) -> bool:
     return any(argument.is_out for argument in func._schema.arguments)
 
 
-_composite: dict[str, bool] = {}
+def _is_same_layout(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None) -> bool:
+    """Whether a tensor lies so already, but for the strides of dimensions of one element, which no element's place depends on."""
+    same = all(size == 1 or stride == new for size, stride, new in zip(tensor.shape, tensor.stride(), strides))
+    return same and tuple(tensor.shape) == tuple(sizes) and offset in (None, tensor.storage_offset())
 
 
-def _is_composite(name: str) -> bool:
-    known = _composite.get(name)
-    if known is None:
-        known = _composite[name] = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
-    return known
+@cache
+def _has_kernel(name: str, dispatch_key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, dispatch_key)
 
 
 def _attribute(module: Any, path: str) -> Any:
@@ -307,15 +322,32 @@ def _origin(stack: str | None) -> str:
 
 
 def _thread_state() -> tuple[Any, ...]:
-    devices: Sequence[str] = ("cpu", "cuda")
-    autocast = tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices)
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled(), *autocast
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled(), *_autocast_state().values()
+
+
+def _autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+    """For each device whether autocast is on, and to which dtype."""
+    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES}
+
+
+@contextmanager
+def _autocast(modes: Sequence[tuple[str, torch.dtype]]) -> Iterator[None]:
+    """Have autocast on for devices."""
+    before = {device: torch.is_autocast_enabled(device) for device, _ in modes}
+    for device, dtype in modes:
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        for device, enabled in before.items():
+            torch.set_autocast_enabled(device, enabled)
 
 
 def _restore(state: tuple[Any, ...]) -> None:
     grad, _, cache, *autocast = state
     torch._C._set_grad_enabled(grad)
     torch.set_autocast_cache_enabled(cache)
-    for device, (enabled, dtype) in zip(("cpu", "cuda"), autocast):
+    for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, autocast):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)

@@ -1,9 +1,13 @@
 """Generated kernels compile to machine code for sm_90 without a GPU, and what the plan is told about them is so."""
 from __future__ import annotations
 
+import gc
+import os
 import pathlib
 import re
+import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -38,6 +42,15 @@ def test_compiles_for_sm_90(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert binary.arguments(range(binary.pointers))[-1:] == ((("null",),) if binary.scratch else (("p", binary.pointers - 1),))
 
 
+@pytest.mark.parametrize("hints", [False, True])
+@pytest.mark.parametrize("name", ["softmax_row", "layer_norm_gelu", "pointwise_large_and_odd", "nested_masks", "in_place"])
+def test_compiles_for_few_programs_that_stay(name: str, hints: bool) -> None:
+    kernel = CASES[name]().kernel
+    tile = replace(next(candidates(kernel)), resident=2, stages=2, streamed=True, hints=hints)
+    source = triton_source(kernel, tile)
+    assert source.grid == (2, 1, 1) and compile_gpu_kernels([source], 90)[0].cubin
+
+
 @pytest.mark.parametrize("name", ["floats_32", "floats_64"])
 @pytest.mark.timeout(120)
 def test_every_float_operation_compiles(name: str) -> None:
@@ -49,6 +62,34 @@ def test_equal_kernels_compile_once() -> None:
     assert first.key == second.key and first.name != second.name
     a, b = compile_gpu_kernels([first, second], 90)
     assert a is b
+
+
+def test_the_collector_rests_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from framejit.backends.fuse.triton import compile as compiling
+
+    seen: list[bool] = []
+    monkeypatch.setattr(compiling, "_compiled", lambda source, capability: seen.append(gc.isenabled()))
+    compile_gpu_kernels([triton_source(_softmax("s", 64, 512, BF16).kernel)], 90)
+    assert seen == [False] and gc.isenabled()
+
+
+@pytest.mark.parametrize("entries", [[], ["triton-0"], ["llvm-0"]])
+def test_what_is_expected_is_got_ready_unless_it_will_not_be_needed(entries: list[str], tmp_path: pathlib.Path) -> None:
+    for name in entries:
+        (tmp_path / name).touch()
+    program = """
+import sys
+from framejit.backends.fuse.kernel_cache import expect_gpu_kernels
+from framejit.backends.fuse.triton.preload import preload
+expect_gpu_kernels()
+if begun := preload.cache_info().currsize:
+    preload().join()
+print(bool(begun), "libtriton" in open("/proc/self/maps").read(), "triton" in sys.modules)
+"""
+    environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    wanted = "triton-0" not in entries
+    assert done.stdout.split() == [str(wanted), str(wanted), "False"], done.stderr
 
 
 def test_key_tells_kernels_apart() -> None:
@@ -81,9 +122,9 @@ def test_loads_are_16_bytes_wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
     texts: list[str] = []
     monkeypatch.setattr(compiling, "_parameters", lambda ptx: texts.append(ptx) or 0)
-    for kernel in (_large((1 << 12, 1 << 12)), _softmax("softmax", 64, 4096, BF16).kernel):
+    for kernel in (_large((1 << 12, 1 << 12)), _softmax("softmax", 64, 4096, BF16).kernel, _large((1001, 1000)), _large((1001, 1001))):
         compile_gpu_kernels([triton_source(kernel)], 90)
-    assert len(texts) == 2 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
+    assert len(texts) == 4 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
 
 
 def test_what_is_rounded_may_be_quick_and_nothing_else() -> None:
@@ -103,6 +144,49 @@ def test_sum_of_a_long_softmax_takes_one_pass() -> None:
     assert Levels(kernel).passes == 3 and Levels(kernel, online=True).passes == 2
     tile = next(candidates(kernel))
     assert tile.looped and tile.online and triton_source(kernel, tile).code.count("for r_start") == 2
+
+
+def _statistics(rows: int, columns: int, normalised: bool = False) -> Kernel:
+    """The greatest element of each row with the sum of the exponentials, as cross_entropy needs them, or the row divided by its sum of squares."""
+    r, c = Var("r", rows), Var("c", columns)
+    case = Build((r,), (c,))
+    v = case.read("x", torch.empty(1, 1, dtype=BF16).as_strided((1, 1), (columns, 1)), r, c)
+    if normalised:
+        case.stores.append(Store("o", Index.of(r) * columns + c, op("div", v, reduce("sum", op("mul", v, v))), True))
+        buffers = {"o": Buffer("o", (rows, columns), (columns, 1), BF16, torch.device("cuda"))}
+    else:
+        top = reduce("max", v)
+        case.stores += [Store("m", Index.of(r), top), Store("s", Index.of(r), reduce("sum", op("exp", op("sub", v, top))))]
+        buffers = {name: Buffer(name, (rows,), (1,), F32, torch.device("cuda")) for name in "ms"}
+    buffers["x"] = Buffer("x", (rows, columns), (columns, 1), BF16, torch.device("cuda"))
+    return Kernel((r,), (c,), case.stores, torch.device("cuda"), name="statistics", buffers=buffers)
+
+
+@pytest.mark.parametrize(("columns", "normalised", "looped"), [
+    (4096, False, False), (8192, False, False), (8208, False, True), (32000, False, True), (16384, True, False), (32000, True, True),
+])  # fmt: skip
+def test_only_rows_that_several_can_be_held_of_are_held(columns: int, normalised: bool, looped: bool) -> None:
+    tile = next(candidates(_statistics(16384, columns, normalised)))
+    assert tile.looped == looped and (not looped or tile.online)
+    if not normalised and looped:
+        assert str(tile) == "x1 x r512 x v8, 4 warps looped online"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 16384), (3, 16384)])
+def test_few_rows_are_read_by_many_threads_at_once(rows: int, columns: int) -> None:
+    r, c = Var("r", rows), Var("c", columns)
+    case = Build((r,), (c,))
+    case.write("o", torch.empty(rows), reduce("sum", case.read("x", torch.empty(rows, columns), r, c)), r)
+    tile = next(candidates(case.case("sum").kernel))
+    assert tile.warps == 32 and not tile.looped
+
+
+def test_few_long_columns_are_shared_among_programs() -> None:
+    i, j = Var("i", 60000), Var("j", 1024)
+    case = Build((j,), (i,))
+    case.write("o", torch.empty(1024), reduce("sum", case.read("x", torch.empty(1, 1).as_strided((1, 1), (1024, 1)), i, j)), j)
+    tile = next(candidates(case.case("sum").kernel))
+    assert tile.programs == 128 and tile.warps == 32
 
 
 def test_reduction_over_nothing_gives_what_changes_nothing() -> None:

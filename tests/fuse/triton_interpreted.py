@@ -1,4 +1,4 @@
-"""Run every case of triton_cases.py, with its first and its last tile and one for few programs, through Triton's interpreter, and print what went wrong as JSON.
+"""Run every case of triton_cases.py, with its first and its last tile and one for few programs, through Triton's interpreter; print what fails as JSON.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
 """

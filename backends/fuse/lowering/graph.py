@@ -17,7 +17,8 @@ from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import keeps, lowering_of
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.backends.fuse.trace import Call, Trace, trace
+from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.trace import AUTOCAST_DEVICES, Call, Trace, trace
 
 families.load()
 
@@ -38,14 +39,18 @@ def lower(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Lowered
             raise
         traced = trace(gm, keeps, prefer=False)  # a view, say, that is only possible in the layout that the program expects
     _check_inputs(traced, example_inputs)
-    return _Lowering(traced).run()
+    tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*example_inputs, *traced.constants.values()))
+    return _Lowering(traced, tracked).run()
 
 
 class _Lowering:
-    def __init__(self, traced: Trace) -> None:
-        self.trace = traced
+    def __init__(self, traced: Trace, tracked: bool) -> None:
+        """`tracked`: whether autograd would record operations on inputs; as no result needs gradients, it need not."""
+        self.trace, self.tracked = traced, tracked
         self.builder = Builder()
         self.storages = Storages(self.builder, traced)
+        self.outputs: dict[int, Layout] = {}
+        """For the id of a fake that the graph returns, what it returns."""
 
     def run(self) -> LoweredGraph:
         b, trace = self.builder, self.trace
@@ -59,7 +64,7 @@ class _Lowering:
         b.origin = ""
         outputs = [self._output(value) for value in trace.outputs]
         mutation.bump_versions(b, self.storages)
-        return LoweredGraph(b.buffers, b.nodes, outputs, len(trace.inputs))
+        return LoweredGraph(b.buffers, b.nodes, outputs, len(trace.inputs), plain=self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)))
 
     def _lower(self, call: Call) -> None:
         if call.func._schema.is_mutable:
@@ -98,13 +103,33 @@ class _Lowering:
     def _output(self, value: Any) -> Layout | Any:
         if not isinstance(value, torch.Tensor):
             return value
-        layout = self.builder.layout(self.storages.tensor(value))
-        if layout.is_whole and layout.buffer.input is not None and value is not self.trace.inputs[layout.buffer.input]:
-            # another tensor object over all of an input
-            alias = self.builder.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
-            self.builder.extern(torch.Tensor.detach, (self.storages.tensor(value),), results=alias)
-            return Layout(alias, layout.sizes, layout.strides, 0)
-        return layout
+        known = self.outputs.get(id(value))
+        if known is None:
+            known = self.outputs[id(value)] = self._layout(value)
+        return known
+
+    def _layout(self, value: torch.Tensor) -> Layout:
+        b, tensor = self.builder, self.storages.tensor(value)
+        layout = b.layout(tensor)
+        if layout.buffer.input is not None:
+            is_alias = layout.is_whole and value is not self.trace.inputs[layout.buffer.input]
+            is_detached = self.tracked and not layout.is_whole
+        else:
+            is_alias = layout.is_whole and any(other.buffer.memory == layout.buffer.memory and other.is_whole for other in self.outputs.values())
+            is_detached = False
+        if not is_alias and not is_detached:
+            return layout
+        # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view of what needs gradients
+        alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
+        if is_alias:
+            b.extern(torch.Tensor.detach, (tensor,), results=alias)
+        else:
+            b.extern(_detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
+        return Layout(alias, layout.sizes, layout.strides, 0)
+
+
+def _detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
 
 
 def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:

@@ -267,7 +267,9 @@ def _columns(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
         # few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of memory is read than there is in it
         least = SECTOR_BYTES // max(1, min((access.itemsize for access in accesses(kernel) if access.fast == fast), default=4))
         wide = min(64, max(least, power_below(results // MULTIPROCESSORS)))
-        shapes = ((wide, 8192 // wide, 16), (wide, 8192 // wide, 32), (wide, 16384 // wide, 32), (wide, 4096 // wide, 16))
+        shapes = ((wide, 16384 // wide, 32), (wide, 8192 // wide, 16), (wide, 8192 // wide, 32), (wide, 4096 // wide, 16))
+        if results >= wide * MULTIPROCESSORS:
+            shapes = shapes[1:]
     # a block of columns must not straddle rows of memory, so that it stays one run
     axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)
     for wide, deep, warps in shapes:

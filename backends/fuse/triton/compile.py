@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any
 
 from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
+from framejit.capture.collector import resting
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> lis
     Raises whatever Triton raises, with a note that names the kernel.
     """
     distinct = {source.key: source for source in sources}
-    with ThreadPoolExecutor(max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton") as pool:
+    # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they do
+    with resting(), ThreadPoolExecutor(max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton") as pool:
         running = {key: pool.submit(_compiled, source, capability) for key, source in distinct.items()}
         return [running[source.key].result() for source in sources]
 
@@ -78,6 +80,11 @@ _files = count()
 @cache
 def _triton_imported() -> Callable[..., Any]:
     """Import what the passes need, once and by one thread: Triton's modules import one another in circles."""
+    import triton
+
+    # asking ptxas for its version takes as long as the imports that follow; Triton keeps the answer
+    threading.Thread(target=getattr, args=(triton.knobs.nvidia, "ptxas", None), name="framejit-ptxas", daemon=True).start()
+    import triton.compiler.code_generator
     import triton.language.extra.cuda
     import triton.language.extra.libdevice
     from triton.compiler import ASTSource

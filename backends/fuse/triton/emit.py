@@ -384,8 +384,9 @@ class Body:
 
     def _hint(self, dims: set[Axis]) -> str:
         once = all(axis in dims or axis.block == 1 for axis in self.tile.axes) and (self.last or not self.tile.looped)
-        hint = f', eviction_policy="evict_{"first" if once else "last"}"' if self.tile.hints else ""
-        return hint + (', cache_modifier=".cg"' if self.tile.streamed and once else "")
+        if self.tile.hints:
+            return f', eviction_policy="evict_{"first" if once else "last"}"'
+        return ', cache_modifier=".cg"' if self.tile.streamed and once else ""  # which can't be combined with the other
 
 
 def _is_load(node: Expr) -> bool:
