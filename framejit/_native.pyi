@@ -220,7 +220,8 @@ class Plan:
     - ("free", slot): the value is needed no more. All others are dropped at the end.
 
     An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands in for a call with an input
-    among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes. Any thread may call a plan at any time.
+    among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes, or with one among `alone` (slots of inputs that are written) that
+    shares memory with another input; `spans` has the bytes that each input extends over. Any thread may call a plan at any time.
 
     Raises PlanUnsupported at construction (also if `framejit.guards.tensor_layout` was never imported, which measures where tensors keep their
     memory); TypeError for a call with anything but `n_inputs` tensors; what a "call" step raises, as it is.
@@ -235,6 +236,8 @@ class Plan:
         *,
         fallback: Callable[..., Any],
         aligned: Sequence[int] = (),
+        alone: Sequence[int] = (),
+        spans: Sequence[int] = (),
         name: str = "",
     ) -> Plan: ...
     def __call__(self, *inputs: Tensor) -> Any: ...

@@ -186,7 +186,7 @@ def status() -> Status:
     """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
     records = ledger.records()
     measure_coverage(records)
-    return Status(tuple(records), ledger.reverted())
+    return Status(tuple(records), ledger.reverted(), ledger.unfused())
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """The backend: see `backend.fuse_graph`."""
+    if any(example.is_cuda for example in example_inputs):
+        from framejit.backends.fuse.kernel_cache import expect_gpu_kernels
+
+        expect_gpu_kernels()  # while the rest is imported and the graph lowered
     from framejit.backends.fuse.backend import fuse_graph
 
     return fuse_graph(gm, example_inputs)

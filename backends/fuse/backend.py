@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native
@@ -15,8 +15,10 @@ from framejit.backends.fuse.lowering import lower
 from framejit.backends.fuse.plan import build_plan
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.trace import AUTOCAST_DEVICES
+from framejit.backends.fuse.traffic import bytes_moved
+from framejit.backends.graph_identity import identity
 from framejit.config import config
-from framejit.events import emit, warn
+from framejit.events import emit, listening, warn
 
 if TYPE_CHECKING:
     import torch
@@ -30,13 +32,13 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     What comes back takes the graph's inputs and gives the tuple of its outputs, as `gm.forward` does, which runs instead where nothing can be
     fused, where a kernel cannot be compiled (with one warning), and where it measures quicker.
     """
-    graph = CompiledGraph(f"graph_{next(_numbers)}", weakref.ref(gm))
+    graph = _account(gm)
     remember(gm, graph)
     try:
         graph.region = _compile(gm, example_inputs, graph)
     except NotFusable as e:
         graph.reason = str(e)
-        emit("fusion", graph_id=graph.name, text=f"nothing is fused: {graph.reason}")
+        _tell_unfused(graph)
     except Exception as e:
         _failed(gm, example_inputs, graph, e)
     if config.artifacts and not graph.artifacts:
@@ -44,8 +46,21 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     return graph.region or gm.forward
 
 
+def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
+    """A graph that framejit captured is named after its number there; others are counted."""
+    number = identity(gm)
+    if number is None:
+        return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm))
+    return CompiledGraph(f"graph_{number}", weakref.ref(gm), number)
+
+
+def _tell_unfused(graph: CompiledGraph) -> None:
+    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=f"nothing is fused: {graph.reason}", reason=graph.reason)
+
+
 def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception) -> None:
     graph.reason = str(error) if isinstance(error, KernelFailed) else f"{type(error).__name__}: {error}"
+    _tell_unfused(graph)
     folder = _write_down(gm, example_inputs, graph, error)
     if config.debug:
         raise error
@@ -63,15 +78,17 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     graph.before_fusion = text_of(lowered.nodes, lowered.buffers)
     steps = schedule(lowered)
     graph.after_fusion = text_of(steps, lowered.buffers)
-    emit("fusion", graph_id=graph.name, text=graph.after_fusion)
+    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=graph.after_fusion, reason="")
     kernels = [step for step in steps if isinstance(step, Kernel) and not step.is_empty]
     graph.externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
     launches = compile_kernels(kernels, graph)
+    traffic = {kernel.name: bytes_moved(kernel) if listening() else None for kernel in kernels}  # only those who listen now need it
     for source in graph.kernels:
-        emit("output_code", graph_id=graph.name, name=source.name, language=source.language, source=source.source, kernel=source.name)
+        facts = {"bytes": moved} if (moved := traffic[source.name]) is not None else {}
+        emit("output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source, kernel=facts)
     plan = build_plan(lowered, steps, launches, gm.forward, graph.name)
     compiled = _plainly(plan) if lowered.plain else plan
-    return _native.Region(compiled, gm.forward, pure=_is_pure(lowered, steps), cuda=_uses_cuda(lowered.buffers), on_decision=_tell(graph))
+    return _native.Region(compiled, gm.forward, pure=_is_pure(lowered, steps), cuda=_uses_cuda(lowered.buffers), on_decision=_tell(graph, _total(traffic, graph)))
 
 
 def _plainly(plan: _native.Plan) -> Callable[..., Any]:
@@ -109,10 +126,17 @@ def _uses_cuda(buffers: dict[str, Buffer]) -> bool:
     return any(buffer.device.type == "cuda" for buffer in buffers.values())
 
 
-def _tell(graph: CompiledGraph) -> Callable[[_native.Region], None]:
+def _total(traffic: Mapping[str, int | None], graph: CompiledGraph) -> int | None:
+    """What all of a graph moves; None where that is not known, as of ATen's operations."""
+    moved = [size for size in traffic.values() if size is not None]
+    return None if graph.externs or len(moved) < len(traffic) else sum(moved)
+
+
+def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Region], None]:
     def decided(region: _native.Region) -> None:
         compiled, eager = region.compiled_ns or 0, region.eager_ns or 0
-        emit("perf", region=graph.name, compiled_us=compiled / 1e3, eager_us=eager / 1e3, state=region.state)
+        times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
+        emit("perf", region=graph.name, graph_id=graph.graph_id, **times, state=region.state, bytes=moved)
         if graph.artifacts:
             from framejit.backends.fuse.artifacts import settled
 

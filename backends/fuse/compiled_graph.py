@@ -32,6 +32,8 @@ class CompiledGraph:
 
     name: str
     module: weakref.ref[torch.fx.GraphModule]
+    graph_id: int | None = None
+    """Its number among the captured graphs; None for one that framejit did not capture."""
     kernels: list[KernelSource] = field(default_factory=list)
     externs: list[str] = field(default_factory=list)
     """The operations that ATen carries out, in order."""

@@ -61,7 +61,13 @@ class _Builder:
         aligned = tuple(
             slot for slot in range(self.graph.n_inputs) if any(buffer.input == slot and buffer.device.type == "cuda" for buffer in self.buffers.values())
         )
-        return _native.Plan(self.graph.n_inputs, self.n_values, self.plan, outputs, fallback=fallback, aligned=aligned, name=name)
+        written = {self.buffers[name].memory for step in self.steps for name in step.writes}
+        inputs = {buffer.input: buffer for buffer in self.buffers.values() if buffer.input is not None and buffer.memory == buffer.name}
+        alone = tuple(slot for slot, buffer in inputs.items() if buffer.name in written)
+        spans = tuple(inputs[slot].extent * inputs[slot].dtype.itemsize for slot in range(self.graph.n_inputs))
+        return _native.Plan(
+            self.graph.n_inputs, self.n_values, self.plan, outputs, fallback=fallback, aligned=aligned, alone=alone, spans=spans, name=name
+        )
 
     def _last_uses(self) -> dict[str, int]:
         last: dict[str, int] = {}

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from framejit import _native as native
+from framejit.backends.graph_identity import identify
 from framejit.backends.registry import compile_with_backend
 from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.capture import Broken, Capture
@@ -335,6 +336,7 @@ class FrameCompiler:
 
     def _compile_graph(self, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
         graph_id = next(_graph_ids)
+        identify(module, graph_id)
         emit("graph", frame_id=self.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
         capture.restore_state()
         if capture.graph.n_ops < config.min_graph_size:

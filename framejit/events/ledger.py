@@ -75,6 +75,19 @@ class Reverted:
         return f"{self.region}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, {self.eager_us:.1f} us as ATen"
 
 
+@dataclass(frozen=True)
+class Unfused:
+    """A graph that runs as ATen operations, because the backend could make nothing better of it."""
+
+    region: str
+    function: str
+    """Whose graph it is; empty for a graph that did not come from framejit's own capture."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.region}{f' of {self.function}' if self.function else ''}: {self.reason}"
+
+
 class Ledger:
     """Aggregates events into one record for each function."""
 
@@ -87,6 +100,7 @@ class Ledger:
         self._regions: dict[str, str] = {}
         """The function of each region that is not settled yet."""
         self._reverted: list[Reverted] = []
+        self._unfused: list[Unfused] = []
 
     def note(self, event: Event) -> None:
         handler = getattr(self, f"_{event.kind}", None)
@@ -107,11 +121,17 @@ class Ledger:
             self._capturing.clear()
             self._regions.clear()
             self._reverted.clear()
+            self._unfused.clear()
 
     def reverted(self) -> tuple[Reverted, ...]:
         """The regions that proved slower than eager, in the order in which that was found out."""
         with self._lock:
             return tuple(self._reverted)
+
+    def unfused(self) -> tuple[Unfused, ...]:
+        """The graphs of which the backend could make nothing, in the order in which it said so."""
+        with self._lock:
+            return tuple(self._unfused)
 
     def _record(self, fields: dict[str, Any]) -> FunctionRecord:
         key = (fields["function"], fields["file"], fields["line"])
@@ -141,7 +161,11 @@ class Ledger:
 
     def _fusion(self, fields: dict[str, Any]) -> None:
         record = self._capturing.get(threading.get_ident())
-        self._regions[fields["graph_id"]] = record.function if record is not None else ""
+        region, function = fields.get("region", fields["graph_id"]), record.function if record is not None else ""
+        if fields.get("reason"):
+            self._unfused.append(Unfused(region, function, fields["reason"]))
+        else:
+            self._regions[region] = function
 
     def _perf(self, fields: dict[str, Any]) -> None:
         function = self._regions.pop(fields["region"], "")
@@ -182,6 +206,8 @@ class Status:
     functions: tuple[FunctionRecord, ...]
     reverted: tuple[Reverted, ...] = ()
     """Compiled regions that are not used, with both times."""
+    unfused: tuple[Unfused, ...] = ()
+    """Graphs of which the backend could make nothing, with the reason."""
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The records as plain data."""
@@ -190,4 +216,4 @@ class Status:
     def __str__(self) -> str:
         from framejit.events.status_table import table
 
-        return table(self.functions, self.reverted)
+        return table(self.functions, self.reverted, self.unfused)

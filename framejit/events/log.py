@@ -26,7 +26,7 @@ class LogWriter:
         self._stream: TextIO | None = None
         self._file: TextIO | None = None
         self._functions: dict[int, str] = {}
-        self._latest: dict[int, str] = {}  # by thread: the function whose graph is at the backend, or was last
+        self._graphs: dict[Any, str] = {}  # by the number of a graph: the function it is of
         self._unsubscribe: Callable[[], None] = _nothing
         self._writing = threading.Lock()
 
@@ -38,7 +38,7 @@ class LogWriter:
         if self._file is not None:
             self._file.close()
         self._choice, self._stream, self._file = choice, stream, file
-        self._latest = {}
+        self._graphs = {}
         if choice.help:
             (stream or sys.stderr).write(help_text(MEANINGS) + "\n")
         if choice.levels:
@@ -59,9 +59,9 @@ class LogWriter:
             self._functions[frame_id] = f"{event.function} ({event.file}:{event.line})"
         where = self._functions.get(frame_id, "")
         if event.kind == "graph":
-            self._latest[event.thread] = where
-        elif event.kind in ("fusion", "output_code"):
-            where = self._latest.get(event.thread, "")
+            self._graphs[event.graph_id] = where
+        elif event.kind in ("fusion", "output_code", "perf"):
+            where = self._graphs.get(event.fields.get("graph_id"), "")
         elif event.kind == "frame_done":
             self._functions.pop(frame_id, None)
         return where

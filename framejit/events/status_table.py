@@ -4,13 +4,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from framejit.events.ledger import FunctionRecord, Reverted
+from framejit.events.ledger import FunctionRecord, Reverted, Unfused
 
 HEADINGS = ("function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "in graphs", "compile s", "graphs s", "breaks s", "where")
 
 
-def table(records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = ()) -> str:
-    return "\n".join([_functions(records), *(["not used, because ATen measured quicker:", *(f"  {region}" for region in reverted)] if reverted else [])])
+def table(records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = ()) -> str:
+    parts = [_functions(records)]
+    for heading, graphs in (("not used, because ATen measured quicker:", reverted), ("not fused, and run as ATen operations:", unfused)):
+        parts += [heading, *(f"  {graph}" for graph in graphs)] if graphs else []
+    return "\n".join(parts)
 
 
 def _functions(records: Sequence[FunctionRecord]) -> str:

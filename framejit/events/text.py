@@ -75,15 +75,21 @@ def recompile(event: Event, where: str, level: Level) -> str:
 
 
 def fusion(event: Event, where: str, level: Level) -> str:
-    return f"fusion of graph {event.graph_id}{f' of {where}' if where else ''}\n{event.text}"
+    return f"fusion of {_graph(event, where)}\n{event.text}"
 
 
 def output_code(event: Event, where: str, level: Level) -> str:
-    return f"{event.language} code of kernel {event.name} for graph {event.graph_id}{f' of {where}' if where else ''}\n{event.source}"
+    return f"{event.language} code of kernel {event.name} for {_graph(event, where)}\n{event.source}"
+
+
+def _graph(event: Event, where: str) -> str:
+    """Graphs that framejit did not capture have no number."""
+    name = "a graph" if event.graph_id is None else f"graph {event.graph_id}"
+    return f"{name} of {where}" if where else name
 
 
 def perf(event: Event, where: str, level: Level) -> str:
-    text = f"{event.region}: {event.state}, {_us(event.compiled_us)} compiled, {_us(event.eager_us)} eager"
+    text = f"{event.region}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, {_us(event.eager_us)} eager"
     if event.compiled_us and event.eager_us:
         text += f" ({event.eager_us / event.compiled_us:.2f}x)"
     return text

@@ -30,7 +30,7 @@ class Graph:
     """None in a report that was read from a file."""
 
     def __str__(self) -> str:
-        return f"graph {self.graph_id} of {self.function}: {self.n_ops} operations\n{self.code}"
+        return f"graph {self.graph_id} of {self.function}: {_count(self.n_ops, 'operation')}\n{self.code.strip()}"
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Explanation:
         ops, recompiles = sum(graph.n_ops for graph in self.graphs), sum(r.count for r in self.recompiles)
         summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", _count(len(self.findings), "graph break")]
         summary += [f"{_count(len(self.frames), 'frame')} seen", *([_count(recompiles, "recompile")] if recompiles else [])]
-        parts = [", ".join(summary), *map(str, self.findings), *map(str, self.recompiles), *self._left_out_in_words(), *map(str, self.graphs)]
+        parts = [", ".join(summary), *map(str, self.findings), *map(str, self.recompiles), *self._left_out_in_words(), *self._graphs_in_words()]
         if isinstance(self.error, BaseException):
             parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
         elif self.error:
@@ -192,6 +192,13 @@ class Explanation:
         if without:
             lines.append(f"{_count(without, 'function')} without a tensor among the arguments: left as they are [{WITHOUT_TENSORS}]")
         return lines
+
+    def _graphs_in_words(self) -> list[str]:
+        """The graphs, each once: a function that is compiled again for other sizes has the same graph again."""
+        alike: dict[tuple[str, str], list[Graph]] = {}
+        for graph in self.graphs:
+            alike.setdefault((graph.function, graph.code), []).append(graph)
+        return [str(first) + (f"\nthe same again: {', '.join(f'graph {g.graph_id}' for g in others)}" if others else "") for first, *others in alike.values()]
 
 
 class _Listening:

@@ -64,10 +64,11 @@ PyTypeObject Value_Type = {
 /* ---- Plan ---- */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "name", NULL};
+    static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "alone", "spans", "name", NULL};
     int n_inputs, n_values;
-    PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *name = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOU:Plan", names, &n_inputs, &n_values, &steps, &outputs, &fallback, &aligned, &name))
+    PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *alone = NULL, *spans = NULL, *name = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOU:Plan", names, &n_inputs, &n_values, &steps, &outputs, &fallback, &aligned, &alone,
+                                     &spans, &name))
         return NULL;
     if (fallback == NULL || !PyCallable_Check(fallback)) {
         PyErr_SetString(PyExc_TypeError, "a plan needs a callable 'fallback'");
@@ -92,7 +93,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     plan->fallback = Py_NewRef(fallback);
     plan->name = name ? Py_NewRef(name) : PyUnicode_FromString("");
     plan->keep = PyList_New(0);
-    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned) < 0)
+    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned, alone, spans) < 0)
         Py_CLEAR(plan);
     return (PyObject *)plan;
 }
@@ -139,7 +140,7 @@ static PyMemberDef plan_members[] = {
 static PyTypeObject Plan_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "framejit._native.Plan",
-    .tp_doc = "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), name=''): a compiled graph, run without Python between its kernels.",
+    .tp_doc = "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name=''): a compiled graph, run without Python between its kernels.",
     .tp_basicsize = sizeof(Plan),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = plan_new,

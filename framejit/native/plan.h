@@ -96,7 +96,9 @@ typedef struct {
     PlanStep *steps;
     CallArg *outputs;
     int *aligned;
-    int n_inputs, n_values, n_steps, n_outputs, n_aligned;
+    int *alone;                           /* inputs that are written: their memory must be no other input's */
+    int64_t *spans;                       /* bytes from each input's first element to its last; read only if some input is written */
+    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone;
     int n_scratch;                        /* words that the greediest step needs */
 } Plan;
 
@@ -104,9 +106,11 @@ extern PyTypeObject Value_Type;
 int value_index(PyObject *value);         /* of a Value */
 
 /* plan_build.c */
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned);     /* -1 with an exception */
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);     /* -1 with an exception */
 void plan_free_blocks(Plan *plan);
 
+/* plan_accept.c */
+int plan_accept(const Plan *plan, PyObject *const *args);      /* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */
 /* plan_run.c */
 PyObject *plan_call(PyObject *plan, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* plan_call_step.c */

@@ -386,7 +386,21 @@ static int build_outputs(Builder *b, PyObject *outputs)
     return 0;
 }
 
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned)
+/* 0 also where no input is written */
+static int build_alone(Builder *b, PyObject *alone, PyObject *spans)
+{
+    Py_ssize_t n_spans;
+    if (alone == NULL || spans == NULL)
+        return 0;
+    if ((b->plan->alone = read_slots(b, alone, &b->plan->n_alone)) == NULL || (b->plan->spans = read_integers(b->plan, spans, &n_spans)) == NULL)
+        return -1;
+    if (n_spans == b->plan->n_inputs)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%zd spans for %d inputs", n_spans, b->plan->n_inputs);
+    return -1;
+}
+
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans)
 {
     Builder b = {plan, PyMem_Calloc(2, plan->n_values + 1), NULL};
     PyObject *list = PySequence_Fast(steps, "steps are given as a list"), *values = PySequence_Fast(outputs, "outputs are given as a list");
@@ -399,7 +413,7 @@ int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned
         memset(b.written, 1, plan->n_inputs);
         plan->steps = allocate(plan, PySequence_Fast_GET_SIZE(list), sizeof(PlanStep));
         /* read first, when nothing but the inputs can be */
-        if (plan->steps == NULL || (aligned && (plan->aligned = read_slots(&b, aligned, &plan->n_aligned)) == NULL))
+        if (plan->steps == NULL || (aligned && (plan->aligned = read_slots(&b, aligned, &plan->n_aligned)) == NULL) || build_alone(&b, alone, spans) < 0)
             status = -1;
     }
     for (Py_ssize_t i = 0; status == 0 && i < PySequence_Fast_GET_SIZE(list); i++)

@@ -109,22 +109,6 @@ static PyObject *run_plan(const Plan *plan, PyObject *const *args, PlanValue *va
     return result;
 }
 
-/* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception. */
-static int accept(const Plan *plan, PyObject *const *args)
-{
-    for (int i = 0; i < plan->n_inputs; i++)
-        if (FJ_UNLIKELY(!PyObject_TypeCheck(args[i], fj_torch.tensor_type))) {
-            PyErr_Format(PyExc_TypeError, "input %d of %R is a %s, not a tensor", i, plan, Py_TYPE(args[i])->tp_name);
-            return -1;
-        }
-    for (int i = 0; i < plan->n_aligned; i++) {
-        void *data;
-        if (fj_shim.get_data_ptr(HANDLE(args[plan->aligned[i]]), &data) || (uintptr_t)data % 16)
-            return 0;
-    }
-    return 1;
-}
-
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     const Plan *plan = (Plan *)self;
@@ -137,7 +121,7 @@ PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObje
         PyErr_Format(PyExc_TypeError, "%R takes %d positional arguments (%zd given)", self, plan->n_inputs, nargs);
         return NULL;
     }
-    int accepted = accept(plan, args);
+    int accepted = plan_accept(plan, args);
     if (FJ_UNLIKELY(accepted <= 0))
         return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
     size_t words = (size_t)plan->n_values * (sizeof(PlanValue) / sizeof(void *)) + plan->n_scratch;

@@ -19,8 +19,8 @@ def kernels(events: Iterable[Event]) -> Html:
         return element("p", "The backend made no kernels of its own.", class_="soft")
     parts: list[Html] = []
     if regions:
-        head = element("thead", element("tr", [element("th", title, scope="col") for title in ("region", "compiled", "eager", "speedup", "state")]))
-        rows = [element("tr", [element("td", cell) for cell in _region(event)]) for event in regions]
+        head = element("thead", element("tr", [element("th", title, scope="col") for title in ("graph", "compiled", "eager", "speedup", "bandwidth", "state")]))
+        rows = [element("tr", [element("td", cell) for cell in _region(event, graphs)]) for event in regions]
         parts.append(element("table", head, element("tbody", rows), class_="wide"))
     parts += [
         element("details", element("summary", "fusion of ", _graph_link(event, graphs)), element("pre", event.text, tabindex=0)) for event in fusions
@@ -32,10 +32,12 @@ def kernels(events: Iterable[Event]) -> Html:
     return element("div", parts, data_count=len(sources))
 
 
-def _region(event: Event) -> list[str]:
-    compiled, eager = event.compiled_us, event.eager_us
+def _region(event: Event, graphs: dict[Any, int]) -> list[Html | str]:
+    compiled, eager, moved = event.compiled_us, event.eager_us, event.fields.get("bytes")
     speedup = f"{eager / compiled:.2f}×" if compiled and eager else "–"
-    return [str(event.region), _us(compiled), _us(eager), speedup, str(event.state)]
+    bandwidth = f"{moved / compiled / 1e3:.1f} GB/s" if moved and compiled else "–"
+    name = _graph_link(event, graphs) if event.fields.get("graph_id") in graphs else str(event.region)
+    return [name, _us(compiled), _us(eager), speedup, bandwidth, str(event.state)]
 
 
 def _us(value: float | None) -> str:
@@ -43,25 +45,29 @@ def _us(value: float | None) -> str:
 
 
 def _graphs(events: list[Event]) -> dict[Any, int]:
-    """The captured graph that each graph of a backend was made from: the last one that was captured on the thread before the backend spoke of its own."""
+    """The captured graph that each graph of a backend was made from: it has its number or, where a backend gives graphs names of its own, is the last
+    one that was captured on the thread before the backend spoke of it.
+    """
     found: dict[Any, int] = {}
     last: dict[int, int] = {}
     for event in events:
         if event.kind == "graph":
             last[event.thread] = found[event.graph_id] = event.graph_id
-        elif "graph_id" in event.fields and event.thread in last:
+        elif event.kind in ("fusion", "output_code") and isinstance(event.graph_id, str) and event.thread in last:
             found.setdefault(event.graph_id, last[event.thread])
     return found
 
 
 def _graph_link(event: Event, graphs: dict[Any, int]) -> Html | str:
+    if event.graph_id is None:
+        return "a graph that framejit did not capture"
     if event.graph_id not in graphs:
         return f"graph {event.graph_id}"
     return element("a", f"graph {event.graph_id}", href=f"#graph-{graphs[event.graph_id]}")
 
 
 def _facts(kernel: Any) -> list[str]:
-    """Bytes, bandwidth and the like, where the backend tells."""
-    if isinstance(kernel, dict):
+    """Bytes and the like, where the backend tells."""
+    if isinstance(kernel, dict) and kernel:
         return [", ".join(f"{name} {value}" for name, value in kernel.items())]
     return [kernel] if isinstance(kernel, str) else []

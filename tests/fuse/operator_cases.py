@@ -15,9 +15,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 DTYPES: Final = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
-SAMPLES: Final = {torch.float32: 4}
+SAMPLES: Final = {torch.float32: 6}
 """How many samples of an operator are tried in a dtype; others: `FEW`."""
-FEW: Final = 2
+FEW: Final = 3
 LOOKED_AT: Final = 40
 """Samples among which those that are tried are chosen, evenly spread: the first ones tend to be alike."""
 MOST_ELEMENTS: Final = 50_000

@@ -30,10 +30,11 @@ from framejit.config import config
 from tests.fuse.operator_cases import Case, cases, operators
 
 FUSED, EXTERN, REFUSED, WRONG = "fused", "extern", "refused", "wrong"
+RAISES: Final = "raises an exception, as eager does"
 HELPERS: Final = frozenset(("_increment_version", "detach"))
 """Calls in a plan that compute nothing."""
 ULPS: Final = 4
-"""Where results differ by more than the tolerance, the compiled one may be off the exact one by this many times eager's error."""
+"""Where results differ by more than the tolerance, a compiled one may be off the exact one by this many times eager's error."""
 
 
 @dataclass
@@ -41,23 +42,31 @@ class Report:
     """What became of the cases."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    """Per dtype."""
+    """Per dtype; cases that are meant to raise an exception are counted for themselves."""
     operators: dict[str, str] = field(default_factory=dict)
-    """Per operator the worst that became of its cases that are no errors."""
+    """Per operator the worst that became of its cases that raise no exception."""
     reasons: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
     def add(self, case: Case, verdict: str, detail: str) -> None:
         """Note a case."""
-        kind = "errors" if case.variant == "error" else str(case.dtype).removeprefix("torch.")
+        kind = "errors" if detail == RAISES else str(case.dtype).removeprefix("torch.")
         self.counts.setdefault(kind, Counter())[verdict] += 1
         order = (FUSED, EXTERN, REFUSED, WRONG)
-        if case.variant != "error":
+        if detail != RAISES:
             self.operators[case.operator] = max(self.operators.get(case.operator, FUSED), verdict, key=order.index)
-        if verdict == REFUSED:
+        if verdict == REFUSED and detail != RAISES:
             self.reasons[f"{case.operator}: {detail}"] += 1
         if verdict == WRONG:
             self.failures.append(f"{case}: {detail}")
+
+    def merge(self, other: Report) -> None:
+        """Add another report's cases."""
+        for kind, counts in other.counts.items():
+            self.counts.setdefault(kind, Counter()).update(counts)
+        self.operators.update(other.operators)
+        self.reasons.update(other.reasons)
+        self.failures += other.failures
 
     def __str__(self) -> str:
         lines = [f"{'':12}{FUSED:>8}{EXTERN:>8}{REFUSED:>8}{WRONG:>8}"]
@@ -110,7 +119,7 @@ def check_case(case: Case) -> tuple[str, str]:
     if error is None:
         compare(case, list(result), expected, mine, theirs)
     verdict = REFUSED if account.reason else FUSED if HELPERS.issuperset(account.externs) else EXTERN
-    return verdict, account.reason
+    return verdict, RAISES if error is not None else account.reason
 
 
 def graph_of(function: Callable[..., list[Any]], tensors: Sequence[torch.Tensor], n_results: int) -> torch.fx.GraphModule:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from kernel_reference import Reference, kernel
+from tests.fuse.kernel_reference import Reference, kernel
 
 from framejit.backends.fuse.expr import Expr, const, load, op, reduce
 from framejit.backends.fuse.index import Index, Var, flatten, fresh_var, strided, unflatten

@@ -517,3 +517,23 @@ def test_a_plan_is_called_by_a_slot_of_replacement_code():
 def test_what_a_plan_says_of_itself():
     run = plan(2, 3, [empty(2, 1), ("free", 2), ("free", 0)], [], name="mine")
     assert (run.name, run.n_inputs, run.n_steps, run.fallback, repr(run)) == ("mine", 2, 2, no_fallback, "<Plan 'mine'>")
+
+
+def test_an_input_that_is_written_must_not_share_memory_with_another():
+    fallbacks = []
+
+    def fallback(x, y):
+        fallbacks.append((x, y))
+        return (x,)
+
+    plan = Plan(2, 2, [("call", torch.Tensor.add_, (Value(0), 1), None, None)], (Value(0),), fallback=fallback, alone=(0,), spans=(32, 32))
+    memory = torch.zeros(20)
+    assert plan(memory[:8], memory[8:16])[0].tolist() == [1.0] * 8 and not fallbacks
+    plan(memory[:8], memory[7:15])
+    plan(memory[7:15], memory[:8])
+    assert len(fallbacks) == 2 and memory[0] == 1
+
+
+def test_spans_are_for_all_inputs():
+    with pytest.raises(ValueError, match="1 spans for 2 inputs"):
+        Plan(2, 2, [], (), fallback=print, alone=(0,), spans=(32,))

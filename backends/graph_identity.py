@@ -1,0 +1,19 @@
+"""The number of a captured graph. The graph module carries it to the backend, so that what the backend tells is told of the right graph."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_KEY = "framejit.graph_id"
+
+
+def identify(gm: torch.fx.GraphModule, graph_id: int) -> None:
+    """Give a graph module the number that its `graph` event has."""
+    gm.meta[_KEY] = graph_id
+
+
+def identity(gm: torch.fx.GraphModule) -> int | None:
+    """The number of a graph module; None for one that framejit did not capture."""
+    return gm.meta.get(_KEY)

@@ -1,0 +1,70 @@
+"""Pages of documentation as programs: the files they show are written, the commands they show are run, the outputs they show are compared.
+
+A Python block whose first line is `# name.py` is that file. A `console` block has commands behind `$ `, each followed by its output, standard error
+included. In it `…` stands for text that differs from run to run, and a line of `...` for any number of lines.
+"""
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SHOWN = ("examples", "tests")  # folders of the repository that commands may name
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+_FILE = re.compile(r"# (\w+\.py)\n")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a page and the output that the page shows."""
+
+    line: str
+    output: str
+
+    @property
+    def pattern(self) -> str:
+        """The output as a regular expression."""
+        lines = [".*" if line == "..." else re.escape(line.rstrip()).replace("…", "[^\n]*") for line in self.output.splitlines()]
+        return r"\n".join(lines).replace(r".*\n", r"(?:.*\n)??").replace(r"\n.*", r"(?:\n.*)?")
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    for found in _BLOCK.finditer(page.read_text()):
+        yield found[1], found[2]
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The commands of a console block."""
+    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+        line, _, output = part.partition("\n")
+        yield Command(line, output)
+
+
+def file_name(text: str) -> str | None:
+    """The name that a Python block gives itself."""
+    found = _FILE.match(text)
+    return found and found[1]
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """An environment for the commands: this interpreter's `python` and `framejit`, nothing of the caller's settings, caches of their own."""
+    for name in SHOWN:
+        (folder / name).symlink_to(ROOT / name)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FRAMEJIT_")}
+    path = os.pathsep.join([os.path.dirname(sys.executable), kept.get("PATH", "")])
+    return {**kept, "PATH": path, "FRAMEJIT_CACHE_DIR": str(folder / "cache"), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+
+
+def run(command: Command, folder: Path, environment: dict[str, str]) -> str:
+    """What a command writes, standard output and standard error together, lines without blanks at their ends."""
+    done = subprocess.run(
+        ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines())
