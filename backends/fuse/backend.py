@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 _numbers = itertools.count()
+_missing: dict[str, str] = {}
+"""For a package that can't be imported what users were told: the same for each graph, and so once."""
 
 
 def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
@@ -61,10 +63,20 @@ def _tell_unfused(graph: CompiledGraph) -> None:
 def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception) -> None:
     graph.reason = str(error) if isinstance(error, KernelFailed) else f"{type(error).__name__}: {error}"
     _tell_unfused(graph)
-    folder = _write_down(gm, example_inputs, graph, error)
     if config.debug:
+        _write_down(gm, example_inputs, graph, error)
         raise error
-    warn(f"{graph.name} could not be compiled and runs as ATen operations: {graph.reason}" + (f" (details in {folder})" if folder else ""))
+    cause = error if error.__cause__ is None else error.__cause__
+    package = cause.name if isinstance(cause, ImportError) else None
+    text = _missing.get(package) if package else None
+    if text is None:
+        folder = _write_down(gm, example_inputs, graph, error)
+        others = f"; so do all others that need {package}" if package else ""
+        details = f" (details in {folder})" if folder else ""
+        text = f"{graph.name} could not be compiled and runs as ATen operations: {graph.reason}{others}{details}"
+        if package:
+            _missing[package] = text
+    warn(text)
 
 
 def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception | None = None) -> str:

@@ -1,7 +1,7 @@
 """From scheduled steps to a plan: slots for values, allocation, reuse of memory, and what the native executor does one step after another.
 
-Memory is taken when a step first writes it and given back after the last step that uses it. What a kernel of ours allocated and only kernels
-(and operations that surely don't return an alias) have seen may be taken over by a later buffer of the same size.
+Memory is taken when a step first writes it and given back after the last step that uses it. What only kernels and operations that surely don't
+return an alias have made and seen may be taken over by a later buffer of the same size.
 """
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ class _Builder:
         temporary: list[int] = []
         args = tuple(self._argument(value, temporary) for value in node.args)
         kwargs = {key: self._argument(value, temporary) for key, value in node.kwargs.items()}
-        if getattr(node.function, "__name__", "") not in NEVER_ALIASES:
+        if getattr(node.function, "__name__", "") in NEVER_ALIASES:
+            self.owned.update(name for name in node.writes if self.buffers[name].memory == name)
+        else:
             self.owned.difference_update(self.buffers[name].memory for name in node.reads)
         self.plan.append(("call", node.function, args, kwargs or None, self._results(node.results)))
         self.plan += self.expected

@@ -173,7 +173,7 @@ class Explanation:
 
     def __str__(self) -> str:
         ops, recompiles = sum(graph.n_ops for graph in self.graphs), sum(r.count for r in self.recompiles)
-        summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", _count(len(self.findings), "graph break")]
+        summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", self._breaks_in_words()]
         summary += [f"{_count(len(self.frames), 'frame')} seen", *([_count(recompiles, "recompile")] if recompiles else [])]
         parts = [", ".join(summary), *map(str, self.findings), *map(str, self.recompiles), *self._left_out_in_words(), *self._graphs_in_words()]
         if isinstance(self.error, BaseException):
@@ -192,6 +192,11 @@ class Explanation:
         if without:
             lines.append(f"{_count(without, 'function')} without a tensor among the arguments: left as they are [{WITHOUT_TENSORS}]")
         return lines
+
+    def _breaks_in_words(self) -> str:
+        """A place at which several captures broke is one finding."""
+        places, captures = len(self.findings), sum(finding.captures for finding in self.findings)
+        return _count(captures, "graph break") + (f" at {_count(places, 'place')}" if places != captures else "")
 
     def _graphs_in_words(self) -> list[str]:
         """The graphs, each once: a function that is compiled again for other sizes has the same graph again."""

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SHOWN = ("examples", "tests")  # folders of the repository that commands may name
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _FILE = re.compile(r"# (\w+\.py)\n")
 
 
@@ -30,14 +30,19 @@ class Command:
     @property
     def pattern(self) -> str:
         """The output as a regular expression."""
-        lines = [".*" if line == "..." else re.escape(line.rstrip()).replace("…", "[^\n]*") for line in self.output.splitlines()]
-        return r"\n".join(lines).replace(r".*\n", r"(?:.*\n)??").replace(r"\n.*", r"(?:\n.*)?")
+        lines = (r"(?:.*\n)*?" if line == "..." else re.escape(line.rstrip()).replace("…", ".*") + r"\n" for line in self.output.splitlines())
+        return "".join(lines)
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """The fenced blocks of a page: language and text."""
     for found in _BLOCK.finditer(page.read_text()):
         yield found[1], found[2]
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _BLOCK.sub("", page.read_text())
 
 
 def commands(text: str) -> Iterator[Command]:
@@ -53,13 +58,14 @@ def file_name(text: str) -> str | None:
     return found and found[1]
 
 
-def prepare(folder: Path) -> dict[str, str]:
+def prepare(workplace: Path) -> dict[str, str]:
     """An environment for the commands: this interpreter's `python` and `framejit`, nothing of the caller's settings, caches of their own."""
     for name in SHOWN:
-        (folder / name).symlink_to(ROOT / name)
+        (workplace / name).symlink_to(ROOT / name)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FRAMEJIT_")}
-    path = os.pathsep.join([os.path.dirname(sys.executable), kept.get("PATH", "")])
-    return {**kept, "PATH": path, "FRAMEJIT_CACHE_DIR": str(folder / "cache"), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    first = {"PATH": os.path.dirname(sys.executable), "PYTHONPATH": str(ROOT)}  # the plugin is one of the root's modules
+    paths = {name: os.pathsep.join(filter(None, [folder, kept.get(name)])) for name, folder in first.items()}
+    return {**kept, **paths, "PYTEST_PLUGINS": "pytest_framejit", "FRAMEJIT_CACHE_DIR": str(workplace / "cache"), "OMP_NUM_THREADS": "1"}
 
 
 def run(command: Command, folder: Path, environment: dict[str, str]) -> str:
@@ -67,4 +73,4 @@ def run(command: Command, folder: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
         ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240
     )
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())

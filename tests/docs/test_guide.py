@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from pages import ROOT, blocks, commands, file_name, prepare, run
+from pages import ROOT, blocks, commands, file_name, prepare, prose, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GUIDE = {"start", "how-it-works", "explain-a-program", "write-a-backend"}
@@ -41,6 +41,6 @@ def test_every_snippet_is_run(page):
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=lambda page: page.stem)
 def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose(page)):
         if "://" not in target:
             assert (page.parent / target).exists(), target

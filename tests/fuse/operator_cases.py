@@ -57,7 +57,7 @@ def operators() -> dict[str, Any]:
     # some descriptions seed the generator within the operator; the stream of random numbers is to be the same without that
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.testing._internal") and hasattr(module, "wrapper_set_seed"):
-            setattr(module, "wrapper_set_seed", lambda op, *args, **kwargs: op(*args, **kwargs))
+            vars(module)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
     return {f"{op.name}{'.' if op.variant_test_name else ''}{op.variant_test_name}": op for op in op_db}
 
 

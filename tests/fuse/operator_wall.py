@@ -212,7 +212,7 @@ def _shown(tensor: torch.Tensor) -> str:
 
 def _as_exact(case: Case, position: int, one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether one is about as near as the other to what double precision gives."""
-    wide = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.complex64: torch.complex128}
+    wide = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128}
     arguments = [tensor.to(wide.get(tensor.dtype, tensor.dtype)) for tensor in copies(case.tensors)]
     exact, error = attempt(case.function, arguments)
     if error is not None or other.dtype not in wide:

@@ -90,6 +90,7 @@ def _nll_loss(b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | 
     counted = b.map(lambda label: cast(a.ne(label, ignore_index), kind), target, dtype=kind, ops=2)
     if reduce == NONE:
         return b.map(lambda value: value, each, dtype=out[0].dtype, ops=0), b.indexed(lambda _: const(0.0, kind), sizes=(), dtype=out[1].dtype, device=x.device)
+    b.realise(each.content)  # with the softmax, a row a program: the sum is only one program's work
     total = reduction(b, "sum", each, [0], dtype=kind, keepdim=False)
     count = reduction(b, "sum", counted, [0], dtype=kind, keepdim=False)
     result = total if reduce == SUM else b.map(a.div, total, count, dtype=kind)

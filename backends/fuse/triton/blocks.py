@@ -239,23 +239,31 @@ def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int, held: int) -
 ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
 """Numbers of warps, and of runs of 8 elements that each thread takes at a time."""
 
+ONLINE_STORING_SHAPES: Final = ((16, 4), (16, 2), (8, 4))
+"""The same where the row is read once more to be stored: in few and large blocks, so that it is still in the cache then."""
 
-def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, shapes: Sequence[tuple[int, int]] = ONLINE_SHAPES) -> Iterator[Tile]:
+
+def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, shapes: Sequence[tuple[int, int]] | None = None) -> Iterator[Tile]:
     length = kernel.inner_size
+    again = any(store.inner for store in kernel.stores)
+    shapes = shapes or (ONLINE_STORING_SHAPES if again else ONLINE_SHAPES)
     if Levels(kernel, online=True).online and length % 8 == 0 and len(kernel.inner) == 1:
         parts, inner, lane = split(kernel, kernel.inner, 8)
         for warps, turns in shapes:
             block = min(32 * warps * turns, power_above(inner[-1].size))
             axes = Axis("x", outer, 1), Axis("r", inner, block, True), Axis("v", (lane,), 8, True)
-            yield Tile(parts, axes, warps, looped=True, online=True)
+            yield Tile(parts, axes, warps, looped=True, online=True, hints=again)
         return
     kernel, inner = _inner_axes(kernel)
     lanes = math.prod(axis.block for axis in inner)
     few = math.prod(var.size for var in outer) < 4 * MULTIPROCESSORS
     choices = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
+    if again and not few:
+        choices = ((16384, 32), (16384, 16), *choices)
     for elements, warps in choices:
         block = max(1, min(elements, power_above(length)) // lanes)
-        yield Tile(kernel, (Axis("x", outer, 1), replace(inner[0], block=block), *inner[1:]), warps, looped=True, online=bool(levels.passes > 1))
+        axes = Axis("x", outer, 1), replace(inner[0], block=block), *inner[1:]
+        yield Tile(kernel, axes, warps, looped=True, online=bool(levels.passes > 1), hints=again and elements >= LONGEST_ROW)
 
 
 # reductions over columns: neighbours in memory belong to different reductions
