@@ -30,8 +30,9 @@ SAMPLE_S, MOST_CALLS = 0.02, {"cpu": 20_000, "cuda": 200}
 CLOCK_NOISE = 1.02
 """Two measurements of the same code differ by so much: `not slower` allows for it."""
 CHECKED_SEEDS = (101, 102)
-ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 2**-11, torch.bfloat16: 2**-8}
-"""Relative errors that are accepted of a result of a type, however exact eager happens to be."""
+ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 2**-9, torch.bfloat16: 2**-6}
+"""Relative errors that are accepted of a result of a type, however exact eager happens to be: some four roundings. Eager may be lucky: in a new ResNet
+a batch norm multiplies by 0.999995, which rounding to bfloat16 undoes; without it each tie of the sum that follows is rounded the same way."""
 
 Arguments = tuple[Any, ...]
 

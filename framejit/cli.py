@@ -153,4 +153,7 @@ def show_report(options: argparse.Namespace) -> None:
     files = files_wanted(options)
     write_files(explanation, files)
     if not files:
-        print(explanation)
+        try:
+            print(explanation, flush=True)
+        except BrokenPipeError:  # as of `| head`; Python would complain once more when it closes standard output
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

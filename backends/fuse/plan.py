@@ -49,6 +49,8 @@ class _Builder:
         self.inherited: set[str] = set()
         """Buffers whose slot, or memory, goes on under another name."""
         self.made = self._made_at()
+        self.returned: dict[int, Any] = {}
+        """By the identity of a layout, what the plan returns for it."""
 
     def build(self, fallback: Callable[..., Any], name: str) -> Any:
         for position, step in enumerate(self.steps):
@@ -192,6 +194,13 @@ class _Builder:
         return made
 
     def _output(self, layout: Layout) -> Any:
+        """What is returned for a layout; where the graph returns one tensor twice, it is one layout."""
+        known = self.returned.get(id(layout))
+        if known is None:
+            known = self.returned[id(layout)] = self._returned(layout)
+        return known
+
+    def _returned(self, layout: Layout) -> Any:
         memory = self.buffers[layout.buffer.memory]
         if memory.input is not None and (layout.offset or layout.sizes != memory.sizes or layout.strides != memory.strides):
             slot = self._new_slot()

@@ -166,7 +166,8 @@ class _Run:
         except NotFusable:
             raise
         except Exception as e:
-            raise NotFusable(f"{node.target} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
+            name = getattr(node.target, "__name__", node.target)
+            raise NotFusable(f"{name} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
         raise NotFusable(f"it calls the module {node.target} ({type(module).__name__}) as a whole")
 
     def _apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -39,6 +39,13 @@ def test_every_snippet_is_run(page):
             assert name in ran or f"-m {module}" in ran or re.search(rf"^(from|import) {module}\b", text, re.M), name
 
 
+def test_the_files_that_the_architecture_names_exist():
+    files = [f"/{path.relative_to(ROOT)}" for folder in ("framejit", "guards", "backends") for path in (ROOT / folder).rglob("*.*")]
+    files += [f"/{path.name}" for path in ROOT.iterdir()] + ["/benchmarks/NOTES.md"]
+    named = re.findall(r"`([\w/.]+\.(?:py|c|h|md))`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=lambda page: page.stem)
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose(page)):

@@ -67,3 +67,25 @@ def test_cross_entropy_reads_its_input_in_three_passes():
 def test_long_rows_are_cut_for_more_workers():
     graph = check_as_cuda(lambda x: x.sum(1), torch.randn(3, 1 << 17).double())
     assert [kernel.outer for kernel in kernels(graph)][0][-1].size == 1024
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+        lambda x: F.max_pool2d(x.exp() * 2 + 1, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)),
+        lambda x: F.max_pool2d(x, 3, stride=2, ceil_mode=True),
+        lambda x: F.max_pool2d(x.select(0, 0), 3, stride=2, padding=1),
+        lambda x: F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 3, stride=2, padding=1),
+    ],
+)
+def test_max_pooling(f):
+    x = torch.randn(2, 3, 9, 10)
+    x[0, 1, 2, 3], x[1] = torch.nan, -torch.inf
+    assert externs(check_as_cuda(f, x)) == []
+
+
+def test_positions_of_maxima_are_left_to_aten():
+    graph = check_as_cuda(lambda x: F.max_pool2d(x, 2, return_indices=True)[1], torch.randn(2, 3, 8, 8))
+    assert externs(graph) != []

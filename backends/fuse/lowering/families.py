@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-FAMILIES: Final = ("pointwise", "activations", "reductions", "normalisation", "softmax", "losses", "creation", "rearrange", "indexing")
+FAMILIES: Final = ("pointwise", "activations", "reductions", "normalisation", "softmax", "losses", "creation", "rearrange", "indexing", "pooling")
 
 
 def load() -> None:
