@@ -1,7 +1,7 @@
 # make demo, make test: from a fresh clone, with nothing installed but Python, pip and a C compiler.
 #   TORCH='torch==2.15.0'   another torch (any requirement, or options, that pip takes)
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
-#   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks
+#   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,6 +10,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+BENCHMARKS := overhead capture kernels small_graphs models cold_start
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch])
 
 .PHONY: demo test lint bench clean
@@ -28,7 +29,7 @@ lint: $(VENV)/lint.stamp
 	cd .lint && ../$(BIN)/mypy --config-file ../pyproject.toml --python-executable ../$(BIN)/python -p framejit
 
 bench: $(VENV)/test.stamp
-	@for benchmark in benchmarks/[a-z]*.py; do echo; echo "== $$benchmark"; $(BIN)/python $$benchmark $(ARGS) || exit 1; done
+	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; $(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done
 
 # ---- the environment, each step once ----
 $(VENV)/torch.stamp:

@@ -94,13 +94,15 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     kernels = [step for step in steps if isinstance(step, Kernel) and not step.is_empty]
     graph.externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
     launches = compile_kernels(kernels, graph)
-    traffic = {kernel.name: bytes_moved(kernel) if listening() else None for kernel in kernels}  # only those who listen now need it
+    wanted = listening()  # it is counted for those who listen now, and for nobody else
+    traffic = {kernel.name: bytes_moved(kernel) if wanted else None for kernel in kernels}
     for source in graph.kernels:
         facts = {"bytes": moved} if (moved := traffic[source.name]) is not None else {}
         emit("output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source, kernel=facts)
     plan = build_plan(lowered, steps, launches, gm.forward, graph.name)
     compiled = _plainly(plan) if lowered.plain else plan
-    return _native.Region(compiled, gm.forward, pure=_is_pure(lowered, steps), cuda=_uses_cuda(lowered.buffers), on_decision=_tell(graph, _total(traffic, graph)))
+    pure, cuda, decided = _is_pure(lowered, steps), _uses_cuda(lowered.buffers), _tell(graph, _total(traffic, graph))
+    return _native.Region(compiled, gm.forward, pure=pure, cuda=cuda, on_decision=decided)
 
 
 def _plainly(plan: _native.Plan) -> Callable[..., Any]:

@@ -18,7 +18,9 @@ from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, Layout, Lowere
 Launch = Callable[[Sequence[int]], tuple[Any, ...]]
 """Given the slots of a kernel's pointers, the step of the plan that launches it."""
 
-NEVER_ALIASES: Final = frozenset({"linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"})
+NEVER_ALIASES: Final = frozenset(
+    {"linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
+)
 """Operations whose results never share memory with their arguments."""
 
 PATIENCE: Final = 4  # steps for which memory is held back for a buffer of the same size

@@ -163,6 +163,7 @@ class Ledger:
         record = self._capturing.get(threading.get_ident())
         region, function = fields.get("region", fields["graph_id"]), record.function if record is not None else ""
         if fields.get("reason"):
+            self._regions.pop(region, None)  # it was fused, and then a kernel failed
             self._unfused.append(Unfused(region, function, fields["reason"]))
         else:
             self._regions[region] = function

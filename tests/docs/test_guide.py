@@ -2,6 +2,7 @@
 import re
 
 import pytest
+
 from pages import ROOT, blocks, commands, file_name, prepare, prose, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

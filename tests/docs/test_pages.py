@@ -2,6 +2,7 @@
 import re
 
 import pytest
+
 from pages import Command, commands, file_name
 
 

@@ -1,6 +1,8 @@
 """The ledger adds up events into one record for each function."""
 import pytest
+import torch
 
+import framejit
 from framejit.events.event import Event
 from framejit.events.ledger import Ledger
 
@@ -89,3 +91,29 @@ def test_clear(ledger):
     frame(ledger, 1, F)
     ledger.clear()
     assert ledger.records() == []
+
+
+def test_status_lists_graphs_that_are_not_fused_with_the_reason():
+    def loss(weight, x):
+        return (x @ weight).square().mean()
+
+    framejit.optimize(loss, backend="fuse")(torch.ones(2, 2, requires_grad=True), torch.ones(2, 2))
+    (unfused,) = framejit.status().unfused
+    assert (unfused.function, unfused.reason) == (loss.__qualname__, "its results need gradients")
+    assert f"not fused, and run as ATen operations:\n  {unfused}" in str(framejit.status())
+    framejit.reset()
+    assert framejit.status().unfused == ()
+
+
+def test_a_kernel_that_fails_is_listed_too(monkeypatch):
+    from framejit.backends.fuse import backend
+    from framejit.backends.fuse.errors import KernelFailed
+
+    def fail(kernels, graph):
+        raise KernelFailed("add_0 failed")
+
+    monkeypatch.setattr(backend, "compile_kernels", fail)
+    with pytest.warns(framejit.FramejitWarning, match="add_0 failed"):
+        framejit.optimize(lambda x: x + 1, backend="fuse")(torch.ones(2))
+    (unfused,) = framejit.status().unfused
+    assert unfused.reason == "add_0 failed" and unfused.region.startswith("graph_")

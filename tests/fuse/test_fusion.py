@@ -151,6 +151,23 @@ def test_readers_of_the_same_input_share_a_pass():
     assert len(step.stores) == 2
 
 
+def test_two_sums_that_one_reader_takes_are_one_kernel():
+    p = Program(x=(64,), y=(64,))
+    p.reduction("s", "sum", (), (64,), lambda i: p.at("x", i))
+    p.reduction("t", "sum", (), (64,), lambda i: p.at("y", i))
+    p.pointwise("q", (), lambda: op("div", p.flat("s", Index({})), p.flat("t", Index({}))))
+    assert len(p.check("q")) == 1
+
+
+def test_groups_are_not_merged_around_what_lies_between():
+    p = Program(x=(64,), y=(64,))
+    p.reduction("s", "sum", (), (64,), lambda i: p.at("x", i))
+    p.extern("m", (64,), "s")
+    p.reduction("t", "sum", (), (64,), lambda i: p.at("m", i))
+    p.pointwise("q", (), lambda: op("div", p.flat("s", Index({})), p.flat("t", Index({}))))
+    assert [type(step).__name__ for step in p.schedule("q")] == ["Kernel", "ExternNode", "Kernel"]
+
+
 def test_a_write_in_place_comes_after_the_reads_of_what_was_there():
     p = Program(x=(8, 8))
     p.pointwise("a", (8, 8), lambda i, j: op("exp", p.at("x", j, i)))  # reads another place than the write goes to: must stay before it

@@ -135,3 +135,30 @@ def test_marks_stand_on_bytes(text):
         end_column = len(text.encode())
 
     assert "<mark>x.item()</mark>" in _marked(text, [(1, Found)])
+
+
+def test_kernels_of_the_fusing_backend_belong_to_the_captured_graph():
+    def softplus(x):
+        y = torch.log1p(torch.exp(x)) * 2
+        framejit.graph_break()
+        return y.sum(-1)
+
+    fast = framejit.optimize(softplus, backend="fuse")
+    explanation = framejit.findings.explanation.Explanation()
+    listening = explanation.listen()
+    for _ in range(60):
+        fast(torch.ones(16, 1024))
+    listening.stop()
+    first, second = (graph.graph_id for graph in explanation.graphs)
+    fused = {event.graph_id: event for event in explanation.events if event.kind == "output_code"}
+    assert list(fused) == [first, second]
+    assert fused[first].kernel == {"bytes": 2 * 4 * 16 * 1024} and fused[second].kernel == {"bytes": 4 * 16 * 1024 + 4 * 16}
+    shown = kernels(explanation.events)
+    assert f'href="#graph-{first}"' in shown and f'href="#graph-{second}"' in shown and "GB/s" in shown
+
+
+def test_a_bandwidth_is_shown_where_bytes_and_time_are_known():
+    perf = {"region": "graph_3", "graph_id": 3, "eager_us": 2.0, "state": "compiled"}
+    assert "4.0 GB/s" in kernels([event("perf", 0, compiled_us=1.0, bytes=4000, **perf)])
+    assert "GB/s" not in kernels([event("perf", 0, compiled_us=1.0, bytes=None, **perf)])
+    assert "GB/s" not in kernels([event("perf", 0, compiled_us=0.0, bytes=4000, **perf)])

@@ -40,6 +40,8 @@ class Group:
     """Where in program order its last node stands."""
     before: int = 0
     """The groups that must run before it, at any distance, as bits."""
+    direct: set[Group] = field(default_factory=set)
+    """Those of them that its own nodes wait for."""
     members: int = 1
     stored: dict[str, Store] = field(default_factory=dict)
     """What it stores, by buffer."""
@@ -75,14 +77,17 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
                 group.stored = {store.buffer: store for store in node.stores}
             groups.append(group)
         group_of.append(group)
-        bits = 0
-        for other in direct - {group}:
-            bits |= other.before | 1 << other.number
-        _run_before(group, bits, groups)
+        _wait_for(group, direct - {group}, groups)
         for name in node.reads:
             readers.setdefault(name, []).append(group)
         for name in node.writes:
             writers[name] = group
+    for group in list(groups):
+        producer = _merged_into_producer(group, buffers)
+        if producer is not None:
+            groups.remove(group)
+            group_of = [producer if owner is group else owner for owner in group_of]
+            _replace(group, producer, groups)
     return [_without_internal(group, nodes, group_of, needed, buffers) for group in _ordered(groups)]
 
 
@@ -97,7 +102,43 @@ def _reachable(group: Group, direct: set[Group]) -> bool:
     return any(other is not group and other.before >> group.number & 1 for other in direct)
 
 
-def _run_before(group: Group, bits: int, groups: list[Group]) -> None:
+def _merged_into_producer(group: Group, buffers: dict[str, Buffer]) -> Group | None:
+    """Put a whole group into one that it reads from: two sums of different things have nothing in common until something takes both.
+
+    Gives the group that took it in, or None.
+    """
+    if not isinstance(group.node, ComputeNode):
+        return None
+    for producer in sorted(group.direct, key=lambda other: other.position, reverse=True):
+        if not isinstance(producer.node, ComputeNode) or producer.members + group.members > MAX_MEMBERS or _reachable(producer, group.direct):
+            continue
+        fused = join(producer, group.node, buffers)
+        if fused is not None:
+            producer.node = fused
+            producer.stored = {store.buffer: store for store in fused.stores}
+            producer.members += group.members
+            producer.position = max(producer.position, group.position)
+            return producer
+    return None
+
+
+def _replace(group: Group, producer: Group, groups: list[Group]) -> None:
+    """From here on whatever waited for the group waits for the producer that has taken it in."""
+    gone, here = 1 << group.number, 1 << producer.number
+    for other in groups:
+        if other.before & gone and other is not producer:
+            other.before = other.before & ~gone | here
+        if group in other.direct:
+            other.direct = other.direct - {group} | {producer}
+    _wait_for(producer, group.direct - {producer}, groups)
+
+
+def _wait_for(group: Group, direct: set[Group], groups: list[Group]) -> None:
+    """Note that a group runs after others, and so does whatever runs after it."""
+    group.direct |= direct
+    bits = 0
+    for other in direct:
+        bits |= other.before | 1 << other.number
     new = bits & ~group.before
     if not new:
         return
