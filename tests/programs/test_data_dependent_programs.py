@@ -2,10 +2,12 @@
 # ruff: noqa: B905
 import copy
 
+import pytest
 import torch
 from programs.decoding import TinyLM, beam_search, greedy, greedy_in_a_window
 from programs.numerics import Router, clip_and_report, conjugate_gradient, newton_sqrt
 
+from comparison import EXACT
 from support import ANY, Pair, captured_share, check
 
 
@@ -108,6 +110,7 @@ def test_beam_search():
     pair.call(lm, 1, 3, 4, beams[0][1][2])
 
 
+@pytest.mark.skipif(not EXACT, reason="scores are guarded numbers, and their last bits change when a region settles on one way")
 def test_beam_search_share():
     assert captured_share(lambda: beam_search, model(3), 1, 2, 3, -1) >= 0.9
 
