@@ -61,6 +61,7 @@ class Expr:
     args: tuple[Expr, ...]
     dtype: torch.dtype
     attr: Any
+    _vars: frozenset[Var] | None
 
     def substitute(self, replacement: Mapping[Var, Index], loads: Callable[[Expr], Expr | None] | None = None) -> Expr:
         """The same with loop variables replaced. `loads` may give, for a load (already with the new variables), what to put in its place."""

@@ -97,8 +97,9 @@ def storage_of(fake: torch.Tensor) -> int:
 def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool = True) -> Trace:
     """The ATen operations of a graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
 
-    `keeps` says of a composite operation that it is wanted whole. With `prefer`, operations on a GPU are given what they prefer (preferences.py). Raises NotFusable where there is something in the graph that can't be
-    written down as a list of operations on tensors of known sizes, or that autograd would have to know of.
+    `keeps` says of a composite operation that it is wanted whole. With `prefer`, operations on a GPU are given what they prefer (preferences.py).
+    Raises NotFusable where there is something in the graph that can't be written down as a list of operations on tensors of known sizes, or that
+    autograd would have to know of.
     """
     interpreter = _Run(gm, keeps, prefer)
     before = _thread_state()

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from tests.fuse.kernel_reference import Reference, kernel
 
 from framejit.backends.fuse.expr import Expr, const, load, op, reduce
 from framejit.backends.fuse.index import Index, Var, flatten, fresh_var, strided, unflatten
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph, Node, Store
 from framejit.backends.fuse.schedule.kernels import schedule
+from tests.fuse.kernel_reference import Reference, kernel
 
 CPU = torch.device("cpu")
 Body = Callable[..., Expr]
@@ -222,7 +222,7 @@ def test_random_programs_compute_the_same_after_fusion(seed: int):
             whole.append(name)
         elif kind == "turned":  # a buffer in the order of columns, read back through a copy
             p.pointwise(f"{name}_t", (columns, rows), lambda j, i: combined(i, j))
-            p.pointwise(name, (rows, columns), lambda i, j: p.at(f"{name}_t", j, i))
+            p.pointwise(name, (rows, columns), lambda i, j, name=name: p.at(f"{name}_t", j, i))
             whole.append(name)
         elif kind == "row_sum":
             p.reduction(name, "sum", (rows,), (columns,), combined)

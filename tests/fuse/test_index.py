@@ -39,9 +39,7 @@ def test_random_arithmetic_keeps_its_value(seed: int):
         n = rng.choice((1, 2, 3, 4, 6, 8, 12))
         var = rng.choice(loops)
         history.append((kind, n, var))
-        index = {
-            "add": lambda i: i + n, "sub": lambda i: i - n, "mul": lambda i: i * n, "var": lambda i: i + Index.of(var) * n, "div": lambda i: i // n, "mod": lambda i: i % n,
-        }[kind](index)
+        index = {"add": index + n, "sub": index - n, "mul": index * n, "var": index + Index.of(var) * n, "div": index // n, "mod": index % n}[kind]
     for turn in turns(loops):
         plain = value_of(first, turn)
         for kind, n, var in history:

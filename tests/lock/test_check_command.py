@@ -3,6 +3,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process for each run of a script
+
 SCRIPT = """
     import sys
     import torch

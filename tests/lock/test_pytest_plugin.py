@@ -4,6 +4,8 @@ import tomllib
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process for each run of a script
+
 TESTS = """
     import pytest, torch, framejit
 

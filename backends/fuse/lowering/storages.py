@@ -71,7 +71,7 @@ class Storages:
         storage = self.storage(fake)
         if fake.dtype != storage.content.dtype:
             return self._as_dtype(fake, storage)
-        return Tensor(storage.content, tuple(fake.shape), fake.stride(), fake.storage_offset() - storage.offset)
+        return Tensor(storage.content, tuple(fake.shape), fake.stride(), int(fake.storage_offset()) - storage.offset)
 
     def _as_dtype(self, fake: torch.Tensor, storage: Storage) -> Tensor:
         """A view in another dtype: a buffer of its own, though it lies over the same memory."""

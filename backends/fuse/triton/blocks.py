@@ -100,12 +100,13 @@ def _pointwise(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     row = outer[-1]
     if row.size > lanes and row.size % lanes == 0 and any(not access.index.stride(row) for access in places):
         kernel, outer, lane = split(kernel, outer, lanes)
-        axes = Axis("v", (lane,), lanes), Axis("x", outer, 1)
+        axes: tuple[Axis, ...] = (Axis("v", (lane,), lanes), Axis("x", outer, 1))
     else:
         axes = (Axis("x", outer, 1),)
     inside = math.prod(axis.block for axis in axes)
     total = math.prod(axis.size for axis in axes)
     loads = len(large) - len(kernel.stores)
+    shapes: tuple[tuple[int, int], ...]
     shapes = ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8))
     if len(axes) > 1:
         shapes = ((2048, 8), *(shape for shape in shapes if shape != (2048, 8)))
@@ -151,7 +152,7 @@ def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Itera
     rest = tuple(var for var in outer if var not in (row, crossing))
     size = math.prod(var.size for var in outer)
     narrow = max(access.itemsize for access in accesses(kernel)) <= 2
-    shapes = ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8))
+    shapes: tuple[tuple[int, int, int], ...] = ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8))
     if narrow and size >= ENOUGH_PROGRAMS * 128 * 128:
         shapes = shapes[-1:] + shapes[:-1]
     elif size < ENOUGH_PROGRAMS * 64 * 64:
@@ -248,15 +249,16 @@ def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, shapes:
     again = any(store.inner for store in kernel.stores)
     shapes = shapes or (ONLINE_STORING_SHAPES if again else ONLINE_SHAPES)
     if Levels(kernel, online=True).online and length % 8 == 0 and len(kernel.inner) == 1:
-        parts, inner, lane = split(kernel, kernel.inner, 8)
+        parts, runs, lane = split(kernel, kernel.inner, 8)
         for warps, turns in shapes:
-            block = min(32 * warps * turns, power_above(inner[-1].size))
-            axes = Axis("x", outer, 1), Axis("r", inner, block, True), Axis("v", (lane,), 8, True)
+            block = min(32 * warps * turns, power_above(runs[-1].size))
+            axes: tuple[Axis, ...] = (Axis("x", outer, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True))
             yield Tile(parts, axes, warps, looped=True, online=True, hints=again)
         return
     kernel, inner = _inner_axes(kernel)
     lanes = math.prod(axis.block for axis in inner)
     few = math.prod(var.size for var in outer) < 4 * MULTIPROCESSORS
+    choices: tuple[tuple[int, int], ...]
     choices = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
     if again and not few:
         choices = ((16384, 32), (16384, 16), *choices)
@@ -274,7 +276,7 @@ def _columns(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     inner = tuple(var for var in kernel.inner if var.size != 1)
     fast = outer[-1]
     rest = outer[:-1]
-    shapes = ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4))
+    shapes: tuple[tuple[int, int, int], ...] = ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4))
     results = math.prod(var.size for var in outer)
     if results < 64 * MULTIPROCESSORS and length >= 256:
         # few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of memory is read than there is in it

@@ -353,10 +353,10 @@ class Body:
             return self.lines.name(f"({self.indices.text(node.attr, mask)}).to(tl.int64)")
         if node.op == "masked":
             condition, value, other = node.args
-            inside = self.value(value, (*mask, condition))
+            chosen = self.value(value, (*mask, condition))
             if _is_load(value) and other.op == "const" and repr(other.attr) in ("0", "0.0", "False"):
-                return inside  # its load has given 0 already
-            return self.lines.name(f"tl.where({self.value(condition, mask)}, {inside}, {self.value(other, mask)})")
+                return chosen  # its load has given 0 already
+            return self.lines.name(f"tl.where({self.value(condition, mask)}, {chosen}, {self.value(other, mask)})")
         if node in self.levels.quick and (inside := _one_plus(node)) is not None:
             return self.lines.name(operation(f"one_plus_{inside.op}", [self.value(inside.args[0], mask)], node.dtype, quick=True))
         if node.op == "div" and node in self.levels.quick and is_softmax_sum(node.args[1]):
