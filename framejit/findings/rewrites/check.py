@@ -25,6 +25,7 @@ from framejit.events.meter import meter
 from framejit.findings.evidence import Evidence, copied
 from framejit.findings.finding import Finding, NextBreak
 from framejit.findings.rewrites.alike import alike
+from framejit.findings.rewrites.fork import fork
 from framejit.findings.rewrites.site import Site
 
 _exit = os._exit  # the command line puts its own in place of it
@@ -47,7 +48,7 @@ def can_check(evidence: Evidence | None) -> bool:
 def check(finding: Finding, evidence: Evidence, site: Site, changed: str, seconds: float) -> Verdict:
     """Try the rewrite. What goes wrong in the child, and what takes too long, does not work."""
     reading, writing = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         os.close(reading)
         try:
