@@ -68,6 +68,14 @@ def call_extern(b: Builder, storages: Storages, call: Call) -> None:
     function = callable_of(call.func)
     if call.func._opname == "embedding" and len(args) > 2:
         function, args = torch._C._VariableFunctions.embedding, args[:2]  # padding and sparse gradients are of no concern here
+    results, made = buffers_for_results(b, storages, call)
+    b.extern(function, args, kwargs, results, ordered=is_ordered(call))
+    for fake, buffer in made:
+        storages.bind(fake, Tensor.of(b.held(buffer)))
+
+
+def buffers_for_results(b: Builder, storages: Storages, call: Call) -> tuple[Any, list[tuple[torch.Tensor, Buffer]]]:
+    """Buffers for what a call of ATen returns, as an ExternNode has them, and each with its fake; what is known already, a view or an argument, has none."""
     made: list[tuple[torch.Tensor, Buffer]] = []
 
     def buffer_for(fake: Any) -> Buffer | None:
@@ -77,10 +85,7 @@ def call_extern(b: Builder, storages: Storages, call: Call) -> None:
         made.append((fake, buffer))
         return buffer
 
-    results = tuple(map(buffer_for, call.result)) if isinstance(call.result, (tuple, list)) else buffer_for(call.result)
-    b.extern(function, args, kwargs, results, ordered=is_ordered(call))
-    for fake, buffer in made:
-        storages.bind(fake, Tensor.of(b.held(buffer)))
+    return tuple(map(buffer_for, call.result)) if isinstance(call.result, (tuple, list)) else buffer_for(call.result), made
 
 
 def is_ordered(call: Call) -> bool:

@@ -8,7 +8,6 @@ was to read the old one is put into memory of its own before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from framejit.backends.fuse.expr import Expr, cast
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, Store
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import callable_of, is_ordered
+from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, is_ordered
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Storage, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
@@ -142,16 +141,7 @@ def _write_by_aten(b: Builder, storages: Storages, call: Call, written: Sequence
         _keep_old(b, old.memory)
         targets[id(storage)] = storage, old
     args, kwargs = storages.operands(call)
-    made: list[tuple[torch.Tensor, Buffer]] = []
-
-    def buffer_for(fake: Any) -> Buffer | None:
-        if not isinstance(fake, torch.Tensor) or storages.knows(fake):
-            return None
-        buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device)
-        made.append((fake, buffer))
-        return buffer
-
-    results = tuple(map(buffer_for, call.result)) if isinstance(call.result, (tuple, list)) else buffer_for(call.result)
+    results, made = buffers_for_results(b, storages, call)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
     b.extern(callable_of(call.func), args, kwargs, results, [buffer for _, buffer in new], ordered=is_ordered(call))
     for storage, buffer in new:
