@@ -41,7 +41,7 @@ def test_every_snippet_is_run(page):
 
 
 def test_the_files_that_the_architecture_names_exist():
-    files = [f"/{path.relative_to(ROOT)}" for folder in ("framejit", "guards", "backends") for path in (ROOT / folder).rglob("*.*")]
+    files = [f"/{path.relative_to(ROOT)}" for folder in ("framejit", "guards", "backends", "tests") for path in (ROOT / folder).rglob("*.*")]
     files += [f"/{path.name}" for path in ROOT.iterdir()] + ["/benchmarks/NOTES.md"]
     named = re.findall(r"`([\w/.]+\.(?:py|c|h|md))`", (ROOT / "ARCHITECTURE.md").read_text())
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
