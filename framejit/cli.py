@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.command == "check":
         sys.exit(lock_command.check(options))
     if options.command == "explain":
-        explain_at_exit(files_wanted(options))
+        explain_at_exit(files_wanted(options), options.rewrites == "all")
     elif options.command == "status":
         meter.start()
     config.min_graph_size = options.min_graph_size
@@ -84,6 +84,8 @@ def parser() -> argparse.ArgumentParser:
         frames.add_argument("--only", metavar="MODULE.FUNCTION", help="consider this function alone; * stands for anything")
         command.add_argument("--min-graph-size", metavar="N", type=_number, default=0, help="leave graphs of fewer operations to torch's own kernels")
         if name == "explain":
+            wanted = "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it takes (all)"
+            command.add_argument("--rewrites", choices=("quick", "all"), default="quick", help=f"look for rewrites {wanted}")
             for form in _FORMATS:
                 command.add_argument(f"--{form}", metavar="FILE", help=f"also write the report to FILE as {form.upper()}")
         command.add_argument("target", metavar="script.py", help="the script, or with -m the module")
@@ -128,7 +130,7 @@ def files_wanted(options: argparse.Namespace) -> dict[str, str]:
     return files
 
 
-def explain_at_exit(files: dict[str, str]) -> None:
+def explain_at_exit(files: dict[str, str], all_rewrites: bool) -> None:
     def write(explanation: Explanation) -> None:
         say(str(explanation))
         write_files(explanation, files)
@@ -136,7 +138,7 @@ def explain_at_exit(files: dict[str, str]) -> None:
     if "html" in files:
         import framejit.report.html  # noqa: F401  now, as all that runs at exit
 
-    ReportAtExit(write)
+    ReportAtExit(write, all_rewrites)
 
 
 def write_files(explanation: Explanation, files: dict[str, str]) -> None:

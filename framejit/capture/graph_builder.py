@@ -15,6 +15,7 @@ from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
+    from framejit.capture.input_sizes import OpenLayout
     from framejit.guards.sources import Source
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
@@ -37,8 +38,8 @@ class GraphBuilder:
 
     # ---- inputs ---------------------------------------------------------------------------
 
-    def add_input(self, tensor: torch.Tensor, source: Source) -> TensorValue:
-        fake = self.metadata.fake_of(tensor)
+    def add_input(self, tensor: torch.Tensor, source: Source, layout: OpenLayout | None = None) -> TensorValue:
+        fake = self.metadata.fake_of(tensor, layout)
         where = (
             self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before(next(iter(self.graph.nodes), None))
         )
@@ -51,6 +52,10 @@ class GraphBuilder:
         self.inputs.append(value)
         self.examples.append(tensor)
         return value
+
+    def input_at(self, source: Source) -> TensorValue:
+        """The input that was read at a source. Raises StopIteration where there is none."""
+        return next(value for value in self.inputs if value.source == source)
 
     # ---- nodes ----------------------------------------------------------------------------
 
@@ -79,6 +84,13 @@ class GraphBuilder:
         for tensor in written:
             self.on_write(tensor)
         node = self.graph.create_node("call_method" if is_method else "call_function", target, node_args, node_kwargs)
+        return self._added(node, result, tensors)
+
+    def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
+        """Add a node whose result on fakes is known, tensors that are none of its arguments."""
+        return self._added(self.graph.call_function(target, args), result, {})
+
+    def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
         node.meta["place"] = self.user_place() if self.user_place is not None else None
         self.n_ops += 1

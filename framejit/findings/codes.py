@@ -29,6 +29,7 @@ CODES: dict[str, str] = {
     "FJ124": "an address is used as a number",
     "FJ125": "an object is made into text",
     "FJ126": "a message is written",
+    "FJ127": "torch.cond with branches that don't fit",
     "FJ130": "an object can't be rebuilt outside the graph",
     "FJ140": "a tensor is not strided",
     "FJ141": "a tensor subclass",

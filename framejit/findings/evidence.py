@@ -18,23 +18,48 @@ MAX_BYTES = 64 * 2**20
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"])
 
 
+class Call:
+    """A call whose capture began. Its arguments are copied once, when a break is met first, and shared by all evidence of it."""
+
+    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
+        self.fn = fn
+        self._flat_args: tuple[Any, ...] | None = flat_args
+        self._copied: tuple[Any, ...] | None = None
+
+    def args(self) -> tuple[Any, ...] | None:
+        """Copies of what fills the argument slots; None where that can't be."""
+        if self._flat_args is not None:
+            self._copied, self._flat_args = copied(self._flat_args), None
+        return self._copied
+
+
 @dataclass
 class Evidence:
-    """A call of `fn` that met a break. `args` fill its argument slots in order; None where they could not be copied."""
+    """A call that met a break."""
 
-    fn: FunctionType
-    args: tuple[Any, ...] | None
+    call: Call
     place: Place
     """The innermost expression of the user's own code that led to the break, and the code it stands in."""
     code: CodeType
 
     @staticmethod
-    def take(fn: FunctionType, flat_args: tuple[Any, ...], call_sites: list[tuple[Place, CodeType]]) -> Evidence:
-        place, code = next((site for site in call_sites if not _is_library(site[0].file)), call_sites[0])
-        return Evidence(fn, copied(flat_args), place, code)
+    def take(call: Call, call_sites: list[tuple[Place, CodeType]]) -> Evidence:
+        place, code = next((site for site in call_sites if not is_library(site[0].file)), call_sites[0])
+        call.args()
+        return Evidence(call, place, code)
+
+    @property
+    def fn(self) -> FunctionType:
+        return self.call.fn
+
+    @property
+    def args(self) -> tuple[Any, ...] | None:
+        """What fills the argument slots of `fn`, in order; None where it could not be copied."""
+        return self.call.args()
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file is of the standard library, or of an installed package."""
     return file.startswith(_LIBRARIES) or "site-packages" in file
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
-from framejit.findings.evidence import Evidence
+from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
 from framejit.findings.recompiles import Recompile, Recompiles
+from framejit.findings.timeline import Span, spans
+from framejit.values.conditionals import branches
 
 WITHOUT_TENSORS = "FJ207"
 
@@ -63,11 +66,17 @@ class Explanation:
         """What the explained call returned."""
         self.error: BaseException | str | None = None
         """What the explained call raised."""
+        self.listening_s = 0.0
+        """How long the program was listened to, compiling included."""
+        self.rewrites_s = 0.0
+        """How long rewrites were looked for."""
         self._found: dict[Key, Finding] = {}
         self._recompiles = Recompiles()
         self._evidence: dict[Key, Evidence] = {}
         self._functions: dict[int, str] = {}
-        self._roots: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # by thread: the function whose capture began last, and its arguments
+        self._roots: dict[int, Call] = {}  # by thread: the call whose capture began last
+        self._no_rewrites = ""
+        self._restored_timeline: list[Span] | None = None
         self._lock = threading.RLock()
 
     # ---- listening ----------------------------------------------------------------------------------
@@ -89,20 +98,20 @@ class Explanation:
         self._functions[event.frame_id] = event.function
         fn = event.fields.get("fn")
         if fn is not None and not hasattr(fn, "_framejit_resume"):
-            self._roots[event.thread] = fn, event.flat_args
+            self._roots[event.thread] = Call(fn, event.flat_args)
 
     def _graph(self, event: Event) -> None:
-        text = str(event.graph_module.graph)
+        text = graph_text(event.graph_module)
         self.graphs.append(Graph(event.graph_id, self._functions.get(event.frame_id, ""), event.n_ops, text, event.graph_module))
 
     def _graph_break(self, event: Event) -> None:
         finding = Finding.of(event)
-        known = self._found.setdefault(finding.key, finding)
+        known, call = self._found.setdefault(finding.key, finding), self._roots.get(event.thread)
         if known is not finding:
             known.count += 1
             known.captures += 1
-        elif event.thread in self._roots and event.fields.get("call_sites"):
-            self._evidence[finding.key] = Evidence.take(*self._roots[event.thread], event.call_sites)
+        elif call is not None and event.fields.get("call_sites"):
+            self._evidence[finding.key] = Evidence.take(call, event.call_sites)
 
     def _frame_done(self, event: Event) -> None:
         code, seconds = event.fields.get("code") or "", event.fields.get("seconds") or 0.0
@@ -129,16 +138,39 @@ class Explanation:
         return self._recompiles.all()
 
     @property
+    def timeline(self) -> list[Span]:
+        """When frames were captured and their graphs compiled. In a report that was read from a file, time counts from the first capture."""
+        return spans(self.events) if self._restored_timeline is None else self._restored_timeline
+
+    @property
+    def compiling_s(self) -> float:
+        """What compiling took, in all frames together."""
+        return sum(frame.seconds for frame in self.frames)
+
+    @property
     def left_out(self) -> list[Frame]:
         """The functions of which nothing was compiled."""
         return [frame for frame in self.frames if frame.state in ("skipped", "eager")]
 
-    def find_rewrites(self, seconds: float = 30.0) -> None:
-        """Look for rewrites of the findings, the costliest first, and check them, for so long."""
-        from framejit.findings.rewrites import find_rewrites
+    def find_rewrites(self, seconds: float = 30.0, libraries: bool = False) -> None:
+        """Look for rewrites of the findings, the costliest first, and check them, for so long. Those in libraries are left out unless asked for."""
+        from framejit.findings.rewrites import Search, find_rewrites
 
-        find_rewrites([(finding, self._evidence.get(finding.key)) for finding in self.findings], seconds)
-        self._evidence.clear()
+        if self._no_rewrites:
+            for finding in self.findings:
+                finding.rewrite_note = self._no_rewrites
+            return
+        start = time.perf_counter()
+        try:
+            find_rewrites([(finding, self._evidence.get(finding.key)) for finding in self.findings], Search(seconds, libraries))
+        finally:
+            self._evidence.clear()
+            self.rewrites_s += time.perf_counter() - start
+
+    def leave_rewrites(self, note: str) -> None:
+        """Look for none, and say why."""
+        with self._lock:
+            self._no_rewrites = note
 
     # ---- telling --------------------------------------------------------------------------------------
 
@@ -175,7 +207,8 @@ class Explanation:
         ops, recompiles = sum(graph.n_ops for graph in self.graphs), sum(r.count for r in self.recompiles)
         summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", self._breaks_in_words()]
         summary += [f"{_count(len(self.frames), 'frame')} seen", *([_count(recompiles, "recompile")] if recompiles else [])]
-        parts = [", ".join(summary), *map(str, self.findings), *map(str, self.recompiles), *self._left_out_in_words(), *self._graphs_in_words()]
+        parts = [", ".join(summary), *map(str, self.findings), *self._notes_in_words(), *map(str, self.recompiles)]
+        parts += [*self._left_out_in_words(), *self._graphs_in_words()]
         if isinstance(self.error, BaseException):
             parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
         elif self.error:
@@ -183,6 +216,11 @@ class Explanation:
         return "\n\n".join(parts)
 
     __repr__ = __str__
+
+    def _notes_in_words(self) -> list[str]:
+        """Why findings have no rewrite, where that was not found out by trying."""
+        notes = Counter(finding.rewrite_note for finding in self.findings if finding.rewrite is None and finding.rewrite_note)
+        return [f"{_count(n, 'finding')} without a rewrite: {note}" for note, n in notes.items()]
 
     def _left_out_in_words(self) -> list[str]:
         """The functions left out, each once; those without tensors, of which every program has many, as a number."""
@@ -206,11 +244,20 @@ class Explanation:
         return [str(first) + (f"\nthe same again: {', '.join(f'graph {g.graph_id}' for g in others)}" if others else "") for first, *others in alike.values()]
 
 
+def graph_text(module: torch.fx.GraphModule) -> str:
+    """A graph in words, with those that it runs one of below it."""
+    texts = [str(module.graph)]
+    for node in module.graph.nodes:
+        for branch, when in zip(branches(node.target), ("true", "false")):
+            texts.append(f"{node.target.__name__}, if {when}: {graph_text(branch).strip()}")
+    return "\n\n".join(texts)
+
+
 class _Listening:
     """An explanation that listens, until `stop`."""
 
     def __init__(self, explanation: Explanation, thread: int | None) -> None:
-        self._explanation, self._thread = explanation, thread
+        self._explanation, self._thread, self._start = explanation, thread, time.perf_counter()
         meter.start()
         self._unsubscribe = subscribe(self._hear)
 
@@ -220,6 +267,7 @@ class _Listening:
 
     def stop(self) -> None:
         self._unsubscribe()
+        self._explanation.listening_s += time.perf_counter() - self._start
         self._explanation.settle()
         meter.stop()
 

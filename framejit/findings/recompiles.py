@@ -1,11 +1,13 @@
 """Recompiles: which guards missed, with what values, and what would make the entries of a function fewer."""
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from framejit import _native as native
 from framejit.events import Event
+from framejit.guards.guard import GuardRecord, TensorFacts
 
 _SHOWN = 4  # of more values than this that a guard missed, the rest is left out
 MIN_ENTRIES = 3
@@ -28,18 +30,24 @@ class Miss:
 
 @dataclass
 class Forecast:
-    """What would become of the entries if nothing were assumed about one value."""
+    """What would become of the entries if nothing were assumed about one value, or about the sizes of some."""
 
     source: str
     entries: int
     remaining: int
     advice: str
+    merged: int = 0
+    """How many of the entries would become one, where it is sizes that differ."""
+    calls: list[str] = field(default_factory=list)
+    """The calls that leave these sizes open."""
 
     @property
     def saved(self) -> int:
         return self.entries - self.remaining
 
     def __str__(self) -> str:
+        if self.calls:
+            return f"leave {self.source} open, and {self.merged} of {self.entries} entries become one: {self.advice}"
         return f"if `{self.source}` did not change, {self.entries} entries would be {self.remaining}: {self.advice}"
 
 
@@ -81,21 +89,33 @@ class Recompile:
 _Assumption = tuple[str, int, str]  # source, check, the guard in words
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """What one entry assumes."""
+
+    assumptions: frozenset[_Assumption]
+    tensors: dict[str, TensorFacts]
+
+    @staticmethod
+    def of(records: list[GuardRecord]) -> _Entry:
+        tensors = {r.source_name: r.expected for r in records if isinstance(r.expected, TensorFacts)}
+        return _Entry(frozenset((r.source_name, r.check, r.text) for r in records), tensors)
+
+
 class Recompiles:
     """Gathers recompiles from events."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, int], Recompile] = {}
         self._frames: dict[int, tuple[tuple[str, str, int], int]] = {}  # a frame's function, and the id of the very code captured
-        self._entries: dict[tuple[tuple[str, str, int], int], list[frozenset[_Assumption]]] = {}
+        self._entries: dict[tuple[tuple[str, str, int], int], list[_Entry]] = {}
 
     def hear(self, event: Event) -> None:
         if event.kind == "capture_started":
             fn = event.fields.get("fn")
             self._frames[event.frame_id] = (event.function, event.file, event.line), id(getattr(fn, "__code__", None))
         elif event.kind == "guards" and event.frame_id in self._frames:
-            assumed = frozenset((r.source_name, r.check, r.text) for r in event.guards)
-            self._entries.setdefault(self._frames[event.frame_id], []).append(assumed)
+            self._entries.setdefault(self._frames[event.frame_id], []).append(_Entry.of(event.guards))
         elif event.kind == "recompile":
             self._recompile(event)
 
@@ -120,24 +140,71 @@ class Recompiles:
         self._known = {(r.function, r.file, r.line): r for r in recompiles}
 
 
-def forecast(entries: list[frozenset[_Assumption]]) -> Forecast | None:
-    """The value whose assumptions set the most entries apart, if entries without them would be the same."""
+def forecast(entries: list[_Entry]) -> Forecast | None:
+    """What would leave the fewest entries: sizes that are left open, or one value that did not change."""
     if len(entries) < MIN_ENTRIES:
         return None
-    common = frozenset.intersection(*entries)
-    varying = {source for entry in entries for source, _, _ in entry - common}
-    best: Forecast | None = None
-    for source in sorted(varying):
-        remaining = len({frozenset(a for a in entry if a[0] != source) for entry in entries})
+    best = _widened(entries)
+    assumed = [entry.assumptions for entry in entries]
+    common = frozenset.intersection(*assumed)
+    for source in sorted({source for entry in assumed for source, _, _ in entry - common}):
+        remaining = len({frozenset(a for a in entry if a[0] != source) for entry in assumed})
         if remaining < len(entries) and (best is None or remaining < best.remaining):
-            checks = {check for entry in entries for s, check, _ in entry - common if s == source}
+            checks = {check for entry in assumed for s, check, _ in entry - common if s == source}
             best = Forecast(source, len(entries), remaining, _advice(source, checks))
     return best
+
+
+def _widened(entries: list[_Entry]) -> Forecast | None:
+    """What would become of the entries if no size were assumed that differs between them."""
+    dims = _differing(entries)
+    if not dims:
+        return None
+    kinds = Counter(_without_sizes(entry, dims) for entry in entries)
+    if len(kinds) == len(entries):
+        return None
+    places = [f"size {dim} of `{source}`" for source, found in sorted(dims.items()) for dim in sorted(found)]
+    calls = [f"framejit.mark_dynamic({source}, {', '.join(map(str, found)) if len(found) == 1 else tuple(found)})" for source, found in _sorted(dims)]
+    named = not any(source.startswith("__") for source in dims)  # what has no name in the program can't be marked
+    said = f"call {' and '.join(calls)} before it, or optimize it with dynamic=True" if named else "optimize it with dynamic=True"
+    return Forecast(" and ".join(places), len(entries), len(kinds), said, max(kinds.values()), calls if named else ["optimize(..., dynamic=True)"])
+
+
+def _sorted(dims: dict[str, set[int]]) -> list[tuple[str, list[int]]]:
+    return [(source, sorted(dims[source])) for source in sorted(dims)]
+
+
+def _differing(entries: list[_Entry]) -> dict[str, set[int]]:
+    """By source the dimensions of tensors, alike otherwise, that have other sizes in other entries; sizes of 0 and 1 cannot be left open."""
+    seen: dict[tuple[str, int, int], set[int]] = {}
+    for entry in entries:
+        for source, facts in entry.tensors.items():
+            for dim, size in enumerate(facts.shape):
+                if size > 1 and not facts.free_sizes >> dim & 1:
+                    seen.setdefault((source, len(facts.shape), dim), set()).add(size)
+    found: dict[str, set[int]] = {}
+    for (source, _, dim), sizes in seen.items():
+        if len(sizes) > 1:
+            found.setdefault(source, set()).add(dim)
+    return found
+
+
+def _without_sizes(entry: _Entry, dims: dict[str, set[int]]) -> tuple[Any, ...]:
+    """What the entry assumes apart from these sizes, from strides, which follow from sizes, and from relations between sizes."""
+    alike = []
+    for source, facts in sorted(entry.tensors.items()):
+        open_dims = dims.get(source, set())
+        shape = tuple("*" if dim in open_dims and size > 1 else size for dim, size in enumerate(facts.shape))
+        alike.append((source, facts.cls, facts.dtype, facts.device, shape, facts.requires_grad, () if open_dims else facts.strides))
+    others = frozenset(a for a in entry.assumptions if a[1] not in (native.C_TENSOR, native.C_SIZES))
+    return tuple(alike), others
 
 
 def _advice(source: str, checks: set[int]) -> str:
     if native.C_TENSOR in checks:
         return f"give `{source}` one shape (pad it, or drop the last short batch with DataLoader(drop_last=True)), dtype and device"
+    if native.C_SIZES in checks:
+        return f"the program needs a size of `{source}` as a number (range(), float(), formatting), or branches on it: compute with the tensor instead"
     if native.C_ID in checks:
         return f"pass the same object as `{source}` in each call, made once outside"
     if native.C_LEN in checks or native.C_KEYS in checks:

@@ -43,7 +43,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "message": {"text": message},
         "locations": [_location(finding.file, finding.line, finding.function, _columns(finding))],
         "occurrenceCount": finding.count,
-        "properties": {"cost_us": finding.cost_us, "rewrite": finding.rewrite, "rewrite_checked": finding.rewrite_checked},
+        "properties": {name: getattr(finding, name) for name in ("cost_us", "rewrite", "rewrite_checked", "rewrite_note")},
     }
     if finding.callers:
         steps = [{"location": _location(file, line, function, {})} for file, line, function in finding.callers]

@@ -12,6 +12,7 @@ import torch
 from framejit.errors import FramejitError
 from framejit.findings.finding import Finding
 from framejit.findings.recompiles import Recompile
+from framejit.findings.timeline import Span, to_dicts
 
 if TYPE_CHECKING:
     from framejit.findings.explanation import Explanation
@@ -38,10 +39,12 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
             "frames": len(frames),
             "recompiles": sum(recompile.count for recompile in explanation.recompiles),
         },
+        "cost": {"listening_s": explanation.listening_s, "compiling_s": explanation.compiling_s, "rewrites_s": explanation.rewrites_s},
         "findings": [asdict(finding) for finding in findings],
         "recompiles": [recompile.to_dict() for recompile in explanation.recompiles],
         "graphs": [{"id": g.graph_id, "function": g.function, "operations": g.n_ops, "code": g.code} for g in graphs],
         "frames": [asdict(frame) for frame in frames],
+        "timeline": to_dicts(explanation.timeline),
         "error": f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error,
     }
 
@@ -78,4 +81,7 @@ def from_dict(data: dict[str, Any]) -> Explanation:
     explanation.graphs = [Graph(g["id"], g["function"], g["operations"], g["code"]) for g in data["graphs"]]
     explanation.frames = [Frame(**frame) for frame in data["frames"]]
     explanation.error = data["error"]
+    explanation._restored_timeline = [Span.from_dict(item) for item in data.get("timeline", ())]  # reports of earlier versions have none, and no cost
+    if "cost" in data:
+        explanation.listening_s, explanation.rewrites_s = data["cost"]["listening_s"], data["cost"]["rewrites_s"]
     return explanation

@@ -26,10 +26,10 @@ class Node:
 
 
 def parse(text: str) -> list[Node]:
-    """The nodes of a graph from its printed form, which reports that were read from a file have too."""
+    """The nodes of a graph from its printed form, which reports that were read from a file have too. The branches of a torch.cond are left out."""
     nodes: list[Node] = []
     known: set[str] = set()
-    for line in text.splitlines():
+    for line in text.strip().partition("\n\n")[0].splitlines():
         node, end = _NODE.match(line), _RETURN.match(line)
         if node is not None:
             name, op, target, arguments = node.groups()

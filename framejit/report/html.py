@@ -34,7 +34,7 @@ def page(explanation: Explanation) -> Html:
     """The whole document."""
     sections = [
         ("findings", "Findings", _findings(explanation)),
-        ("timeline", "Timeline", timeline(explanation.events)),
+        ("timeline", "Timeline", timeline(explanation.timeline)),
         ("source", "Source", sources(explanation.findings)),
         ("recompiles", "Recompiles", _recompiles(explanation.recompiles)),
         ("graphs", "Graphs", _graphs(explanation.graphs)),
@@ -96,8 +96,10 @@ def _finding(number: int, finding: Finding) -> Html:
         [element("p", f"called from {file}:{line}, in {name}", class_="soft") for file, line, name in finding.callers],
     ]
     if finding.rewrite:
-        checked = "it removes the break and gives the same result" if finding.rewrite_checked else "not checked"
+        checked = "it removes the break and gives the same result" if finding.rewrite_checked else f"not checked: {finding.rewrite_note}"
         parts += [element("p", f"Rewrite ({checked}):"), element("pre", _diff(finding.rewrite), tabindex=0)]
+    elif finding.rewrite_note:
+        parts.append(element("p", f"Without a rewrite: {finding.rewrite_note}", class_="soft"))
     if finding.next_break is not None:
         after = finding.next_break
         parts.append(element("p", f"Then the next break is at line {after.line}, `{after.source}`: {after.reason} [{after.code}]"))

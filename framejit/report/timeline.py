@@ -1,47 +1,16 @@
-"""When frames were captured and their graphs compiled."""
+"""A picture of when frames were captured and their graphs compiled."""
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-
-from framejit.events import Event
+from framejit.findings.timeline import Span
 from framejit.report.element import Html, element
 
 WIDTH, ROW, LABEL = 1000, 22, 260
 
 
-@dataclass
-class Span:
-    """A frame's capture, and the time of it that backends took; nanoseconds."""
-
-    function: str
-    start: int
-    end: int
-    state: str = ""
-    compiles: list[tuple[int, int]] = field(default_factory=list)
-
-
-def spans(events: Iterable[Event]) -> list[Span]:
-    """The captures, in the order of their beginnings."""
-    found: list[Span] = []
-    current: dict[int, Span] = {}
-    for event in events:
-        if event.kind == "capture_started":
-            current[event.frame_id] = Span(event.function, event.time_ns, event.time_ns)
-            found.append(current[event.frame_id])
-        elif event.kind == "backend" and event.frame_id in current:
-            current[event.frame_id].compiles.append((event.time_ns - int(event.seconds * 1e9), event.time_ns))
-        elif event.kind == "frame_done" and event.frame_id in current:
-            span = current.pop(event.frame_id)
-            span.end, span.state = event.time_ns, event.state
-    return [span for span in found if span.state]
-
-
-def timeline(events: Iterable[Event]) -> Html:
+def timeline(found: list[Span]) -> Html:
     """A picture with a row for each function; the captures on it, and in them the compiles."""
-    found = spans(events)
     if not found:
-        return element("p", "Nothing was captured, or the report was read from a file, which has no times.", class_="soft")
+        return element("p", "Nothing was captured.", class_="soft")
     rows = list(dict.fromkeys(span.function for span in found))
     first, last = min(span.start for span in found), max(span.end for span in found)
     scale = (WIDTH - LABEL - 10) / max(last - first, 1)

@@ -13,6 +13,7 @@ import torch
 from framejit import _native as native
 from framejit.guards.sources import Source, const_source
 from framejit.values.base import Value, realize
+from framejit.values.conditionals import cond
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
@@ -234,6 +235,9 @@ class InferenceModeValue(Value):
         if self.node is not None:  # the mode ends with the graph, so a part of the program can't leave it on
             cg.capture.break_at(self.made_at, Unsupported("a graph break inside torch.inference_mode", "FJ119"))
         cg.em.call_object(_C._InferenceMode, lambda: cg.em.load_object(self.mode))
+
+
+KNOWN[torch.cond] = cond
 
 
 HANDLERS[_C._InferenceMode] = lambda tx, args, kwargs: InferenceModeValue(args[0].constant(), tx.seq)

@@ -58,6 +58,35 @@ def conditional_expression(x):
     return (x + 1 if x.sum() > 0 else x - 1) * 2
 
 
+def branch_with_costly_steps(x):
+    y = x * 2
+    if y.sum() > 0:
+        wide = torch.outer(y, y)
+        y = torch.linalg.solve(wide + torch.eye(4), y)
+    else:
+        y = y - 1
+    return y * 3
+
+
+def branch_that_sets_two_variables(x):
+    low, high = x - 1, x + 1
+    if x.mean() > 0 and not x.max().item() > 100:
+        middle = torch.softmax(low + high, -1)
+        high = middle + low
+    else:
+        low = high.sin()
+        high = low + 1
+    return low * high
+
+
+def branch_that_returns_after_steps(x):
+    weights = torch.eye(4)
+    if x.sum() > 0:
+        hidden = torch.tanh(weights @ x)
+        return weights @ hidden
+    return x - 1
+
+
 def printing(x):
     y = x * 2
     print("y is", y)
@@ -120,6 +149,9 @@ FUNCTIONS = [
     branch_that_adds,
     branch_that_returns,
     conditional_expression,
+    branch_with_costly_steps,
+    branch_that_sets_two_variables,
+    branch_that_returns_after_steps,
     printing,
     logging_a_number,
     warning_of_something,

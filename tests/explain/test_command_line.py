@@ -1,11 +1,14 @@
 """`framejit explain` and `report`: whatever the script does, the report of what was seen is written and the exit code is the script's."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from framejit.findings.at_exit import TERMINATED
 
 SCRIPT = """
 import os, signal, sys, threading, time
@@ -27,6 +30,13 @@ ENDINGS = {
     "by an exception": "raise ValueError('as asked')",
     "by os._exit": "os._exit(5)",
     "by Ctrl-C": "os.kill(os.getpid(), signal.SIGINT); time.sleep(10)",
+    "by os.abort": "os.abort()",
+    "by SIGTERM to a handler of its own": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+    "with a child that is terminated": (
+        "import multiprocessing\nif __name__ == '__main__':\n"
+        "    process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(60,))\n"
+        "    process.start(); process.terminate(); process.join(); print(process.exitcode)"
+    ),
     "with a forked child": "pid = os.fork()\nif pid == 0:\n    work(); sys.exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
     "with a forked child that calls os._exit": (
         "pid = os.fork()\nif pid == 0:\n    work(); os._exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
@@ -47,6 +57,18 @@ ENDINGS = {
 }
 
 
+BY_SIGTERM = {
+    "at once": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+    "in a thread's place": "threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+    "after a handler of its own": (
+        "before = signal.signal(signal.SIGTERM, lambda *_: print('not yet', flush=True))\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)\n"
+        "print(before, signal.signal(signal.SIGTERM, before) is before, signal.getsignal(signal.SIGTERM), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
+    ),
+    "with text that was not written yet": "print('lost', end='')\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+}
+
+
 @pytest.fixture
 def shell(tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -60,7 +82,7 @@ def shell(tmp_path):
 def test_however_a_script_ends(shell, tmp_path, ending):
     (tmp_path / "script.py").write_text(SCRIPT + ENDINGS[ending] + "\n")
     plain = shell("script.py")
-    done = shell("-m", "framejit", "explain", "--json", "report.json", "--sarif", "report.sarif", "script.py")
+    done = shell("-m", "framejit", "explain", "--rewrites", "all", "--json", "report.json", "--sarif", "report.sarif", "script.py")
     assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout), done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     [finding] = report["findings"]
@@ -68,6 +90,18 @@ def test_however_a_script_ends(shell, tmp_path, ending):
     assert finding["rewrite_checked"]
     assert json.loads((tmp_path / "report.sarif").read_text())["runs"][0]["results"]
     assert done.stderr.count("graph break, ") == 1
+
+
+@pytest.mark.parametrize("ending", BY_SIGTERM)
+def test_a_script_ended_by_sigterm(shell, tmp_path, ending):
+    (tmp_path / "script.py").write_text(SCRIPT + BY_SIGTERM[ending] + "\n")
+    plain = shell("script.py")
+    done = shell("-m", "framejit", "explain", "--json", "report.json", "script.py")
+    assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout), done.stderr
+    assert done.returncode == -signal.SIGTERM
+    [finding] = json.loads((tmp_path / "report.json").read_text())["findings"]
+    assert (finding["code"], finding["rewrite"], finding["rewrite_note"]) == ("FJ101", None, TERMINATED)
+    assert done.stderr.count("graph break, ") == 1 and TERMINATED in done.stderr
 
 
 def test_a_report_is_printed_again(shell, tmp_path):

@@ -27,6 +27,7 @@ def test_every_field_is_documented(explanation):
     data, page = explanation.to_dict(), SCHEMA_PAGE.read_text()
     assert SCHEMA in page
     names = {*data, *data["summary"], *data["versions"], *data["findings"][0], *data["graphs"][0], *data["frames"][0]}
+    names |= {*data["cost"], *data["timeline"][0]}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 

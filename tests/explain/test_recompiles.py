@@ -31,9 +31,41 @@ def test_a_forecast_after_a_few_misses():
     calls = [(torch.ones(n),) for n in (3, 4, 5, 6)]
     [recompile] = explained(sized, *calls).recompiles
     forecast = recompile.forecast
-    assert (forecast.source, forecast.entries, forecast.remaining) == ("x", 4, 1)
-    assert "drop_last" in forecast.advice
-    assert "4 entries would be 1" in str(recompile)
+    assert (forecast.source, forecast.entries, forecast.remaining, forecast.merged) == ("size 0 of `x`", 4, 1, 4)
+    assert forecast.calls == ["framejit.mark_dynamic(x, 0)"]
+    assert "leave size 0 of `x` open, and 4 of 4 entries become one: call framejit.mark_dynamic(x, 0) before it" in str(recompile)
+
+
+def batched(x, batch, scale):
+    return x * batch["y"] * (2 if scale == "wide" else 3)
+
+
+CALLS = [(n, "wide") for n in (3, 4, 5, 6, 7, 8)] + [(9, "tall")]
+
+
+def compiled_for_batches(marks):
+    """How many entries the calls lead to, and what is said of them."""
+    fast, explanation = framejit.optimize(batched), Explanation()
+    listening = explanation.listen()
+    for n, scale in CALLS:
+        x, batch = torch.randn(n, 2), {"y": torch.randn(n, 2)}
+        for mark in marks:
+            exec(mark, {"framejit": framejit}, {"x": x, "batch": batch})
+        assert torch.equal(fast(x, batch, scale), batched(x, batch, scale))
+    listening.stop()
+    [recompile] = explanation.recompiles
+    return len(fast.entries), recompile
+
+
+def test_the_calls_of_a_forecast_do_what_it_says():
+    with framejit.config.patch(dynamic_after=0):
+        entries, recompile = compiled_for_batches([])
+        forecast = recompile.forecast
+        assert entries == 7
+        assert (forecast.source, forecast.merged, forecast.entries, forecast.remaining) == ("size 0 of `batch['y']` and size 0 of `x`", 6, 7, 2)
+        assert type(recompile).from_dict(recompile.to_dict()) == recompile
+        entries, recompile = compiled_for_batches(forecast.calls)
+        assert (entries, recompile.count, recompile.forecast) == (2, 1, None)
 
 
 def test_no_forecast_where_nothing_would_be_gained():
@@ -47,7 +79,7 @@ def test_two_values_that_differ():
 
     calls = [(torch.ones(n), flag) for n in (3, 4, 5) for flag in ("a", "bb")]
     [recompile] = explained(fn, *calls).recompiles
-    assert (recompile.forecast.source, recompile.forecast.entries, recompile.forecast.remaining) == ("x", 6, 2)
+    assert (recompile.forecast.source, recompile.forecast.entries, recompile.forecast.remaining) == ("size 0 of `x`", 6, 2)
 
 
 def test_a_number_that_came_from_a_break():

@@ -1,7 +1,9 @@
 """Each rewrite that is advertised as checked is applied here to the file itself, and looked at from outside."""
 import importlib.util
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -9,6 +11,9 @@ import pytest
 import torch
 
 import framejit
+from framejit.findings import Explanation
+from framejit.findings.rewrites import propose, trial
+from framejit.findings.rewrites.propose import IN_A_LIBRARY, NO_TIME
 
 from comparison import assert_same
 
@@ -108,15 +113,92 @@ def test_what_can_not_be_tried_says_so():
     with open(__file__) as handle:  # a file can't be copied
         [finding] = framejit.explain(fn)(X, handle).findings
     assert finding.rewrite and not finding.rewrite_checked
-    assert "rewrite (not checked)" in str(finding)
+    assert "rewrite (not checked: the arguments of the call could not be copied)" in str(finding)
+
+
+def test_where_no_time_is_left_there_is_a_note_instead():
+    def fn(x):
+        y = x / x.max().item()
+        if y.sum() > 0:
+            y = y + 1
+        return y
+
+    explanation = Explanation()
+    listening = explanation.listen()
+    framejit.optimize(fn)(X)
+    listening.stop()
+    explanation.find_rewrites(0.0)
+    assert [(f.rewrite, f.rewrite_checked, f.rewrite_note) for f in explanation.findings] == [(None, False, NO_TIME)] * 2
+    assert f"2 findings without a rewrite: {NO_TIME}" in str(explanation)
+
+
+def test_a_process_that_dies_in_a_trial_does_not_take_the_others_with_it(monkeypatch):
+    """The trial of the first proposal kills its process; the second finding is tried in another one."""
+    run, tried = trial._Trials.run, []
+
+    def first_kills(self, proposal):
+        if proposal.finding.code == "FJ101":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, proposal)
+
+    monkeypatch.setattr(trial._Trials, "run", first_kills)
+    forked = propose.forked
+    monkeypatch.setattr(propose, "forked", lambda proposals: tried.append(len(proposals)) or forked(proposals))
+
+    def fn(x):
+        y = x / x.max().item()
+        if y.sum() > 0:
+            y = y + 1
+        return y
+
+    explanation = Explanation()
+    listening = explanation.listen()
+    framejit.optimize(fn)(X)
+    listening.stop()
+    by_code = {finding.code: finding for finding in explanation.findings}
+    by_code["FJ101"].cost_us = 1e9  # so it is tried first
+    explanation.find_rewrites()
+    assert by_code["FJ101"].rewrite is None and by_code["FJ106"].rewrite_checked
+    assert len(tried) > 1 and tried == sorted(tried, reverse=True)
+
+
+def test_trials_in_one_process_leave_nothing_to_each_other(samples, tmp_path):
+    """Several proposals are tried one after the other on the same program; each sees the program as it is."""
+    explanation = Explanation()
+    listening = explanation.listen()
+    for name in ("unsupported_call", "branch_that_assigns", "item"):
+        framejit.optimize(getattr(samples, name))(X)
+    listening.stop()
+    explanation.find_rewrites()
+    assert len(explanation.findings) >= 3 and all(f.rewrite_checked for f in explanation.findings)
+    with_helper = [f for f in explanation.findings if "+@framejit.assume_constant" in f.rewrite.splitlines()]
+    assert with_helper and all(f.function == "unsupported_call" or "json" in f.file for f in with_helper)
+
+
+def test_libraries_are_rewritten_on_request_only(monkeypatch):
+    monkeypatch.setattr("framejit.findings.evidence._LIBRARIES", (os.path.dirname(__file__),))
+
+    def fn(x):
+        return x / x.max().item()
+
+    def explained(**options):
+        explanation = Explanation()
+        listening = explanation.listen()
+        framejit.optimize(fn)(X)
+        listening.stop()
+        explanation.find_rewrites(**options)
+        [finding] = explanation.findings
+        return finding
+
+    found = explained()
+    assert (found.rewrite, found.rewrite_note) == (None, IN_A_LIBRARY)
+    assert explained(libraries=True).rewrite_checked
 
 
 def test_a_function_that_never_ends_in_the_check(monkeypatch):
     import time
 
-    from framejit.findings.rewrites import check
-
-    monkeypatch.setattr(check, "_try", lambda *args: time.sleep(60))
+    monkeypatch.setattr("framejit.findings.rewrites.check.answer", lambda *args: time.sleep(60))
     monkeypatch.setattr("framejit.findings.rewrites.propose.SECONDS", 0.5)
 
     def fn(x):

@@ -98,7 +98,9 @@ def test_a_report_read_from_a_file(explained, tmp_path):
     from framejit.findings.schema import read_report
 
     explained.save(tmp_path / "report.json")
-    shown = Page(page(read_report(tmp_path / "report.json")))
+    shown, direct = Page(page(read_report(tmp_path / "report.json"))), Page(page(explained))
+    for kind in ("capture", "bar", "part"):
+        assert shown.classes[kind] == direct.classes[kind] > 0
     assert shown.classes["finding"] == 2 and shown.classes["graph"] == len(explained.graphs) and shown.classes["node"] > 0
 
 

@@ -7,13 +7,14 @@ import torch
 
 import framejit
 from framejit.events import Event
+from framejit.findings.timeline import Span, spans, to_dicts
 from framejit.report.element import Html, element, join
 from framejit.report.graph_drawing import LIMIT, drawing, parse
 from framejit.report.guard_tree import parse as parse_tree
 from framejit.report.guard_tree import tree
 from framejit.report.kernels import kernels
 from framejit.report.source import sources
-from framejit.report.timeline import spans, timeline
+from framejit.report.timeline import timeline
 
 
 def test_everything_but_html_is_escaped():
@@ -100,7 +101,10 @@ def test_spans_and_compiles():
     ]
     [span] = spans(events)
     assert (span.function, span.start, span.end, span.state, span.compiles) == ("f", 1_000, 5_000, "compiled", [(2_000, 4_000)])
-    assert timeline(events).count('class="bar"') == 1 and timeline(events).count('class="part"') == 1
+    assert timeline([span]).count('class="bar"') == 1 and timeline([span]).count('class="part"') == 1
+    [data] = to_dicts([span])
+    assert data == {"function": "f", "start_us": 0.0, "end_us": 4.0, "state": "compiled", "compiles_us": [[1.0, 3.0]]}
+    assert Span.from_dict(data) == Span("f", 0, 4_000, "compiled", [(1_000, 3_000)])
     assert "Nothing was captured" in timeline([])
 
 

@@ -1,4 +1,4 @@
 """Rewrites of the user's source that remove graph breaks: rules propose them, and each is tried before it is shown as checked."""
-from framejit.findings.rewrites.propose import find_rewrites
+from framejit.findings.rewrites.propose import Search, find_rewrites
 
-__all__ = ["find_rewrites"]
+__all__ = ["Search", "find_rewrites"]

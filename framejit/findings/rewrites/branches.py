@@ -45,24 +45,29 @@ def where(site: Site) -> list[Edit] | None:
     if torch_name is None or site.node is None:
         return None
     for node in site.ancestors(site.node):
-        if isinstance(node, ast.IfExp) and _within(site, node.test):
+        if isinstance(node, ast.IfExp) and is_within(site, node.test):
             return [site.replace_by_call(node, _choice(site, torch_name, node.test, node.body, node.orelse))]
-        if isinstance(node, ast.If) and _within(site, node.test):
+        if isinstance(node, ast.If) and is_within(site, node.test):
             return _statement(site, torch_name, node)
         if isinstance(node, ast.stmt):
             return None
     return None
 
 
-def _within(site: Site, test: ast.expr) -> bool:
+def condition_in_tensors(site: Site, torch_name: str, test: ast.expr) -> str:
+    """The condition as an expression whose value is a tensor."""
+    return ast.unparse(_TensorCondition(torch_name).visit(ast.parse(site.source(test), mode="eval").body))
+
+
+def is_within(site: Site, test: ast.expr) -> bool:
+    """Whether the broken expression is a part of the condition."""
     return site.node is not None and any(node is site.node for node in ast.walk(test))
 
 
 def _choice(site: Site, torch_name: str, test: ast.expr, yes: ast.expr, no: ast.expr) -> str:
     if isinstance(yes, ast.Tuple) and isinstance(no, ast.Tuple) and len(yes.elts) == len(no.elts):
         return ", ".join(_choice(site, torch_name, test, a, b) for a, b in zip(yes.elts, no.elts))
-    condition = ast.unparse(_TensorCondition(torch_name).visit(ast.parse(site.source(test), mode="eval").body))
-    return f"{torch_name}.where({condition}, {_in_source(site, yes)}, {_in_source(site, no)})"
+    return f"{torch_name}.where({condition_in_tensors(site, torch_name, test)}, {_in_source(site, yes)}, {_in_source(site, no)})"
 
 
 def _in_source(site: Site, node: ast.expr) -> str:
