@@ -68,11 +68,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
 @functools.cache
 def compiler() -> ModuleType:
     """The compiler: imported by the first call that needs it, not by `import framejit`, and given the say over the frames the hook sees."""
-    from framejit.capture import compile_frame
+    from framejit.capture import miss
     from framejit.interpreter.policy import may_capture
 
     _native.install_hook_policy(may_capture, on_miss)
-    return compile_frame
+    return miss
 
 
 def _restore(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:

@@ -1,6 +1,7 @@
 """What the captured code changed outside the graph, to be replayed after the graph has run."""
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from framejit.values.tensor import TensorValue
 
 
+def _load_all(cg: Codegen, values: list[Value]) -> None:
+    for value in values:
+        cg.load(value)
+
+
 class SideEffects:
     """Changed values in order of first change; attribute writes on values that keep none; global writes."""
 
@@ -20,6 +26,7 @@ class SideEffects:
         self._attributes: dict[int, tuple[Value, dict[str, Value | None]]] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
         self.written_tensors: dict[int, TensorValue] = {}
+        self.cached_calls: list[tuple[Value, list[Value], dict[str, Value]]] = []  # of functions behind lru_cache
         self.version = 0  # grows with every change
         self.outside = 0  # grows with every change of what existed before the capture
 
@@ -59,6 +66,11 @@ class SideEffects:
         self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
 
+    def call_cached(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """A call of a cached function whose result is known: it only changes the cache, so that the changes above may be replayed after it."""
+        self.version += 1
+        self.cached_calls.append((function, args, kwargs))
+
     # ---- replaying ------------------------------------------------------------------------------
 
     def replayed(self) -> list[Value]:
@@ -70,6 +82,9 @@ class SideEffects:
 
     def prepare(self, cg: Codegen) -> None:
         """Load everything the replay writes, before it writes anything: sources are valid until then."""
+        for function, args, kwargs in self.cached_calls:
+            for part in (function, *args, *kwargs.values()):
+                cg.keep(part)
         for _, names in (*self._attributes.values(), *self._globals.values()):
             for value in names.values():
                 if value is not None:
@@ -87,6 +102,9 @@ class SideEffects:
 
     def replay(self, cg: Codegen) -> None:
         em = cg.em
+        for function, args, kwargs in self.cached_calls:
+            em.call(partial(cg.load, function), partial(_load_all, cg, [*args, *kwargs.values()]), len(args) + len(kwargs), tuple(kwargs))
+            em.pop()
         for value in list(self._changed.values()):
             if value.source is not None or cg.is_kept(value):
                 value.replay(cg)  # type: ignore[attr-defined]

@@ -72,14 +72,18 @@ static int residual_passes(GuardTree *tree, GuardMemo *memo, const Residual *res
 static int residuals_pass(GuardTree *tree, GuardMemo *memo, Frame *frame)
 {
     PyObject **values = alloca((tree->max_depth + 1) * sizeof(PyObject *)), **records = memo->records;
-    if (memo->records_change) {
+    int result = PASS;
+    frame->hold = memo->hold;
+    if (memo->records_change || frame->hold) {
         records = alloca((tree->n_records + 1) * sizeof(PyObject *));
         memcpy(records, memo->records, tree->n_records * sizeof(PyObject *));
     }
-    int result = PASS;
-    frame->hold = memo->hold;
+    for (int i = 0; frame->hold && i < tree->n_records; i++)
+        Py_XINCREF(records[i]);
     for (int i = 0; result == PASS && i < memo->n_residuals; i++)
         result = residual_passes(tree, memo, &memo->residuals[i], frame, values, records);
+    for (int i = 0; frame->hold && i < tree->n_records; i++)
+        Py_XDECREF(records[i]);
     return result;
 }
 

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue
 from framejit.values.sequence import TupleValue
 from framejit.values.signals import Unsupported
@@ -211,64 +209,6 @@ class FunctionValue(CallableValue):
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         tx.capture.effects.set_attribute(self, name, value)
-
-
-class CachedFunctionValue(Value):
-    """A function behind functools.lru_cache: inlined, where calling it again gives what the cache would."""
-
-    def __init__(self, real: Any, function: Value, source: Source) -> None:
-        self.real, self.function, self.source = real, function, source
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def describe(self) -> str:
-        return f"cached {self.function.describe()}"
-
-    def constant(self) -> Any:
-        return self.real
-
-    def getattr(self, tx: Frame, name: str) -> Value:
-        if name.startswith("cache_"):
-            raise Unsupported(f"{name} of {self.describe()}")
-        return self.function.getattr(tx, name)
-
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        known = self._from_the_cache(tx, args, kwargs)
-        if known is not None:
-            return known
-        before = tx.capture.effects.outside
-        result = tx.call(self.function, args, kwargs)
-        if tx.capture.effects.outside != before:
-            raise Unsupported(f"{self.describe()} has side effects, which happen only when the cache has no result")
-        if result.mutable and not isinstance(result, CallableValue) and result.source is None and type(result).__name__ != "TensorValue":
-            raise Unsupported(f"{self.describe()} returns an object that callers share")
-        return result
-
-    def _from_the_cache(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        """What the real function gives now, which it will give again, if its arguments are real and its result is constant.
-
-        On a first call its effects happen now, once, as they would in plain Python.
-        """
-        from framejit.values.constant import is_constant_object
-
-        real: list[Any] = []
-        for value in deep_realize(tx, [*args, *kwargs.values()]):
-            obj = getattr(value, "obj", None)
-            if value.is_constant():
-                real.append(value.constant())
-            elif obj is not None and value.source is not None and type(obj).__hash__ is object.__hash__:
-                tx.capture.add_guard(value.source, native.C_ID, obj)
-                real.append(obj)
-            else:
-                return None
-        try:
-            result = self.real(*real[: len(args)], **dict(zip(kwargs, real[len(args) :])))
-        except Exception:
-            return None  # the same exception comes when the call is inlined or made for real
-        if isinstance(result, torch.Tensor):  # computing it again would make another tensor, and draw random numbers again
-            raise Unsupported(f"{self.describe()} keeps tensors in its cache", "FJ110")
-        return ConstantValue(result) if is_constant_object(result) and not isinstance(result, (tuple, frozenset)) else None
 
 
 class NestedFunctionValue(CallableValue):

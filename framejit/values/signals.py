@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framejit.guards.sources import Source
     from framejit.values.exceptions import ExceptionValue
 
 
@@ -14,6 +15,7 @@ class Unsupported(Exception):
         super().__init__(reason)
         self.reason, self.code, self.hint = reason, code, hint
         self.operands: list[tuple[str, Any]] | None = None  # what the instruction worked on, set where the graph breaks
+        self.assumes: list[tuple[Source, int, Any]] = []  # guards (source, check, payload) without which there might be no break
 
 
 class SkipFrame(Exception):

@@ -7,7 +7,7 @@ import pytest
 import framejit
 from framejit.bytecode.decode import decode
 from framejit.bytecode.pairs import JOINED
-from framejit.capture import compile_frame  # noqa: F401  registers the handlers
+from framejit.capture import miss  # noqa: F401  registers the handlers
 from framejit.interpreter.opcodes import BREAKS, HANDLERS, opcode
 
 FIRST_PSEUDO = 256  # opcodes of the compiler only; they are in no code object

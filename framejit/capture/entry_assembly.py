@@ -1,0 +1,136 @@
+"""The making of an entry from a finished capture: its graph compiled, its replacement code, its guards."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from types import CodeType
+from typing import Any
+
+import torch
+
+from framejit import _native as native
+from framejit.backends.graph_identity import identify
+from framejit.backends.registry import compile_with_backend
+from framejit.capture.capture import Capture
+from framejit.capture.codegen import Codegen
+from framejit.capture.collector import working
+from framejit.capture.entry_tag import EntryTag
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.frozen_weights import Candidate, candidates, contents, guard_folded
+from framejit.config import config
+from framejit.errors import GuardError
+from framejit.events import emit, listening
+from framejit.guards.diff import explain_miss
+from framejit.guards.guard import GuardRecord, record
+from framejit.guards.lower import lower
+from framejit.guards.tree_text import render
+from framejit.values.tensor import TensorValue
+
+_graph_ids = itertools.count(1)
+
+
+def codegen(compilation: FrameCompilation, capture: Capture, line: int | None) -> Codegen:
+    """A generator of replacement code for the frame, whose instructions are attributed to `line`."""
+    return Codegen(capture, line, compilation.function_place)
+
+
+def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) -> native.Entry:
+    """Nothing to compile for these guards: run the function's own code."""
+    code = compilation.fn.__code__
+    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    plain = code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
+    return _add_entry(compilation, capture, plain, [], native.RUNS_USER_CODE, "eager", reason, 0)
+
+
+def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
+    """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it."""
+    has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
+    compiled, inputs, folded = None, list[TensorValue](), tuple[Candidate, ...]()
+    if has_nodes:
+        capture.sizes.drop_unused_nodes()
+        module, inputs, examples = capture.graph.finish(cg.outputs)
+        cg.em.expect_sources([i.source for i in inputs if i.source is not None])
+        weights = candidates(compilation, capture, inputs, examples)
+        compiled = _compile_graph(compilation, capture, module, examples)
+        folded = guard_folded(capture, weights)
+    code = cg.code(compiled, inputs, has_nodes)
+    if listening():
+        emit("bytecode", frame_id=compilation.frame_id, original=compilation.fn.__code__, rewritten=code)
+    return _add_entry(compilation, capture, code, cg.em.slots, 0, state, reason, int(has_nodes), folded)
+
+
+def _compile_graph(compilation: FrameCompilation, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+    graph_id = next(_graph_ids)
+    identify(module, graph_id)
+    emit("graph", frame_id=compilation.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
+    capture.restore_state()
+    if capture.graph.n_ops < config.min_graph_size:
+        return module.forward
+    with working():
+        if compilation.options.verify:
+            return _compile_watched(compilation, module, examples)
+        return compile_with_backend(compilation.options, module, examples, compilation.frame_id)
+
+
+def _compile_watched(compilation: FrameCompilation, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+    from framejit.verify.graph_runs import before_compilation
+    from framejit.verify.sampling import watched_graph
+
+    graph = before_compilation(module, compilation.options)
+    compiled = compile_with_backend(compilation.options, module, examples, compilation.frame_id)
+    return watched_graph(compiled, graph, compilation.function_place)
+
+
+def _add_entry(
+    compilation: FrameCompilation,
+    capture: Capture,
+    code: CodeType,
+    slots: list[native.Slot],
+    flags: int,
+    state: str,
+    reason: str,
+    n_graphs: int,
+    folded: tuple[Candidate, ...] = (),
+) -> native.Entry:
+    fn, flat_args = compilation.fn, compilation.flat_args
+    guards = capture.guards()
+    tree = lower(guards)
+    tag = EntryTag(
+        [record(g) for g in guards],
+        compilation.points,
+        state,
+        capture.changing,
+        n_ops=capture.graph.n_ops,
+        frozen=contents(folded, compilation.owner),
+        weight_changes=compilation.weight_changes,
+    )
+    entry = native.Entry(code, fn, tree, tuple(slots), flags, tag)
+    capture.restore_state()
+    if config.debug and not tree.check(flat_args, fn):
+        miss = explain_miss(tag.records, tree, flat_args, fn)
+        raise GuardError(f"a new entry of {fn.__qualname__} fails its own guards: {miss}")
+    if listening():
+        emit("guards", frame_id=compilation.frame_id, guards=[_renamed(compilation, r) for r in tag.records], tree_text=render(guards))
+    compilation.owner.add_entry(entry)
+    emit(
+        "frame_done",
+        **compilation.place,
+        state=state,
+        reason=reason,
+        code="",
+        seconds=time.perf_counter() - compilation.started,
+        n_graphs=n_graphs,
+        n_ops=capture.graph.n_ops,
+        n_guards=len(guards),
+    )
+    return entry
+
+
+def _renamed(compilation: FrameCompilation, guard: GuardRecord) -> GuardRecord:
+    """A guard on an argument of a resume function, under the name the program has for the value."""
+    if not guard.source_name.startswith("__"):
+        return guard
+    name, _ = compilation.origin(guard.source_name)
+    return dataclasses.replace(guard, source_name=name, text=guard.text.replace(guard.source_name, name))

@@ -1,0 +1,129 @@
+"""The end of a capture at a graph break: it is told, and the rest of the program becomes a step and resume functions."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from framejit import _native as native
+from framejit.bytecode.decode import Instruction, decode
+from framejit.capture.capture import Broken, Capture
+from framejit.capture.entry_assembly import codegen, compiled_entry
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.provenance import in_program_terms, of_break, place_of
+from framejit.capture.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, build_step
+from framejit.errors import GraphBreakError
+from framejit.events import emit
+from framejit.values.base import Value
+from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
+from framejit.values.scalar import ScalarValue
+from framejit.values.signals import SkipFrame, Unsupported
+
+TENSOR_OPERATIONS = frozenset(f"FJ10{i}" for i in range(1, 8))
+"""Codes of breaks at an operation on a tensor, which then runs outside graphs."""
+RAISES, STEPS_LOOP = "FJ161", "FJ150"
+
+
+def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> native.Entry | None:
+    """An entry that runs what was captured and leaves through a tail call to the step that carries out the broken instruction."""
+    points, reason, chain = compilation.points, broken.reason, list(reversed(broken.frame.chain()))
+    _check_handled_exceptions(capture, chain, reason)
+    _report_break(compilation, capture, broken)
+    frames, loads = [], []
+    cg = codegen(compilation, capture, broken.frame.instruction.line)
+    for frame in chain:
+        kinds, slots = _slots(frame.stack)
+        bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
+        points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
+        code, instruction = _original_place(frame)
+        points.origins.note(frame, code, instruction.index)
+        frames.append(BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names))
+        loads.append((frame, slots))
+    step, layouts = build_step(points, frames)
+    if reason.code in TENSOR_OPERATIONS:
+        points.tensor_steps.add(step)
+    args: list[Value] = []
+    for (frame, slots), layout in zip(loads, layouts):
+        args += slots
+        args += [frame.locals[name] for name in layout.variables]
+        args += [frame.cells[name] for name in layout.cells]
+    cg.finish_tail_call(step, args)
+    return compiled_entry(compilation, capture, cg, "compiled in parts", reason.reason)
+
+
+def _original_place(frame: Any) -> tuple[CodeType, Instruction]:
+    """Code and instruction of a frame; for a resume function, those of the code it was made from.
+
+    A resume function is a prologue and a copy of that code, so that breaks in it lead to the same resume
+    functions as breaks in the original: a loop comes back to where it was.
+    """
+    if frame.resume is None:
+        return frame.code, frame.instruction
+    index = frame.resume.indices[frame.pc]
+    if index < 0:
+        raise SkipFrame("a graph break before the resume point", "FJ206")
+    return frame.resume.original, decode(frame.resume.original).instructions[index]
+
+
+def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupported) -> None:
+    """An exception in flight that only exists in the capture must be raised for real: break where it was raised."""
+    for frame in chain:
+        for exc in [*frame.handled, *frame.stack]:
+            if isinstance(exc, ExceptionValue) and exc.source is None and exc.seq >= 0 and exc.obj is None:
+                capture.break_at(exc.seq, Unsupported(f"raises {exc.cls.__name__}, and {reason.reason}", RAISES))
+
+
+def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> None:
+    frame, reason = broken.frame, broken.reason
+    ins = frame.instruction
+    capture.frame = frame
+    stack = capture.user_stack()
+    capture.frame = None
+    reason.reason = in_program_terms(reason.reason, compilation.fn.__code__, compilation.resume, compilation.points.origins)
+    if reason.code in (RAISES, STEPS_LOOP):  # the program raises here, or goes on in its own loop: no break a user could mend
+        return
+    emit(
+        "graph_break",
+        frame_id=compilation.frame_id,
+        function=frame.name,
+        file=frame.code.co_filename,
+        line=ins.line,
+        column=ins.column,
+        end_line=ins.end_line,
+        end_column=ins.end_column,
+        reason=reason.reason,
+        provenance=of_break(frame, reason.operands or [], compilation.points.origins),
+        code=reason.code,
+        hint=reason.hint,
+        user_stack=stack,
+        in_graph_ops=capture.graph.n_ops,
+        call_sites=[(place_of(code, ins), code) for code, ins in map(_original_place, frame.chain())],
+    )
+    if compilation.options.fullgraph:
+        raise GraphBreakError(
+            reason.reason,
+            function=frame.name,
+            file=frame.code.co_filename,
+            line=ins.line or 0,
+            code=reason.code,
+            hint=reason.hint or "",
+            user_stack=stack[:-1],
+        )
+
+
+def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
+    """Kinds of stack slots, and the values that are passed on."""
+    kinds: list[str] = []
+    values: list[Any] = []
+    for value in stack:
+        if value is NULL:
+            kinds.append(NULL_SLOT)
+        elif isinstance(value, RaisingOffset):
+            kinds.append(OFFSET_SLOT)
+        elif isinstance(value, PreviousException):
+            kinds.append(PREVIOUS_SLOT)
+            values.append(value.current)
+        else:
+            kinds.append(VALUE_SLOT)
+            values.append(value)
+    return tuple(kinds), values

@@ -1,0 +1,87 @@
+"""What happens on a miss: one call that no entry fits becomes an entry, or is left to plain Python."""
+
+from __future__ import annotations
+
+import os
+from types import FunctionType
+from typing import Any
+
+from framejit import _native as native
+from framejit.capture.attempt import compile_frame
+from framejit.capture.collector import resting
+from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
+from framejit.capture.recompile import LimitReached
+from framejit.config import config
+from framejit.errors import BackendError, GraphBreakError, RecompileLimit
+from framejit.events import emit, warn
+from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
+from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
+from framejit.progress import doing
+from framejit.values import own_functions  # noqa: F401  register framejit's own functions
+from framejit.values.signals import SkipFrame, Unsupported
+
+
+def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
+    """Capture the frame `fn(*flat_args)`.
+
+    Returns the entry to run, or None to run the function as it is.  Raises only what the user asked for
+    (GraphBreakError under fullgraph); anything unexpected becomes one warning and plain Python.
+    """
+    options = owner.options
+    if any(entry.tag.full for entry in owner.entries):
+        return None
+    try:
+        with resting(), doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"):
+            return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
+    except (GraphBreakError, BackendError) as e:
+        if options.fullgraph:
+            raise
+        _skip(owner, fn, str(e), "eager", "FJ202")
+        warn(str(e), _place(fn))
+        return None
+    except LimitReached as e:
+        if options.fullgraph:
+            raise RecompileLimit(f"{fn.__qualname__}: {e}") from None
+        _report(fn, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
+        return None
+    except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
+        if options.fullgraph:
+            raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
+        _skip(owner, fn, e.reason, "skipped", e.code)
+        return None
+    except Exception as e:
+        if config.debug:
+            raise
+        _skip(owner, fn, f"internal error: {type(e).__name__}: {e}", "eager", "FJ298")
+        warn(
+            f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.",
+            _place(fn),
+        )
+        return None
+
+
+def _place(fn: FunctionType) -> tuple[str, int]:
+    return fn.__code__.co_filename, fn.__code__.co_firstlineno
+
+
+def _skip(owner: Any, fn: FunctionType, reason: str, state: str, code: str) -> None:
+    owner.skip = True
+    _report(fn, reason, state, code)
+
+
+def _report(fn: FunctionType, reason: str, state: str, code: str) -> None:
+    place = fn.__code__
+    emit(
+        "frame_done",
+        frame_id=new_frame_id(),
+        function=place.co_qualname,
+        file=place.co_filename,
+        line=place.co_firstlineno,
+        state=state,
+        reason=reason,
+        code=code,
+        seconds=0.0,
+        n_graphs=0,
+        n_ops=0,
+        n_guards=0,
+    )

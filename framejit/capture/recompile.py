@@ -1,0 +1,61 @@
+"""Why none of a function's entries fitted a call, what that teaches the next capture, and the limit on entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framejit import _native as native
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.frozen_weights import drop_outdated
+from framejit.config import config
+from framejit.events import emit
+from framejit.guards.diff import Miss, explain_miss
+
+Missed = list[tuple[native.Entry, Miss | None]]
+"""Each entry of a function with the guard it missed."""
+
+
+class LimitReached(Exception):
+    """A function has as many entries as config.recompile_limit allows."""
+
+
+def explain_recompile(compilation: FrameCompilation) -> Missed:
+    """Say why no entry fits; LimitReached when there may be no further one."""
+    entries = compilation.owner.entries
+    if not entries:
+        return []
+    missed = [(entry, explain_miss(entry.tag.records, entry.guards, compilation.flat_args, compilation.fn)) for entry in entries]
+    misses = [(m.text, m.expected, m.actual, m.source_name, m.user_line) for _, m in missed if m is not None]
+    origins = [compilation.origin(miss[3])[1] for miss in misses]
+    emit("recompile", **compilation.place, failures=_in_words(compilation, misses), provenance=origins)
+    compilation.weight_changes = drop_outdated(compilation.owner)
+    entries = compilation.owner.entries
+    if len(entries) >= config.recompile_limit:
+        entries[-1].tag.full = True
+        raise LimitReached(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}")
+    return missed
+
+
+def _in_words(compilation: FrameCompilation, misses: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Misses with the names of resume functions' arguments replaced by what the program calls these values."""
+    said = []
+    for text, expected, actual, source_name, user_line in misses:
+        name, _ = compilation.origin(source_name)
+        said.append((text.replace(repr(source_name), repr(name)), expected, actual, name, user_line))
+    return said
+
+
+def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset[str]:
+    """Sources of numbers whose guards have failed before: assuming their values again would fail again."""
+    code, resume = compilation.fn.__code__, compilation.resume
+    found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
+    for entry, miss in missed:
+        if miss is not None:
+            found.update(
+                r.source_name
+                for r in entry.tag.records
+                if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float)
+            )
+        found |= entry.tag.changing
+    compilation.points.changing.update(n for n in found if not n.startswith("__"))
+    return frozenset(found)
