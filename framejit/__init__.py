@@ -16,6 +16,7 @@ from framejit import compat as _compat  # the check comes before everything that
 from framejit import errors, events
 from framejit.api import allow_in_graph, assume_constant, disable, graph_break, is_compiling, optimize, reset, set_logs, status
 from framejit.backends.registry import list_backends, register_backend
+from framejit.capture.dynamic_dims import mark_dynamic
 from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
 from framejit.findings.explain import explain
@@ -35,6 +36,7 @@ __all__ = [
     "inspect",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
     "optimize",
     "register_backend",
     "reset",

@@ -49,6 +49,27 @@ C_DISTINCT: int
 C_STATE: int
 C_PY: int
 C_TRUTH: int
+C_SIZES: int
+C_VERSION: int
+
+# Operations of size programs.
+S_SIZE: int
+S_STRIDE: int
+S_CONST: int
+S_ADD: int
+S_SUB: int
+S_MUL: int
+S_FLOORDIV: int
+S_MOD: int
+S_MIN: int
+S_MAX: int
+S_EQ: int
+S_NE: int
+S_LT: int
+S_LE: int
+S_AND: int
+S_OR: int
+S_NOT: int
 
 SLOT_VALUE: int
 SLOT_CALL: int
@@ -62,13 +83,15 @@ _reduce_hook: Callable[[Dispatcher], Any]
 class GuardTree:
     """Assumptions about a frame, evaluated natively.
 
-    A node is (accessor, key, checks, children, guard_id), a check (check, payload, guard_id).
+    A node is (accessor, key, checks, children, guard_id), a check (check, payload, guard_id). C_SIZES takes (record slots, size program): the program,
+    postfix code as a tuple of ints (S_SIZE, tensor, dim, S_CONST, 2, S_LT, ...), must give another number than 0; a tensor is a position among the slots.
+    C_VERSION takes (version, address of the data) of a tensor.
     """
 
     def __new__(cls, roots: list[Any], n_records: int = 0) -> GuardTree: ...
     def check(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> bool: ...
     def explain(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> tuple[int, Any, bool] | None:
-        """(guard_id, value or None, failed_access) of the first guard that does not hold; None if all do."""
+        """(guard_id, value or None, failed_access) of the first guard that does not hold; None if all do. C_SIZES: the value is a tuple of the tensors."""
     @property
     def size(self) -> int: ...
     @property
@@ -173,9 +196,16 @@ def setup_state(
 
 # Tensor access.
 def setup(tensor_type: type, dispatch_keys: Callable[[Any], Any], probes: tuple[Any, ...], /) -> dict[str, Any]: ...
+def setup_versions(probes: tuple[Any, ...], /) -> bool: ...
+def tensor_version(tensor: Any, /) -> int | None: ...
 def tensor_access() -> str: ...
 def force_tensor_access(name: str, /) -> None: ...
 def tensor_matches(example: Any, value: Any, /) -> tuple[bool, bool]: ...
+
+# The caches of functools.lru_cache.
+def lru_cache_settings(cached: Any, /) -> tuple[Any, bool, object, int, int]: ...
+def lru_cache_result(key: Any, cached: Any, /) -> Any: ...
+def lru_cache_admits(key: Any, constant: Any, more: int, cached: Any, /) -> bool: ...
 
 # The frame hook.
 def install_hook_policy(policy: _Policy | None, on_miss: _OnMiss | None, /) -> tuple[_Policy | None, _OnMiss | None]: ...
@@ -257,6 +287,19 @@ def cuda_load_module(cubin: bytes, name: str, shared_bytes: int, device_index: i
     """
 
 def cuda_unload_module(module: int, device_index: int, /) -> None: ...
+
+@final
+class SizeSwitch:
+    """Calls what was compiled for the sizes of its arguments.
+
+    `places`: pairs (position of an argument, dimension) of the sizes that matter, at most 12. `miss(*arguments)` gives for sizes that were not met lately
+    what to call, and whether that is for good.
+    """
+
+    def __new__(cls, places: tuple[tuple[int, int], ...], miss: Callable[..., tuple[Callable[..., Any], bool]]) -> SizeSwitch: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def miss(self) -> Callable[..., tuple[Callable[..., Any], bool]]: ...
 
 @final
 class Region:

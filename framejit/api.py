@@ -40,6 +40,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
+    freeze: bool = False,
     disable: bool = False,
 ) -> F: ...
 @overload
@@ -53,6 +54,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
+    freeze: bool = False,
     disable: bool = False,
 ) -> Callable[[F], F]: ...
 def optimize(
@@ -65,6 +67,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
+    freeze: bool = False,
     disable: bool = False,
 ) -> F | Callable[[F], F]:
     """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
@@ -80,9 +83,12 @@ def optimize(
         mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not supported.
         verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs, with the node of the graph or
             the guard at fault and a script that reproduces it. By default `config.verify`.
+        freeze: for inference: compute once what depends on parameters and buffers of modules alone, and fold batch norms into the weights before
+            them. Writing into a weight, or replacing it, has the function compiled anew; writes through `weight.data` are not seen, nor those of
+            numpy views and kernels that do not count them. Graphs that need gradients run as without.
         disable: return `fn` unchanged.
     """
-    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, verify=verify)
+    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, verify=verify, freeze=freeze)
     if fn is None:
         return lambda target: _optimize(target, chosen, disable)
     return _optimize(fn, chosen, disable)

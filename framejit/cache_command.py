@@ -1,4 +1,4 @@
-"""`framejit cache`: what the disk cache of compiled kernels holds, and how to empty it."""
+"""`framejit cache`: what the disk cache of compiled kernels and plans holds, and how to empty it."""
 from __future__ import annotations
 
 import argparse
@@ -8,12 +8,12 @@ from typing import Any
 from framejit.backends.fuse.cache_folder import Refused
 from framejit.backends.fuse.disk_cache import current
 
-ACTIONS = {"info": "show where compiled kernels are kept, how many and how large", "clear": "remove them all"}
+ACTIONS = {"info": "show where compiled kernels and plans are kept, how many and how large", "clear": "remove them all"}
 
 
 def add_cache_command(commands: Any) -> None:
     """Add `cache info` and `cache clear` to the subcommands of a parser."""
-    meaning = "the disk cache of compiled kernels (FRAMEJIT_CACHE_DIR, FRAMEJIT_CACHE_SIZE)"
+    meaning = "the disk cache of compiled kernels and plans (FRAMEJIT_CACHE_DIR, FRAMEJIT_CACHE_SIZE)"
     command = commands.add_parser("cache", help=meaning, description=meaning)
     actions = command.add_subparsers(dest="action", required=True)
     for name, meaning in ACTIONS.items():

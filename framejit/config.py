@@ -25,6 +25,8 @@ class Config:
     """The backend of `optimize` where none is named."""
     recompile_limit: int = 16
     """After so many entries a function runs as it is for arguments that none of them fits."""
+    dynamic_after: int = 3
+    """After entries for so many sizes of one dimension of an input, the next leaves its size open; with 0 none does of itself."""
     min_graph_size: int = 0
     """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
     max_inline_depth: int = 64

@@ -9,7 +9,7 @@ from typing import Any
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
-from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource, recall
+from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource, recall_all
 from framejit.dispatchers import live_dispatchers
 from framejit.errors import InvalidTarget
 from framejit.optimized_module import OptimizedModule, dispatcher_of
@@ -29,6 +29,10 @@ class InspectedGraph:
     """The operations that ATen carries out, in order."""
     reason: str
     """Why all of it runs as ATen; empty if it does not."""
+    frozen_bytes: int
+    """Memory of what was computed from frozen weights and is kept (`optimize(freeze=True)`)."""
+    folded_norms: int
+    """Batch norms that went into frozen weights."""
     compiled_us: float | None
     """The best time measured for a call of the compiled plan, in microseconds; None before anything was measured."""
     eager_us: float | None
@@ -119,8 +123,7 @@ def _graphs(root: EntryCache) -> Iterator[tuple[CompiledGraph, str]]:
                         seen.add(id(target))
                         waiting.append(target)
                     continue
-                graph = recall(getattr(target, "__wrapped__", target))
-                if graph is not None:
+                for graph in recall_all(getattr(target, "__wrapped__", target)):
                     yield graph, _place(owner)
 
 
@@ -145,6 +148,8 @@ def _inspected(graph: CompiledGraph, place: str) -> InspectedGraph:
         tuple(graph.kernels),
         tuple(graph.externs),
         graph.reason,
+        graph.frozen_bytes,
+        graph.folded_norms,
         compiled,
         eager,
         graph.before_fusion,

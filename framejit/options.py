@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from framejit.backends.frozen_weights import takes_frozen_weights
 from framejit.backends.registry import is_registered, resolve
+from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.config import config
 from framejit.errors import InvalidOption
 from framejit.events import warn
@@ -30,20 +32,28 @@ class Options:
     file: str | None = None
     line: int | None = None
     verify: float = 0.0
+    freeze: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         return self  # a copied model is compiled by the same backend, not by a copy of it
 
     def __reduce__(self) -> tuple[Callable[..., Options], tuple[Any, ...]]:
         backend = self.backend_name if is_registered(self.backend_name, self.backend) else self.backend
-        return _restore, (backend, self.fullgraph, self.dynamic, self.name, self.file, self.line, self.verify)
+        return _restore, (backend, self.fullgraph, self.dynamic, self.name, self.file, self.line, self.verify, self.freeze)
 
 
 def _restore(
-    backend: str | Backend, fullgraph: bool, dynamic: bool | None, name: str, file: str | None, line: int | None, verify: float = 0.0
+    backend: str | Backend,
+    fullgraph: bool,
+    dynamic: bool | None,
+    name: str,
+    file: str | None,
+    line: int | None,
+    verify: float = 0.0,
+    freeze: bool = False,
 ) -> Options:
     function, backend_name = resolve(backend)
-    return Options(function, backend_name, fullgraph, dynamic, name, file, line, verify)
+    return Options(function, backend_name, fullgraph, dynamic, name, file, line, verify, freeze)
 
 
 def make_options(
@@ -54,6 +64,7 @@ def make_options(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
+    freeze: bool = False,
     name: str = "",
     file: str | None = None,
     line: int | None = None,
@@ -67,11 +78,17 @@ def make_options(
         raise InvalidOption(f"dynamic must be True, False or None, not {dynamic!r}")
     if not isinstance(fullgraph, bool):
         raise InvalidOption(f"fullgraph must be True or False, not {fullgraph!r}")
+    if not isinstance(freeze, bool):
+        raise InvalidOption(f"freeze must be True or False, not {freeze!r}")
     if verify is None:
         verify = config.verify
     if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
         raise InvalidOption(f"verify must be True, False or a fraction of calls from 0 to 1, not {verify!r}")
-    if dynamic:
-        warn("dynamic=True: symbolic sizes are not supported yet, so each new size is compiled anew", (file, line) if file and line else None)
     function, backend_name = resolve(backend)
-    return Options(function, backend_name, fullgraph, dynamic, name, file, line, float(verify))
+    if dynamic and not takes_symbolic_sizes(function):
+        place = (file, line) if file and line else None
+        warn(f"dynamic=True: the backend {backend_name!r} takes graphs of known sizes only, so each new size is compiled anew", place)
+    if freeze and not takes_frozen_weights(function):
+        place = (file, line) if file and line else None
+        warn(f"freeze=True: the backend {backend_name!r} computes nothing from weights beforehand, so freezing them changes nothing", place)
+    return Options(function, backend_name, fullgraph, dynamic, name, file, line, float(verify), freeze)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from framejit import _native as native
 from framejit.guards.guard import GuardRecord, TensorFacts, short
+from framejit.guards.size_program import NUMBER, SizeRead, sizes_read
 
 
 class Miss(NamedTuple):
@@ -53,16 +54,22 @@ def _explain_tensor(record: GuardRecord, value: Any) -> _Words:
     expected = record.expected
     if not isinstance(expected, TensorFacts) or not _is_tensor(value):
         return _sentence(subject, "a tensor", _type_name(type(value)))
-    actual = TensorFacts.of(value)
+    try:
+        actual = TensorFacts.of(value)
+    except RuntimeError:  # nested tensors
+        return _sentence(subject, "a tensor with sizes", "one without")
     for name, what in (("cls", "type"), ("dtype", "dtype"), ("device", "device")):
         old, new = getattr(expected, name), getattr(actual, name)
         if old != new:
             return _sentence(subject, f"{what} {old}", new)
     if len(expected.shape) != len(actual.shape):
         return _sentence(subject, _dimensions(expected.shape), str(len(actual.shape)))
-    for what, olds, news in (("size", expected.shape, actual.shape), ("stride", expected.strides, actual.strides)):
+    for what, olds, news, free in (
+        ("size", expected.shape, actual.shape, expected.free_sizes),
+        ("stride", expected.strides, actual.strides, expected.free_strides),
+    ):
         for d, (old, new) in enumerate(zip(olds or (), news or (), strict=False)):
-            if old != new:
+            if old != new and not free >> d & 1:
                 return _sentence(subject, f"{what} {old}", str(new), f" at dimension {d}")
     if expected.requires_grad != actual.requires_grad:
         return _sentence(subject, f"requires_grad={expected.requires_grad}", f"requires_grad={actual.requires_grad}")
@@ -73,7 +80,8 @@ def _explain_tensor(record: GuardRecord, value: Any) -> _Words:
 
 
 def _is_tensor(value: Any) -> bool:
-    return all(hasattr(value, name) for name in ("dtype", "device", "shape", "stride", "requires_grad"))
+    # Its type is asked, because a nested tensor raises RuntimeError for its shape.
+    return all(hasattr(type(value), name) for name in ("dtype", "device", "shape", "stride", "requires_grad"))
 
 
 def _dimensions(shape: tuple[int, ...]) -> str:
@@ -141,6 +149,39 @@ def _explain_distinct(record: GuardRecord, value: Any) -> _Words:
     return f"two arguments are the same object now: {record.text}", "different objects", "the same object"
 
 
+def _explain_sizes(record: GuardRecord, value: Any) -> _Words:
+    names = (record.source_name, *record.also_names)
+    actual = " and ".join(dict.fromkeys(_size_now(read, value[read.tensor], names) for read in sizes_read(record.expected))) or "that never holds"
+    return f"{record.text}, but {actual}", record.text, actual
+
+
+def _size_now(read: SizeRead, tensor: Any, names: tuple[str, ...]) -> str:
+    name = names[read.tensor]
+    if read.dim == NUMBER:
+        return f"{name} is {short(tensor)}"
+    if not _is_tensor(tensor):
+        return f"{name} is of type {_type_name(type(tensor))}"
+    try:
+        dims = tensor.shape if read.op == native.S_SIZE else tensor.stride()
+    except RuntimeError:  # sparse layouts have no strides, nested tensors no sizes either
+        return f"{name} has no {'sizes' if read.op == native.S_SIZE else 'strides'}"
+    if read.dim >= len(dims):
+        return f"{name} has {_dimensions(dims)}"
+    return f"{read.text(names)} is {dims[read.dim]}"
+
+
+def _explain_version(record: GuardRecord, value: Any) -> _Words:
+    version, address = record.expected
+    try:
+        now, place = value._version, value.data_ptr()
+    except RuntimeError:  # made in inference mode, or without memory of its own
+        return _sentence(f"content of {record.source_name!r}", "a tensor that counts what is written into it", "one that does not")
+    if now != version:
+        return f"something was written into {record.source_name!r}, whose content was taken to stay", f"version {version}", f"version {now}"
+    moved = "other memory than before" if place != address else "the memory of before"
+    return f"{record.source_name!r}, whose content was taken to stay, lies in {moved}", "the same memory", moved
+
+
 _EXPLAIN = {
     native.C_TENSOR: _explain_tensor,
     native.C_TYPE: _explain_type,
@@ -156,4 +197,6 @@ _EXPLAIN = {
     native.C_TRUTH: _explain_truth,
     native.C_SAME: _explain_same,
     native.C_DISTINCT: _explain_distinct,
+    native.C_SIZES: _explain_sizes,
+    native.C_VERSION: _explain_version,
 }

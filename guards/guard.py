@@ -1,10 +1,12 @@
 """A guard: one assumption about one source, and the user's line that made it."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from framejit import _native as native
+from framejit.guards.size_program import size_text
 from framejit.guards.sources import ByIdentity, Source
 
 
@@ -12,7 +14,9 @@ from framejit.guards.sources import ByIdentity, Source
 class Guard:
     """`check` is a native `C_*` constant; `payload` what it compares with (see framejit._native.GuardTree).
 
-    `also` are further sources for checks that relate several (C_SAME, C_DISTINCT), whose payload is None.
+    `also` are further sources for checks that relate several: C_SAME and C_DISTINCT, whose payload is None, and C_SIZES, whose payload is
+    a size program (native/size_program.h) in which tensor 0 is that of `source` and the others those of `also`. C_VERSION takes
+    the version of a tensor and the address of its data.
     `user_line` is the (file, line) of the code that made the assumption; it does not take part in equality.
     """
 
@@ -28,10 +32,24 @@ class Guard:
 
     def key(self) -> tuple[Any, ...]:
         """Hashable identity of the assumption, for deduplication."""
-        return (self.source, self.check, ByIdentity(self.payload) if self.check in _BY_IDENTITY else _frozen(self.payload), self.also)
+        payload: Any
+        if self.check == native.C_TENSOR:
+            tensor, *free = split_tensor_payload(self.payload)
+            payload = (ByIdentity(tensor), *free)
+        else:
+            payload = ByIdentity(self.payload) if self.check in _BY_IDENTITY else _frozen(self.payload)
+        return (self.source, self.check, payload, self.also)
 
 
-_BY_IDENTITY = {native.C_ID, native.C_TENSOR, native.C_PY, native.C_STATE, native.C_TYPE}
+_BY_IDENTITY = {native.C_ID, native.C_PY, native.C_STATE, native.C_TYPE}
+
+
+def split_tensor_payload(payload: Any) -> tuple[Any, int, int]:
+    """Example, free sizes and free strides (bit d: dimension d may be any) of what C_TENSOR takes: a tensor, or a tuple of it and one or two masks."""
+    if not isinstance(payload, tuple):
+        return payload, 0, 0
+    tensor, free_sizes, *rest = payload
+    return tensor, free_sizes, rest[0] if rest else free_sizes
 
 
 def _frozen(payload: Any) -> Any:
@@ -77,6 +95,10 @@ def describe(guard: Guard) -> str:
             return f"{', '.join(s.name() for s in (guard.source, *guard.also))} are different objects"
         case native.C_TRUTH:
             return f"bool({where}) is {value}"
+        case native.C_VERSION:
+            return f"nothing was written into {where} (version {value[0]})"
+        case native.C_SIZES:
+            return size_text(value, (where, *(s.name() for s in guard.also)))
         case _:
             return f"{getattr(value, '__name__', value)}({where})"
 
@@ -89,15 +111,23 @@ def short(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def describe_tensor(t: Any) -> str:
+def _starred(dims: Iterable[int], free: int) -> list[str]:
+    return ["*" if free >> d & 1 else str(n) for d, n in enumerate(dims)]
+
+
+def describe_tensor(payload: Any) -> str:
+    """What C_TENSOR expects, dimensions that may be any as `*`: `float32[*, 64] on cpu, strides (64, 1)`."""
+    t, free_sizes, free_strides = split_tensor_payload(payload)
     if not hasattr(t, "stride"):
         return short(t)
     kind = "" if type(t).__name__ == "Tensor" else f"{type(t).__name__} "
     try:
-        layout = f", strides {tuple(t.stride())}"
+        strides = _starred(t.stride(), free_strides)
+        layout = f", strides ({', '.join(strides)}{',' if len(strides) == 1 else ''})"
     except RuntimeError:  # sparse tensors have none
         layout = f", layout {t.layout}"
-    return f"{kind}{str(t.dtype).removeprefix('torch.')}{list(t.shape)} on {t.device}{layout}{', requires grad' if t.requires_grad else ''}"
+    shape = ", ".join(_starred(t.shape, free_sizes))
+    return f"{kind}{str(t.dtype).removeprefix('torch.')}[{shape}] on {t.device}{layout}{', requires grad' if t.requires_grad else ''}"
 
 
 @dataclass(frozen=True)
@@ -110,14 +140,19 @@ class TensorFacts:
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     requires_grad: bool
+    free_sizes: int = 0  # bit d: the size of dimension d may be any
+    free_strides: int = 0
 
     @staticmethod
-    def of(t: Any) -> TensorFacts:
+    def of(payload: Any) -> TensorFacts:
+        """Of a tensor, or of what C_TENSOR takes."""
+        t, free_sizes, free_strides = split_tensor_payload(payload)
         try:
             strides = tuple(t.stride())
         except RuntimeError:  # sparse layouts
             strides = None
-        return TensorFacts(type(t).__name__, str(t.dtype).removeprefix("torch."), str(t.device), tuple(t.shape), strides, t.requires_grad)
+        dtype = str(t.dtype).removeprefix("torch.")
+        return TensorFacts(type(t).__name__, dtype, str(t.device), tuple(t.shape), strides, t.requires_grad, free_sizes, free_strides)
 
 
 @dataclass(frozen=True)
@@ -127,11 +162,23 @@ class GuardRecord:
     check: int
     source_name: str
     text: str
-    expected: Any  # TensorFacts for C_TENSOR, the constant for C_EQUALS/C_LEN/C_KEYS/..., else its short text
+    expected: Any  # TensorFacts for C_TENSOR, the constant for C_EQUALS/C_LEN/C_KEYS/..., what C_SIZES and C_VERSION take, else its short text
     user_line: tuple[str, int] | None
+    also_names: tuple[str, ...] = ()
 
 
-_IMMUTABLE_PAYLOADS = {native.C_EQUALS, native.C_LEN, native.C_KEYS, native.C_HAS_KEY, native.C_NO_KEY, native.C_HAS_ATTR, native.C_NO_ATTR, native.C_TRUTH}
+_IMMUTABLE_PAYLOADS = {
+    native.C_EQUALS,
+    native.C_LEN,
+    native.C_KEYS,
+    native.C_HAS_KEY,
+    native.C_NO_KEY,
+    native.C_HAS_ATTR,
+    native.C_NO_ATTR,
+    native.C_TRUTH,
+    native.C_SIZES,
+    native.C_VERSION,
+}
 
 
 def record(guard: Guard) -> GuardRecord:
@@ -139,4 +186,4 @@ def record(guard: Guard) -> GuardRecord:
         expected: Any = TensorFacts.of(guard.payload)
     else:
         expected = guard.payload if guard.check in _IMMUTABLE_PAYLOADS or guard.check == native.C_STATE else short(guard.payload)
-    return GuardRecord(guard.check, guard.source.name(), guard.text, expected, guard.user_line)
+    return GuardRecord(guard.check, guard.source.name(), guard.text, expected, guard.user_line, tuple(s.name() for s in guard.also))

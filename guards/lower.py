@@ -12,6 +12,7 @@ from typing import Any
 
 from framejit import _native as native
 from framejit.guards.guard import Guard
+from framejit.guards.size_program import native_sizes
 from framejit.guards.sources import ByIdentity, Source
 
 _CHECK_ORDER = (
@@ -24,6 +25,7 @@ _CHECK_ORDER = (
     native.C_KEYS,
     native.C_STATE,
     native.C_TENSOR,
+    native.C_VERSION,
     native.C_TRUTH,
     native.C_NO_ATTR,
     native.C_HAS_ATTR,
@@ -31,12 +33,14 @@ _CHECK_ORDER = (
     native.C_RECORD,
     native.C_SAME,
     native.C_DISTINCT,
+    native.C_SIZES,
 )
 _CHECK_RANK = {check: rank for rank, check in enumerate(_CHECK_ORDER)}
 
 # Rough nanoseconds; only their order matters.
 _CHECK_COST = {
     native.C_TENSOR: 5,
+    native.C_VERSION: 4,
     native.C_STATE: 8,
     native.C_TRUTH: 30,
     native.C_NO_ATTR: 60,
@@ -125,9 +129,9 @@ class _Lowering:
         return node.record
 
     def add(self, guard: Guard, guard_id: int) -> None:
-        if guard.check in (native.C_SAME, native.C_DISTINCT):
+        if guard.check in (native.C_SAME, native.C_DISTINCT, native.C_SIZES):
             slots = tuple(self.record(source, guard_id) for source in (guard.source, *guard.also))
-            self.relations.append((guard.check, slots, guard_id))
+            self.relations.append((guard.check, native_sizes(slots, guard.payload) if guard.check == native.C_SIZES else slots, guard_id))
         else:
             self.node(guard.source, guard_id).checks.setdefault(guard.check, []).append((guard.payload, guard_id))
 

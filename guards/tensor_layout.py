@@ -163,16 +163,41 @@ def _mode_name(mode: Any) -> str:
     return f"{type(mode).__module__}.{type(mode).__qualname__} at {id(mode):#x}"
 
 
+def _versions_known() -> bool:
+    """Whether the native core can read how often tensors were written into: it must be right about known versions, and follow them."""
+    made = [torch.zeros(3), torch.zeros(2, 2, requires_grad=True), torch.zeros(5, dtype=torch.int64), torch.zeros(4, 4).t()]
+    probes = (*made, torch.nn.Parameter(torch.zeros(1)))
+    for tensor, writes in zip(probes, (3, 91, 0, 200, 17), strict=True):
+        _write(tensor, writes)
+    if not _native.setup_versions(probes):
+        return False
+    with torch.inference_mode():
+        uncounted = torch.zeros(3)
+    views = [probe.detach() for probe in probes]
+    for probe in probes:
+        _write(probe, 2)
+    if all(_native.tensor_version(t) == t._version for t in (*probes, *views)) and _native.tensor_version(uncounted) is None:
+        return True
+    _native.setup_versions(())
+    return False
+
+
+def _write(tensor: torch.Tensor, times: int) -> None:
+    for _ in range(times):
+        torch.autograd.graph.increment_version(tensor)
+
+
 def _set_up() -> dict[str, Any]:
     native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits(), _function_state_known())
     # The probes must be plain tensors whatever modes the program that imports us has switched on.
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
+        layout["versions"] = _versions_known()
     layout["state"] = native_state
     return layout
 
 
 LAYOUT: dict[str, Any] = _set_up()
 """Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found.
-The flags `direct`, `shim` and `state` say what can be read natively."""
+The flags `direct`, `shim`, `state` and `versions` say what can be read natively."""

@@ -7,10 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.backends.frozen_weights import with_frozen_weights
+from framejit.backends.symbolic_sizes import with_symbolic_sizes
+
 if TYPE_CHECKING:
     import torch
 
 
+@with_frozen_weights
+@with_symbolic_sizes
 def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """The backend: see `backend.fuse_graph`."""
     if any(example.is_cuda for example in example_inputs):

@@ -3,25 +3,36 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native
-from framejit.backends.fuse.compile import compile_kernels
-from framejit.backends.fuse.compiled_graph import CompiledGraph, remember
+from framejit.backends.fuse.by_size import BySize, Variant, has_open_sizes, has_symbols
+from framejit.backends.fuse.closed_sizes import of_sizes
+from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
+from framejit.backends.fuse.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.errors import KernelFailed, NotFusable
 from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph, text_of
-from framejit.backends.fuse.lowering import lower
+from framejit.backends.fuse.lowering.graph import lower_trace, trace_graph
+from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.fuse.plan import build_plan
+from framejit.backends.fuse.plan_cache import FoundPlan, find, keep, key_for
+from framejit.backends.fuse.plan_parts import KERNEL, Launch
+from framejit.backends.fuse.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.schedule.kernels import schedule
-from framejit.backends.fuse.trace import AUTOCAST_DEVICES
+from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.traffic import bytes_moved
 from framejit.backends.graph_identity import identity
+from framejit.capture.collector import resting
 from framejit.config import config
-from framejit.events import emit, listening, warn
+from framejit.events import emit, warn
 
 if TYPE_CHECKING:
     import torch
+
+    from framejit.backends.fuse.trace import Trace
+    from framejit.symbols.conditions import Conditions
+    from framejit.symbols.expression import Symbol
 
 _numbers = itertools.count()
 _missing: dict[str, str] = {}
@@ -34,10 +45,15 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     What comes back takes the graph's inputs and gives the tuple of its outputs, as `gm.forward` does, which runs instead where nothing can be
     fused, where a kernel cannot be compiled (with one warning), and where it measures quicker.
     """
+    if has_symbols(gm):
+        if not has_open_sizes(gm):
+            return fuse_graph(of_sizes(gm, example_inputs, ()), example_inputs)
+        return BySize(gm, example_inputs, _compile_open, _compile_closed).switch()
     graph = _account(gm)
     remember(gm, graph)
     try:
-        graph.region = _compile(gm, example_inputs, graph)
+        with resting():  # a full collection would take as long as half of the stages, with a large library loaded
+            graph.region = _compile(gm, example_inputs, graph)
     except NotFusable as e:
         graph.reason = str(e)
         _tell_unfused(graph)
@@ -53,7 +69,8 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
     number = identity(gm)
     if number is None:
         return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm))
-    return CompiledGraph(f"graph_{number}", weakref.ref(gm), number)
+    sizes = gm.meta.get(SIZES)
+    return CompiledGraph(f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else ""), weakref.ref(gm), number)
 
 
 def _tell_unfused(graph: CompiledGraph) -> None:
@@ -86,23 +103,92 @@ def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], gr
 
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Callable[..., Any]:
-    lowered = lower(gm, example_inputs)
-    graph.before_fusion = text_of(lowered.nodes, lowered.buffers)
-    steps = schedule(lowered)
-    graph.after_fusion = text_of(steps, lowered.buffers)
-    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=graph.after_fusion, reason="")
-    kernels = [step for step in steps if isinstance(step, Kernel) and not step.is_empty]
-    graph.externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
-    launches = compile_kernels(kernels, graph)
-    wanted = listening()  # it is counted for those who listen now, and for nobody else
-    traffic = {kernel.name: bytes_moved(kernel) if wanted else None for kernel in kernels}
-    for source in graph.kernels:
-        facts = {"bytes": moved} if (moved := traffic[source.name]) is not None else {}
+    traced, tracked = trace_graph(gm, example_inputs)
+    _note_folded(traced, graph)
+    key = key_for(traced, tracked)
+    found = find(key, graph, gm.forward) if key is not None else None
+    if found is None:
+        found = _make(traced, tracked, graph, gm.forward)
+        if key is not None:
+            keep(key, found.record)
+    else:
+        _tell_fused(graph, found.record.before_fusion, found.record.after_fusion)
+    record = found.record
+    graph.externs = [*record.externs]
+    for source, kernel in zip(graph.kernels, record.kernels):
+        facts = {"bytes": kernel.moved} if kernel.moved is not None else {}
         emit("output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source, kernel=facts)
-    plan = build_plan(lowered, steps, launches, gm.forward, graph.name)
-    compiled = _plainly(plan) if lowered.plain else plan
-    pure, cuda, decided = _is_pure(lowered, steps), _uses_cuda(lowered.buffers), _tell(graph, _total(traffic, graph))
-    return _native.Region(compiled, gm.forward, pure=pure, cuda=cuda, on_decision=decided)
+    compiled = _plainly(found.plan) if record.plain else found.plan
+    return _native.Region(compiled, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, _total(record)))
+
+
+def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], conditions: Conditions, symbols: tuple[Symbol, ...]) -> Variant:
+    """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled for each of them."""
+    graph = _account(gm)
+    try:
+        traced, tracked = trace_graph(gm, example_inputs, conditions)
+        _note_folded(traced, graph)
+        record, launches = _record(traced, tracked, graph)
+    except Exception as e:
+        if config.debug and not isinstance(e, NotFusable):
+            raise
+        raise NotFusable(f"{type(e).__name__}: {e}") from e
+
+    def region(run: Callable[..., Any]) -> _native.Region:
+        graph.region = _native.Region(run, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, None))
+        return graph.region
+
+    plan = OpenPlan(record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region)
+    return Variant(graph, tuple(conditions), symbols, plan.run_for)
+
+
+def _compile_closed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> tuple[Callable[..., Any], CompiledGraph | None]:
+    """Compile a graph for the sizes of the inputs."""
+    run = fuse_graph(of_sizes(gm, example_inputs, sizes), example_inputs)
+    return run, recall(run)
+
+
+def _note_folded(traced: Trace, graph: CompiledGraph) -> None:
+    graph.frozen_bytes = sum(fake.numel() * fake.itemsize for fake in traced.folded)
+    graph.folded_norms = traced.folded_norms
+
+
+def _make(traced: Trace, tracked: bool, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan:
+    """The plan of a graph that is compiled for the first time."""
+    record, launches = _record(traced, tracked, graph)
+    return FoundPlan(record, record.parts.native(launches, fallback, graph.name))
+
+
+def _record(traced: Trace, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
+    """What is to run for the operations of a graph, and how its kernels are launched."""
+    lowered = lower_trace(traced, tracked)
+    before_fusion = text_of(lowered.nodes, lowered.buffers)
+    steps = schedule(lowered)
+    _tell_fused(graph, before_fusion, text_of(steps, lowered.buffers))
+    externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
+    graph.externs = externs
+    launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
+    numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
+    parts = build_plan(lowered, steps, numbered)
+    kernels = tuple(
+        KernelRecord(launch.language, launch.device, launch.origins, launch.described, bytes_moved(kernel)) for kernel, launch in launches.items()
+    )
+    pure, cuda = _is_pure(lowered, steps), _uses_cuda(lowered.buffers)
+    record = PlanRecord(parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda)
+    return record, [*launches.values()]
+
+
+def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:
+    def step(slots: Sequence[int]) -> tuple[Any, ...]:
+        by_name = dict(zip(kernel.buffers, slots, strict=True))
+        return KERNEL, number, tuple(by_name[name] for name in launch.buffers)
+
+    return step
+
+
+def _tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
+    graph.before_fusion, graph.after_fusion = before, after
+    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=after, reason="")
 
 
 def _plainly(plan: _native.Plan) -> Callable[..., Any]:
@@ -140,10 +226,10 @@ def _uses_cuda(buffers: dict[str, Buffer]) -> bool:
     return any(buffer.device.type == "cuda" for buffer in buffers.values())
 
 
-def _total(traffic: Mapping[str, int | None], graph: CompiledGraph) -> int | None:
+def _total(record: PlanRecord) -> int | None:
     """What all of a graph moves; None where that is not known, as of ATen's operations."""
-    moved = [size for size in traffic.values() if size is not None]
-    return None if graph.externs or len(moved) < len(traffic) else sum(moved)
+    moved = [kernel.moved for kernel in record.kernels if kernel.moved is not None]
+    return None if record.externs or len(moved) < len(record.kernels) else sum(moved)
 
 
 def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Region], None]:

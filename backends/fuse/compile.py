@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -12,15 +13,84 @@ from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource
 from framejit.backends.fuse.errors import KernelFailed, NotFusable
 from framejit.backends.fuse.ir import Kernel
 from framejit.backends.fuse.kernel_cache import cpu_object, gpu_binaries
-from framejit.backends.fuse.plan import Launch
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.llvm.kernel import CpuKernel
+    from framejit.backends.fuse.triton.compile import GpuBinary
+    from framejit.backends.fuse.triton.source import TritonSource
 
 
-def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Kernel, Launch]:
+@dataclass(eq=False)
+class CpuLaunch:
+    """A kernel on the CPU; called with the slots of its `buffers`, it gives the step of a plan."""
+
+    kernel: CpuKernel
+    origins: tuple[str, ...]
+    device: torch.device
+
+    language: ClassVar[str] = "llvm"
+    written: ClassVar[tuple[str, ...]] = ("name", "remarks", "text", "pointers", "total", "grain")
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.kernel.pointers
+
+    @property
+    def source(self) -> KernelSource:
+        return KernelSource(self.kernel.name, self.language, self.kernel.source, self.origins)
+
+    @property
+    def machine_code(self) -> CpuKernel:
+        return self.kernel
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """All that `load_kernels` needs, as plain data."""
+        return {name: getattr(self.kernel, name) for name in self.written}
+
+    def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        return "cpu_kernel", self.kernel.address, tuple(slots), self.kernel.sizes, self.kernel.total, self.kernel.grain
+
+
+@dataclass(eq=False)
+class GpuLaunch:
+    """The same for a GPU."""
+
+    text: TritonSource
+    binary: GpuBinary
+    machine_code: _GpuModule
+    origins: tuple[str, ...]
+    device: torch.device
+
+    language: ClassVar[str] = "triton"
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.text.buffers
+
+    @property
+    def source(self) -> KernelSource:
+        return KernelSource(self.text.name, self.language, self.text.text, self.origins)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {field.name: getattr(self.text, field.name) for field in fields(self.text) if field.name != "sizes"}
+
+    def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        binary, module = self.binary, self.machine_code
+        sizes = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.sizes)
+        return "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes, binary.arguments(slots, sizes), module.device_index
+
+
+KernelLaunch = CpuLaunch | GpuLaunch
+
+
+def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Kernel, KernelLaunch]:
     """How to launch each kernel; sources and machine code go to the graph's account.
 
     Raises NotFusable for devices that no code generator is for, KernelFailed where one fails.
     """
-    launches: dict[Kernel, Launch] = {}
+    launches: dict[Kernel, KernelLaunch] = {}
     for device, group in groupby(sorted(kernels, key=lambda kernel: str(kernel.device)), key=lambda kernel: kernel.device):
         if device.type == "cpu":
             launches.update((kernel, _cpu(kernel, graph)) for kernel in group)
@@ -31,50 +101,67 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
     return launches
 
 
-def _cpu(kernel: Kernel, graph: CompiledGraph) -> Launch:
+def load_kernels(described: Sequence[tuple[torch.device, tuple[str, ...], dict[str, Any]]], graph: CompiledGraph) -> list[KernelLaunch]:
+    """How to launch kernels that were compiled before, of each its device, its origins and what `described` gave; as `compile_kernels` otherwise.
+
+    Raises whatever data that is none leads to, before the graph's account knows of any kernel.
+    """
+    from framejit.backends.fuse.llvm.kernel import CpuKernel, code_of
+
+    launches: list[KernelLaunch | None] = [None] * len(described)
+    on_gpu: dict[torch.device, list[int]] = {}
+    for position, (device, origins, data) in enumerate(described):
+        if device.type == "cpu":
+            launches[position] = CpuLaunch(CpuKernel(**data, code=code_of(data["text"], cpu_object)), origins, device)
+        else:
+            on_gpu.setdefault(device, []).append(position)
+    for device, positions in on_gpu.items():
+        from framejit.backends.fuse.triton.source import TritonSource
+
+        sources = [TritonSource(**described[position][2]) for position in positions]
+        for position, source, binary in zip(positions, sources, _binaries(sources, device)):
+            launches[position] = GpuLaunch(source, binary, _GpuModule.of(source.key, binary, _index(device)), described[position][1], device)
+    return [_known(launch, graph) for launch in launches if launch is not None]
+
+
+def _known(launch: KernelLaunch, graph: CompiledGraph) -> KernelLaunch:
+    graph.kernels.append(launch.source)
+    graph.machine_code.append(launch.machine_code)
+    return launch
+
+
+def _cpu(kernel: Kernel, graph: CompiledGraph) -> KernelLaunch:
     from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
 
     try:
         compiled = compile_cpu_kernel(kernel, cpu_object)
     except Exception as e:
         raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
-    graph.kernels.append(KernelSource(kernel.name, "llvm", compiled.source, kernel.origins))
-    graph.machine_code.append(compiled)
-
-    def launch(slots: Sequence[int]) -> tuple[Any, ...]:
-        by_name = dict(zip(kernel.buffers, slots, strict=True))
-        return "cpu_kernel", compiled.address, tuple(by_name[name] for name in compiled.pointers), (), compiled.total, compiled.grain
-
-    return launch
+    return _known(CpuLaunch(compiled, kernel.origins, kernel.device), graph)
 
 
-def _cuda(kernels: Sequence[Kernel], device: torch.device, graph: CompiledGraph) -> dict[Kernel, Launch]:
+def _cuda(kernels: Sequence[Kernel], device: torch.device, graph: CompiledGraph) -> dict[Kernel, KernelLaunch]:
     from framejit.backends.fuse.triton.source import triton_source
 
-    index = torch.cuda.current_device() if device.index is None else device.index
-    major, minor = torch.cuda.get_device_capability(index)
     try:
         sources = [triton_source(kernel) for kernel in kernels]
-        binaries = gpu_binaries(sources, 10 * major + minor)
+        binaries = _binaries(sources, device)
     except Exception as e:
         notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
         raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
-    launches: dict[Kernel, Launch] = {}
-    for kernel, source, binary in zip(kernels, sources, binaries):
-        graph.kernels.append(KernelSource(kernel.name, "triton", source.text, kernel.origins))
-        module = _GpuModule.of(source.key, binary, index)
-        graph.machine_code.append(module)
-        launches[kernel] = _gpu_launch(kernel, source, binary, module)
-    return launches
+    return {
+        kernel: _known(GpuLaunch(source, binary, _GpuModule.of(source.key, binary, _index(device)), kernel.origins, device), graph)
+        for kernel, source, binary in zip(kernels, sources, binaries)
+    }
 
 
-def _gpu_launch(kernel: Kernel, source: Any, binary: Any, module: _GpuModule) -> Launch:
-    def launch(slots: Sequence[int]) -> tuple[Any, ...]:
-        by_name = dict(zip(kernel.buffers, slots, strict=True))
-        arguments = binary.arguments([by_name[name] for name in source.buffers])
-        return "cuda_kernel", module.function, source.grid, binary.threads, binary.shared_bytes, arguments, module.device_index
+def _binaries(sources: list[TritonSource], device: torch.device) -> list[GpuBinary]:
+    major, minor = torch.cuda.get_device_capability(_index(device))
+    return gpu_binaries(sources, 10 * major + minor)
 
-    return launch
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 class _GpuModule:

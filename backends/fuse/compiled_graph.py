@@ -4,7 +4,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import torch
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from framejit import _native
 
 _KEY = "framejit.fuse"
+SIZES: Final = "framejit.sizes"
+"""In a graph module's `meta`: the sizes that it was made for, of a graph that was captured with open ones."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class CompiledGraph:
     after_fusion: str = ""
     reason: str = ""
     """Why all of it runs as ATen; empty if it does not."""
+    frozen_bytes: int = 0
+    """Memory of what was computed from frozen weights and is kept."""
+    folded_norms: int = 0
+    """Batch norms that went into frozen weights."""
     artifacts: str = ""
     """The folder where it was written down, if it was."""
     region: Callable[..., Any] | None = None
@@ -64,7 +70,13 @@ class CompiledGraph:
         compiled, eager = self.times
         externs = f", {_count(len(self.externs), 'operation')} by ATen ({', '.join(dict.fromkeys(self.externs))})" if self.externs else ""
         times = f"; {compiled:.1f} us a call, {eager:.1f} us as ATen" if compiled and eager else ""
-        return f"{self.name} ({self.state}): {_count(len(self.kernels), 'kernel')}{externs}{times}"
+        return f"{self.name} ({self.state}): {_count(len(self.kernels), 'kernel')}{externs}{self._frozen()}{times}"
+
+    def _frozen(self) -> str:
+        if not self.frozen_bytes:
+            return ""
+        norms = f", {_count(self.folded_norms, 'batch norm')} folded" if self.folded_norms else ""
+        return f", {self.frozen_bytes / 2**20:.1f} MiB computed from frozen weights{norms}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -74,6 +86,15 @@ def _count(number: int, noun: str) -> str:
 def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:
     """Keep the account of a graph as long as the graph."""
     gm.meta[_KEY] = graph
+
+
+def recall_all(compiled: Callable[..., Any]) -> list[CompiledGraph]:
+    """The accounts of all that a compiled callable of this backend may run: one for each combination of sizes, if these are open."""
+    by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
+    if hasattr(by_size, "graphs"):
+        return list(by_size.graphs())
+    graph = recall(compiled)
+    return [] if graph is None else [graph]
 
 
 def recall(compiled: Callable[..., Any] | _native.Region) -> CompiledGraph | None:

@@ -1,4 +1,4 @@
-"""Compiled kernels, kept on disk from one process to the next.
+"""Compiled kernels and plans, kept on disk from one process to the next.
 
 A store of bytes by kind and key, where the key is a hash over everything the bytes depend on (`cache_key.key_of`), so that an entry never goes
 stale: it is only used less, and removed some day. Any number of processes and threads may use one folder. The cache is a convenience: nothing it
@@ -68,14 +68,19 @@ class CacheInfo:
     """Bytes."""
     entries: dict[str, int]
     """How many there are of each kind."""
-    size: int
-    """Bytes of all files together."""
+    sizes: dict[str, int]
+    """Their bytes."""
     refused: str
     """Why the folder is not used; empty if it is."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all entries together."""
+        return sum(self.sizes.values())
+
     def __str__(self) -> str:
         lines = [f"folder   {self.folder}", f"size     {_megabytes(self.size)} of at most {_megabytes(self.limit)}"]
-        lines += [f"entries  {count} {kind}" for kind, count in sorted(self.entries.items())] or ["entries  none"]
+        lines += [f"entries  {count} {kind}, {_megabytes(self.sizes[kind])}" for kind, count in sorted(self.entries.items())] or ["entries  none"]
         return "\n".join([*lines, f"not used: {self.refused}"] if self.refused else lines)
 
 
@@ -92,27 +97,29 @@ class DiskCache:
         """What was put under a kind and a key; None if nothing is there."""
         if not self._may_read:
             return None
-        data = self._get(kind, key, _name(kind, key))
-        emit("cache", what=kind, hit=data is not None, key=key)
+        data, reason = self._get(kind, key, _name(kind, key))
+        emit("cache", what=kind, hit=data is not None, key=key, reason=reason)
         return data
 
-    def _get(self, kind: str, key: str, name: str) -> bytes | None:
+    def _get(self, kind: str, key: str, name: str) -> tuple[bytes | None, str]:
+        """The data; where there is a file that doesn't hold any, also what is wrong with it."""
         try:
             with cache_folder.opened(self.folder) as folder:
                 found = cache_folder.read(folder, name)
                 if found is None:
-                    return None
+                    return None, ""
                 data = unseal(kind, key, found[0])
                 if data is None:
                     cache_folder.remove(folder, name)
-                elif found[1] < time.time() - _USED_LATELY:
+                    return None, "its file is torn, was changed, or has another format"
+                if found[1] < time.time() - _USED_LATELY:
                     cache_folder.touch(folder, name)
-                return data
+                return data, ""
         except Refused as e:
             self._refuse(e)
         except OSError:  # no such folder, mostly
             pass
-        return None
+        return None, ""
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Keep `data`, unless it is large beside the limit."""
@@ -133,7 +140,7 @@ class DiskCache:
             pass
         except OSError as e:
             self._may_write = False
-            warn(f"compiled kernels can't be kept in {self.folder} ({e.strerror or e}); another folder can be set with FRAMEJIT_CACHE_DIR")
+            warn(f"compiled kernels and plans can't be kept in {self.folder} ({e.strerror or e}); another folder can be set with FRAMEJIT_CACHE_DIR")
 
     def _refuse(self, why: Refused) -> None:
         self._may_read = self._may_write = False
@@ -169,18 +176,19 @@ class DiskCache:
     def info(self) -> CacheInfo:
         """What there is now. Raises OSError if the folder can't be read."""
         entries: dict[str, int] = {}
-        size, refused = 0, "" if self.limit else "its limit is 0 bytes"
+        sizes: dict[str, int] = {}
+        refused = "" if self.limit else "its limit is 0 bytes"
         try:
             with cache_folder.opened(self.folder) as folder:
                 for name, status in cache_folder.files(folder):
                     if match := _ENTRY.fullmatch(name):
                         entries[match[1]] = entries.get(match[1], 0) + 1
-                        size += status.st_size
+                        sizes[match[1]] = sizes.get(match[1], 0) + status.st_size
         except FileNotFoundError:
             pass
         except Refused as e:
             refused = str(e)
-        return CacheInfo(self.folder, self.limit, entries, size, refused)
+        return CacheInfo(self.folder, self.limit, entries, sizes, refused)
 
 
 def _name(kind: str, key: str) -> str:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from framejit.backends.fuse.index import Index, Var
+from framejit.backends.fuse.open_size import OpenSize
 
 COMPUTE: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 """The dtype in which values of a dtype are computed, where it is another."""
@@ -42,6 +43,10 @@ REDUCTIONS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmi
 """Kinds of reductions. `max` and `min` give nan if any element is nan; argmax and argmin give the first position (int64, counted in row-major
 order of the kernel's inner loops) of the greatest or least element, nan counting as greater (or less) than all. `any` and `all` are of bools."""
 
+SCANS: Final = ("sum", "prod", "max", "min", "argmax", "argmin", "logsumexp")
+"""Kinds of scans, all inclusive. `max` and `min` give the last of equal elements (0.0 or -0.0), and nan from the first nan on; argmax and argmin give the
+position (int64, counted as that of a reduction) of the last of equal elements, or of the last nan. `logsumexp` is log(sum(exp(x)))."""
+
 
 class Expr:
     """A node. `op` is a name in OPERATIONS, or one of
@@ -52,6 +57,8 @@ class Expr:
     - `cast`: of one operand to `dtype`: C's conversion, floats to integers truncate, to bool is `!= 0`
     - `bitcast`: of one operand to `dtype` of the same width
     - `reduce`: `attr` = kind of the reduction, of one operand over all inner loops of the kernel; the accumulator has the node's dtype
+    - `scan`: `attr` = kind of the scan, of one operand: in each turn of the inner loops the reduction of what it had in the turns up to this one, in
+      row-major order of the kernel's inner loops; the accumulator has the node's dtype
     - `masked`: operands (condition, value, other): as `where`, but nothing in `value` may be loaded where the condition is false
     """
 
@@ -112,7 +119,7 @@ class Expr:
         if self.op == "index":
             return f"({self.attr})"
         dtype = str(self.dtype).removeprefix("torch.")
-        name = {"reduce": f"reduce_{self.attr}", "cast": dtype, "bitcast": f"bitcast_{dtype}"}.get(self.op, self.op)
+        name = {"reduce": f"reduce_{self.attr}", "scan": f"scan_{self.attr}", "cast": dtype, "bitcast": f"bitcast_{dtype}"}.get(self.op, self.op)
         return f"{name}({', '.join(operands)})"
 
     def __str__(self) -> str:
@@ -183,7 +190,9 @@ def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
 
 
 def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
-    """A number. An integer dtype wraps it around."""
+    """A number. An integer dtype wraps it around. A size that is not known is no constant, but the value of an index."""
+    if isinstance(value, OpenSize):
+        return cast(index_value(Index({}, value)), dtype)
     if dtype.is_floating_point:
         value = float(value)
     elif dtype == torch.bool:
@@ -199,7 +208,7 @@ def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
 def index_value(index: Index | Var) -> Expr:
     """The value of an index as int64."""
     index = Index.of(index)
-    return _make("index", (), torch.int64, index) if index.terms else const(index.const, torch.int64)
+    return _make("index", (), torch.int64, index) if index.terms or isinstance(index.const, OpenSize) else const(index.const, torch.int64)
 
 
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
@@ -224,6 +233,18 @@ def reduce(kind: str, value: Expr, dtype: torch.dtype | None = None) -> Expr:
     if kind in ("argmax", "argmin"):
         return _make("reduce", (value,), torch.int64, kind)
     return _make("reduce", (cast(value, dtype) if dtype is not None else value,), dtype or value.dtype, kind)
+
+
+def scan(kind: str, value: Expr) -> Expr:
+    """The scan of a value over the kernel's inner loops, accumulated in the value's dtype."""
+    if kind not in SCANS:
+        raise ValueError(f"there is no scan {kind!r}")
+    return _make("scan", (value,), torch.int64 if kind in ("argmax", "argmin") else value.dtype, kind)
+
+
+def is_ordered(node: Expr) -> bool:
+    """Whether its value depends on the order of the kernel's inner loops."""
+    return node.op == "scan" or (node.op == "reduce" and node.attr in ("argmax", "argmin"))
 
 
 def masked(condition: Expr, value: Expr, other: Expr) -> Expr:

@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Union
 
+from framejit.backends.fuse.open_size import hint, surely_divides
+
 if TYPE_CHECKING:
     from framejit.backends.fuse.expr import Expr
 
@@ -150,8 +152,9 @@ class Index:
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
         """(q, r) with self = q * divisor + r, where r keeps what does not divide evenly."""
-        whole = {atom: coefficient // divisor for atom, coefficient in self.terms.items() if coefficient % divisor == 0}
-        rest = {atom: coefficient for atom, coefficient in self.terms.items() if coefficient % divisor}
+        divides = {atom: surely_divides(divisor, coefficient) for atom, coefficient in self.terms.items()}
+        whole = {atom: coefficient // divisor for atom, coefficient in self.terms.items() if divides[atom]}
+        rest = {atom: coefficient for atom, coefficient in self.terms.items() if not divides[atom]}
         return Index(whole, self.const // divisor), Index(rest, self.const % divisor)
 
     def _quotient(self, divisor: int) -> Index:
@@ -165,11 +168,11 @@ class Index:
 
     def _units(self, divisor: int) -> tuple[Index, Index, int]:
         """(large, small, unit): self = large + small, `unit` divides `divisor` and all of `large`, and 0 <= small < unit. A unit of 1 says nothing."""
-        for unit in sorted({math.gcd(coefficient, divisor) for coefficient in self.terms.values()}, reverse=True):
+        for unit in sorted({_common_divisor(coefficient, divisor) for coefficient in self.terms.values()}, key=hint, reverse=True):
             if unit == 1:
                 break
-            large = {atom: coefficient for atom, coefficient in self.terms.items() if coefficient % unit == 0}
-            small = Index({atom: coefficient for atom, coefficient in self.terms.items() if coefficient % unit}, self.const % unit)
+            large = {atom: coefficient for atom, coefficient in self.terms.items() if surely_divides(unit, coefficient)}
+            small = Index({atom: coefficient for atom, coefficient in self.terms.items() if atom not in large}, self.const % unit)
             low, high = small.bounds
             if 0 <= low and high < unit:
                 return Index(large, self.const - self.const % unit), small, unit
@@ -240,6 +243,13 @@ class Index:
         return " + ".join(parts)
 
     __repr__ = __str__
+
+
+def _common_divisor(a: int, b: int) -> int:
+    """A divisor of both: the greatest one of two numbers; of sizes one of the two, if it divides the other."""
+    if isinstance(a, int) and isinstance(b, int):
+        return math.gcd(a, b)
+    return b if surely_divides(b, a) else a if surely_divides(a, b) else 1
 
 
 def flatten(indices: Iterable[Index | Var | int], sizes: Iterable[int]) -> Index:

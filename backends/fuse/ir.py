@@ -33,6 +33,12 @@ class Buffer:
     """The name of the buffer whose memory this is: its own, or, after something has been written into a buffer in place, the first one's."""
     constant: torch.Tensor | None = None
     """A tensor that is known now, such as an attribute of the graph module."""
+    parts: tuple[str, ...] = ()
+    """The buffers that this one is joined of, in the order in which they lie along one dimension. Their memory is this one's, and nothing else writes it."""
+    offset: int = 0
+    """Of such a part: how many elements after the address its first element lies. Its strides are those of the whole."""
+    whole: str = ""
+    """Of such a part: the name of the buffer that it belongs to."""
 
     def __post_init__(self) -> None:
         self.memory = self.memory or self.name
@@ -78,7 +84,10 @@ class ComputeNode:
     """A loop nest: for all `outer` loop variables, reductions over the `inner` ones, and what is stored.
 
     A pointwise node has no inner loops. In a node with inner loops, a value may hold `reduce` expressions, which are over all inner loops;
-    what is outside of them depends on inner variables only if the store is `inner`.
+    what is outside of them depends on inner variables only if the store is `inner`. A `scan` has a value for each inner turn, so that it stands
+    in a store that is `inner`, or below a `reduce`. The order of the inner loops is part of what a node says where it holds something ordered.
+
+    A part of a buffer is written by one store, which writes each of its elements, in one turn each.
     """
 
     outer: tuple[Var, ...]

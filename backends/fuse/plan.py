@@ -1,34 +1,26 @@
 """From scheduled steps to a plan: slots for values, allocation, reuse of memory, and what the native executor does one step after another.
 
 Memory is taken when a step first writes it and given back after the last step that uses it. What only kernels and operations that surely don't
-return an alias have made and seen may be taken over by a later buffer of the same size.
+return an alias have made and seen may be taken over by a later buffer of the same size: by one that the last step to read it writes in its place, or by
+one made soon after.
 """
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import torch
-
-import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
 from framejit import _native
 from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, Layout, LoweredGraph
+from framejit.backends.fuse.plan_functions import laid_out_as, view_of_input
+from framejit.backends.fuse.plan_parts import Launch, PlanParts
+from framejit.backends.fuse.schedule.memory import Usage, bytes_of, same_size
 
-Launch = Callable[[Sequence[int]], tuple[Any, ...]]
-"""Given the slots of a kernel's pointers, the step of the plan that launches it."""
-
-NEVER_ALIASES: Final = frozenset(
-    {"linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
-)
-"""Operations whose results never share memory with their arguments."""
-
-PATIENCE: Final = 4  # steps for which memory is held back for a buffer of the same size
+PATIENCE: Final = 4  # steps for which memory is held back for a buffer of the same size, where that does not raise the peak
 
 
-def build_plan(graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launches: dict[Kernel, Launch], fallback: Callable[..., Any], name: str) -> Any:
-    """The native plan for a scheduled graph."""
-    return _Builder(graph, steps, launches).build(fallback, name)
+def build_plan(graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launches: dict[Kernel, Launch]) -> PlanParts:
+    """The plan for a scheduled graph."""
+    return _Builder(graph, steps, launches).build()
 
 
 class _Builder:
@@ -44,8 +36,14 @@ class _Builder:
         self.used = {self.buffers[name].memory for step in steps for name in step.reads}
         """What something reads: an operation may well return None for a result that nobody wants."""
         self.used |= {output.buffer.memory for output in graph.outputs if isinstance(output, Layout)}
-        self.owned: set[str] = set()
-        """Memories that a step of the plan allocated, and that nothing else can know of."""
+        usage = Usage(steps, self.buffers, [output.buffer.name for output in graph.outputs if isinstance(output, Layout)])
+        profile = usage.profile(range(len(steps)))
+        self.own = usage.own
+        """Memories that a step of the plan allocates, and that nothing else can know of."""
+        self.replaced = profile.replaced
+        """For a buffer that is written over what its kernel reads for the last time the name of that."""
+        self.alive, self.peak = profile.during, profile.peak
+        """Bytes alive while each step runs, with what is held back for heirs, and the most that there may be."""
         self.heirs: dict[str, Buffer] = {}
         """For a buffer that is yet to be made, the dead one whose memory it will take over."""
         self.inherited: set[str] = set()
@@ -54,7 +52,7 @@ class _Builder:
         self.returned: dict[int, Any] = {}
         """By the identity of a layout, what the plan returns for it."""
 
-    def build(self, fallback: Callable[..., Any], name: str) -> Any:
+    def build(self) -> PlanParts:
         for position, step in enumerate(self.steps):
             if isinstance(step, Kernel):
                 self._kernel(step, position)
@@ -69,9 +67,7 @@ class _Builder:
         inputs = {buffer.input: buffer for buffer in self.buffers.values() if buffer.input is not None and buffer.memory == buffer.name}
         alone = tuple(slot for slot, buffer in inputs.items() if buffer.name in written)
         spans = tuple(inputs[slot].extent * inputs[slot].dtype.itemsize for slot in range(self.graph.n_inputs))
-        return _native.Plan(
-            self.graph.n_inputs, self.n_values, self.plan, outputs, fallback=fallback, aligned=aligned, alone=alone, spans=spans, name=name
-        )
+        return PlanParts(self.graph.n_inputs, self.n_values, self.plan, outputs, aligned, alone, spans)
 
     def _last_uses(self) -> dict[str, int]:
         last: dict[str, int] = {}
@@ -99,15 +95,14 @@ class _Builder:
 
     def _kernel(self, kernel: Kernel, position: int) -> None:
         for buffer in self.made[position]:
-            self._allocate(buffer, kernel, position)
+            self._allocate(buffer)
         if not kernel.is_empty:
             self.plan.append(self.launches[kernel]([self._slot(name) for name in kernel.buffers]))
 
-    def _allocate(self, buffer: Buffer, kernel: Kernel, position: int) -> None:
+    def _allocate(self, buffer: Buffer) -> None:
         old = self.heirs.pop(buffer.name, None)
-        if old is None and not kernel.inner:
-            old = next((self.buffers[name] for name in kernel.reads if self._dies_in_place(name, buffer, kernel, position)), None)
-        self.owned.add(buffer.name)
+        if old is None and buffer.name in self.replaced:
+            old = self.buffers[self.replaced[buffer.name]]
         if old is not None:
             self.inherited.add(old.name)
         if old is not None and _same_layout(old, buffer):
@@ -118,23 +113,12 @@ class _Builder:
             self.plan.append(("empty", slot, buffer.sizes, buffer.strides, buffer.dtype, buffer.device))
         else:
             self.plan += [("reinterpret", slot, self.slots[old.name], buffer.sizes, buffer.strides, 0, buffer.dtype), ("free", self.slots[old.name])]
-
-    def _dies_in_place(self, name: str, buffer: Buffer, kernel: Kernel, position: int) -> bool:
-        """Whether a pointwise kernel may write over what it reads: each turn then overwrites just what only it has read."""
-        old = self.buffers[name]
-        if old.memory != name or name not in self.owned or name in self.inherited or self.last_use[name] != position or not _same_layout(old, buffer):
-            return False
-        places = {store.index for store in kernel.stores if store.buffer == buffer.name} | set(kernel.reads[name])
-        return len(places) == 1
+            self.slots[old.name] = slot  # where the kernel still reads it
 
     def _extern(self, node: ExternNode) -> None:
         temporary: list[int] = []
         args = tuple(self._argument(value, temporary) for value in node.args)
         kwargs = {key: self._argument(value, temporary) for key, value in node.kwargs.items()}
-        if getattr(node.function, "__name__", "") in NEVER_ALIASES:
-            self.owned.update(name for name in node.writes if self.buffers[name].memory == name)
-        else:
-            self.owned.difference_update(self.buffers[name].memory for name in node.reads)
         self.plan.append(("call", node.function, args, kwargs or None, self._results(node.results)))
         self.plan += self.expected
         self.expected.clear()
@@ -171,18 +155,23 @@ class _Builder:
             memory = self.buffers[name]
             if self.last_use[name] != position or memory.input is not None or name in self.inherited or name not in self.slots:
                 continue
-            heir = self._heir(memory, position) if name in self.owned else None
+            heir = self._heir(memory, position) if name in self.own else None
             if heir is None:
                 self.plan.append(("free", self.slots[name]))
             else:
                 self.heirs[heir.name] = memory
 
     def _heir(self, memory: Buffer, position: int) -> Buffer | None:
-        """A buffer of the same size that one of the next steps makes. Waiting for longer would keep memory from others."""
+        """A buffer of the same size that one of the next steps makes. Waiting for longer, or at the peak, would keep memory from others."""
+        size = bytes_of(memory)
         for soon in range(position + 1, min(position + 1 + PATIENCE, len(self.steps))):
             for buffer in self.made[soon]:
-                if buffer.name not in self.heirs and _same_size(memory, buffer):
+                if buffer.name not in self.heirs and buffer.name not in self.replaced and same_size(memory, buffer):
+                    for between in range(position + 1, soon):
+                        self.alive[between] += size
                     return buffer
+            if self.alive[soon] + size > self.peak:
+                return None
         return None
 
     def _made_at(self) -> list[list[Buffer]]:
@@ -211,24 +200,5 @@ class _Builder:
         return _native.Value(self._view(layout, []))
 
 
-def view_of_input(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """A view of an input as eager's would be: it knows what it is a view of. `offset` counts from the input's own first element."""
-    return torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset)
-
-
-@functools.cache
-def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function that copies a tensor to memory of these strides: for when ATen chose another layout than its fake."""
-
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-    return copied
-
-
 def _same_layout(a: Buffer, b: Buffer) -> bool:
     return (a.sizes, a.strides, a.dtype, a.device) == (b.sizes, b.strides, b.dtype, b.device)
-
-
-def _same_size(a: Buffer, b: Buffer) -> bool:
-    return a.device == b.device and a.dtype.itemsize == b.dtype.itemsize and a.extent == b.extent

@@ -7,18 +7,22 @@ cross entropy, ...) still arrive whole; whoever calls `trace` says which of them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.preferences import Preferences
+from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.capture.light_torch import light
+from framejit.symbols.conditions import Conditions
+from framejit.symbols.node import symbolic
 
 IGNORED: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
@@ -27,8 +31,6 @@ DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::al
 
 MISJUDGED: Final = frozenset(("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag"))
 """Operations whose results on fakes have other sizes or strides than the real ones."""
-
-AUTOCAST_DEVICES: Final = ("cpu", "cuda")
 
 
 @dataclass(eq=False)
@@ -68,6 +70,10 @@ class Trace:
     """Those of them that are numbers of the program, and never change."""
     calls: list[Call] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
+    folded: list[torch.Tensor] = field(default_factory=list)
+    """Fakes of those constants that were computed from frozen weights (lowering/frozen.py); each owns its storage."""
+    folded_norms: int = 0
+    """Batch norms that went into the weights before them."""
 
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
@@ -94,30 +100,26 @@ def storage_of(fake: torch.Tensor) -> int:
     return fake.untyped_storage()._cdata
 
 
-def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool = True) -> Trace:
+def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool = True, conditions: Conditions | None = None) -> Trace:
     """The ATen operations of a graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
 
     `keeps` says of a composite operation that it is wanted whole. With `prefer`, operations on a GPU are given what they prefer (preferences.py).
+    Sizes may be symbols of framejit's if `conditions` is given, which takes down what is asked of them.
     Raises NotFusable where there is something in the graph that can't be written down as a list of operations on tensors of known sizes, or that
     autograd would have to know of.
     """
-    interpreter = _Run(gm, keeps, prefer)
-    before = _thread_state()
-    torch.clear_autocast_cache()  # a cast that capture had done would not be done, and seen, again
-    try:
-        with light():
-            result = interpreter.run()
-    finally:
-        _restore(before)
-        torch.clear_autocast_cache()
+    interpreter = _Run(gm, keeps, prefer, conditions)
+    before = thread_state()
+    with restored_thread_state(), light():  # a cast that capture had done would not be done, and seen, again
+        result = interpreter.run()
     if interpreter.left_state != before:
         raise NotFusable("it leaves the grad or autocast mode changed")
     return result
 
 
 class _Run:
-    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool) -> None:
-        self.gm, self.keeps, self.prefer = gm, keeps, prefer
+    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool, conditions: Conditions | None) -> None:
+        self.gm, self.keeps, self.prefer, self.conditions = gm, keeps, prefer, conditions
         self.env: dict[fx.Node, Any] = {}
 
     def run(self) -> Trace:
@@ -127,7 +129,8 @@ class _Run:
         if not all(isinstance(fake, torch.Tensor) for fake in fakes):
             raise NotFusable("an input is not a tensor")
         mode = next((fake.fake_mode for fake in fakes if hasattr(fake, "fake_mode")), None)
-        if any(fake._has_symbolic_sizes_strides or not hasattr(fake, "fake_mode") for fake in fakes):
+        is_open = self.conditions is not None
+        if any((fake._has_symbolic_sizes_strides and not is_open) or not hasattr(fake, "fake_mode") for fake in fakes):
             raise NotFusable("an input's sizes are symbols, or it has no fake")
         if any(fake.is_conj() or fake.is_neg() for fake in fakes):
             raise NotFusable("an input is only a view as conjugate or negative")
@@ -142,19 +145,19 @@ class _Run:
         self.prefer = self.prefer and any(fake.device.type == "cuda" for fake in fakes)
         recorder = _Recorder(self.trace, self.keeps, mode, self.prefer)
         # below autograd, or composite operations would never arrive whole
-        with mode, torch._C._AutoDispatchBelowAutograd(), recorder:
+        with mode, enable_python_dispatcher() if is_open else nullcontext(), torch._C._AutoDispatchBelowAutograd(), recorder:
             for node in graph.nodes:
                 if node.op == "output":
                     self.trace.outputs = self._outputs(node.args[0])
                 elif node.op != "placeholder":
-                    recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), _autocast_state()
+                    recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), autocast_state()
                     self.env[node] = self._value(node)
-            self.left_state = _thread_state()  # the guards above put some of it back when they end
+            self.left_state = thread_state()  # the guards above put some of it back when they end
         return self.trace
 
     def _value(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
-            return self._constant(_attribute(self.gm, str(node.target)))
+            return self._constant(attribute_of(self.gm, str(node.target)))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
             raise NotFusable("its results need gradients")
@@ -177,12 +180,18 @@ class _Run:
         result: list[torch.Tensor] = []
         for fake in fakes:
             storage = storage_of(fake)
-            if storage in seen:
+            if storage in seen or self.conditions is not None:
                 with self.mode:
-                    fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+                    fake = torch.empty_strided(self._sizes(fake.shape), self._sizes(fake.stride()), dtype=fake.dtype, device=fake.device)
             seen.add(storage)
             result.append(fake)
         return result
+
+    def _sizes(self, sizes: Sequence[Any]) -> list[Any]:
+        """The same sizes, what is asked of which goes to the conditions."""
+        if self.conditions is None:
+            return list(sizes)
+        return [symbolic(self.conditions.simplified(size.node.expression), self.conditions) if isinstance(size, torch.SymInt) else size for size in sizes]
 
     def _constant(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -210,11 +219,14 @@ class _Run:
     def _laid_out(self, value: Any, node: fx.Node) -> Any:
         """An output with the strides that eager gives it, where a preference has led to others."""
         expected = node.meta.get("val", node.meta.get("example_value"))
-        if not self.prefer or not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor) or value.stride() == expected.stride():
+        if not self.prefer or not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            return value
+        strides = tuple(self._sizes(expected.stride()))
+        if value.stride() == strides:
             return value
         for memory_format in (torch.contiguous_format, torch.channels_last):
             laid_out = value.clone(memory_format=memory_format) if memory_format is torch.contiguous_format or value.dim() == 4 else value
-            if laid_out.stride() == expected.stride():
+            if laid_out.stride() == strides:
                 return laid_out
         raise NotFusable("a preferred memory layout would show in the result")
 
@@ -305,7 +317,7 @@ def _has_kernel(name: str, dispatch_key: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, dispatch_key)
 
 
-def _attribute(module: Any, path: str) -> Any:
+def attribute_of(module: Any, path: str) -> Any:
     for part in path.split("."):
         module = getattr(module, part)
     return module
@@ -323,15 +335,6 @@ def _origin(stack: str | None) -> str:
     return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line} in {function}: {code}"
 
 
-def _thread_state() -> tuple[Any, ...]:
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled(), *_autocast_state().values()
-
-
-def _autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
-    """For each device whether autocast is on, and to which dtype."""
-    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES}
-
-
 @contextmanager
 def _autocast(modes: Sequence[tuple[str, torch.dtype]]) -> Iterator[None]:
     """Have autocast on for devices."""
@@ -344,12 +347,3 @@ def _autocast(modes: Sequence[tuple[str, torch.dtype]]) -> Iterator[None]:
     finally:
         for device, enabled in before.items():
             torch.set_autocast_enabled(device, enabled)
-
-
-def _restore(state: tuple[Any, ...]) -> None:
-    grad, _, cache, *autocast = state
-    torch._C._set_grad_enabled(grad)
-    torch.set_autocast_cache_enabled(cache)
-    for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, autocast):
-        torch.set_autocast_enabled(device, enabled)
-        torch.set_autocast_dtype(device, dtype)

@@ -5,10 +5,11 @@ import math
 
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.open_size import hint
 
 
 def bytes_moved(kernel: Kernel) -> int | None:
-    """Each element that is read or written counted once; None where a kernel computes which ones these are."""
+    """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones these are."""
     total = 0
     written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
     for accesses in (kernel.reads, written):
@@ -16,7 +17,7 @@ def bytes_moved(kernel: Kernel) -> int | None:
             if any(True for index in indices for _ in index.indirects()):
                 return None
             buffer = kernel.buffers[name]
-            total += buffer.dtype.itemsize * min(buffer.extent, sum(map(_elements, indices)))
+            total += buffer.dtype.itemsize * min(hint(buffer.extent), hint(sum(map(_elements, indices))))
     return total
 
 

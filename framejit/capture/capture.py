@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from framejit import _native as native
+from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder
+from framejit.capture.input_sizes import InputSizes
 from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
 from framejit.guards.guard import Guard
@@ -37,10 +39,17 @@ class Capture:
     """The state shared by all frames of one attempt.
 
     `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.  `changing` names
-    the sources of numbers that differed between calls.
+    the sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open.
     """
 
-    def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...], forced: dict[int, Unsupported], changing: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        fn: FunctionType,
+        flat_args: tuple[Any, ...],
+        forced: dict[int, Unsupported],
+        changing: frozenset[str] = frozenset(),
+        dynamic: DynamicDims | None = None,
+    ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
@@ -50,6 +59,8 @@ class Capture:
         self.frame: Frame | None = None
         self.seq = 0
         self.changing = changing
+        self.dynamic = dynamic or DynamicDims(never=True)
+        self.sizes = InputSizes(self)
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
@@ -91,6 +102,8 @@ class Capture:
         return self.graph.n_ops, self.effects.version
 
     def break_graph(self, frame: Frame, reason: Unsupported) -> NoReturn:
+        for guard in reason.assumes:
+            self.add_guard(*guard)
         raise Broken(frame, reason)
 
     def break_at(self, seq: int, reason: Unsupported) -> NoReturn:

@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from framejit.symbols.node import is_ours
+
 DYNAMO, CONFIG, SOURCES = "torch._dynamo", "torch._dynamo.config", "torch._dynamo.source"
 SYMBOLS, FUNCTIONS, SYMPY = "torch.fx.experimental.symbolic_shapes", "torch.utils._sympy.functions", "sympy"
 LOADED_BY_DISPATCH = "torch.distributed.tensor"
@@ -191,11 +193,13 @@ def _unmark() -> None:
 
 
 def _plain(value: Any) -> bool:
-    """Whether there are no symbols in `value`."""
+    """Whether there are no symbols in `value`, or only framejit's own, which answer for themselves."""
     if isinstance(value, (int, float, str, type(None))):
         return True
+    if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+        return is_ours(value)
     if isinstance(value, torch.Tensor):
-        return not value._has_symbolic_sizes_strides
+        return not value._has_symbolic_sizes_strides or _plain((*value.shape, *value.stride()))
     return isinstance(value, (tuple, list)) and all(map(_plain, value))
 
 
@@ -213,6 +217,22 @@ def _same(x: Any, *_: Any) -> Any:
     return x
 
 
+def _known_true(x: Any) -> bool:
+    return x.node.known() is True if isinstance(x, torch.SymBool) else x
+
+
+def _known_false(x: Any) -> bool:
+    return x.node.known() is False if isinstance(x, torch.SymBool) else not x
+
+
+def _hint(x: Any, *_: Any, **__: Any) -> Any:
+    return x.node.hint if isinstance(x, torch.SymInt) else x
+
+
+def _decided(x: Any) -> Any:
+    return bool(x) if isinstance(x, torch.SymBool) else x
+
+
 def _equal(x: Any, y: Any) -> bool:
     return bool(tuple(x) == tuple(y) if isinstance(x, (tuple, list)) else x == y)
 
@@ -226,15 +246,15 @@ def _any(*conditions: Any) -> Any:
 
 
 _ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
-    "guard_or_false": _same,
-    "guard_or_true": _same,
-    "guard_size_oblivious": _same,
-    "expect_true": _same,
-    "guard_int": _same,
-    "guard_bool": _same,
+    "guard_or_false": _decided,
+    "guard_or_true": _decided,
+    "guard_size_oblivious": _decided,
+    "expect_true": _decided,
+    "guard_int": int,
+    "guard_bool": _decided,
     "guard_scalar": _same,
-    "statically_known_true": _same,
-    "statically_known_false": operator.not_,
+    "statically_known_true": _known_true,
+    "statically_known_false": _known_false,
     "sym_eq": _equal,
     "sym_and": _all,
     "sym_or": _any,
@@ -243,10 +263,10 @@ _ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
     "has_free_symbols": lambda x: False,
     "has_free_unbacked_symbols": lambda x: False,
     "has_hint": lambda x: True,
-    "size_hint": _same,
+    "size_hint": _hint,
     "has_guarding_hint": lambda x: True,
-    "guarding_hint_or_throw": _same,
-    "optimization_hint": _same,
+    "guarding_hint_or_throw": _hint,
+    "optimization_hint": _hint,
     "_advise_is_size": lambda x: None,
     "_advise_is_bounded": lambda x, bound: None,
     "_iterate_exprs": lambda x: (),
@@ -294,7 +314,7 @@ _stand_ins: dict[str, StandIn] = {
     module.__name__: module
     for module in (
         StandIn(SYMPY, **_classes(SYMPY, "Basic", "Expr", "Symbol")),
-        StandIn(FUNCTIONS, Max=_unless_symbolic(FUNCTIONS, "Max", max)),
+        StandIn(FUNCTIONS, Max=_unless_symbolic(FUNCTIONS, "Max", torch.sym_max)),
         StandIn(
             SYMBOLS,
             GuardOnDataDependentSymNode=_Never,

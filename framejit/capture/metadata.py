@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
 from framejit.capture.light_torch import light
 from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.input_sizes import OpenLayout
 
 
 class Metadata:
@@ -17,26 +22,35 @@ class Metadata:
     def __init__(self) -> None:
         with light():
             self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
 
-    def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake with the metadata of `tensor`; Unsupported for what fakes can't stand for."""
+    def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
+        """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides; Unsupported for what fakes can't stand for."""
         if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
             raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
-        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_inference()
-        if plain and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf):
+        if layout is not None:
+            self._make_symbolic()
+        if layout is not None or can_be_made_empty(tensor):
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
+            sizes, strides = (layout.sizes, layout.strides) if layout is not None else (tuple(tensor.shape), tuple(tensor.stride()))
             with light(), self.mode, torch.no_grad():
-                fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
             if tensor.requires_grad:
                 fake.requires_grad_(True)
             return fake
         with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
+    def _make_symbolic(self) -> None:
+        from torch._dispatch.python import enable_python_dispatcher
+
+        self.mode.cache_enabled = False  # its keys are made for torch's own symbols
+        self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
+
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
         """Run an operation on fakes.  Unsupported says why it can't be in a graph."""
         try:
-            with light(), self.mode:
+            with light(), self._decompositions(), self.mode:
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
         except DataDependentOutputException as e:
             raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
@@ -49,6 +63,21 @@ class Metadata:
         except Exception as e:
             # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
             raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
+
+
+def can_be_made_empty(tensor: torch.Tensor) -> bool:
+    """Whether an empty tensor of the same sizes, strides, dtype and device has all the metadata of this one."""
+    return _is_plain(tensor) and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf)
+
+
+def can_be_open(tensor: torch.Tensor) -> bool:
+    """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
+    is_free_view = tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
+    return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_inference()
 
 
 def label(target: Any) -> str:

@@ -19,7 +19,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "fusion": ("graph_id", "region", "text", "reason"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "perf": ("region", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
-    "cache": ("what", "hit", "key"),
+    "cache": ("what", "hit", "key", "reason"),
     "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),
     "warning": ("message", "place"),
 }

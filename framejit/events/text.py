@@ -101,7 +101,9 @@ def _us(value: float | None) -> str:
 
 def cache(event: Event, where: str, level: Level) -> str:
     key = str(event.key)
-    return f"{'hit' if event.hit else 'miss'}: {event.what}, key {key if level is Level.FULL or len(key) <= 16 else key[:16]}"
+    reason = event.fields.get("reason", "")  # a backend of somebody else's may have none to give
+    named = f", key {key if level is Level.FULL or len(key) <= 16 else key[:16]}" if key else ""
+    return f"{'hit' if event.hit else 'miss'}: {event.what}{named}{f' ({reason})' if reason else ''}"
 
 
 def verify(event: Event, where: str, level: Level) -> str:

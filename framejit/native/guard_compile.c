@@ -61,7 +61,7 @@ int key_is_plain(PyObject *key)
     return PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || PyBytes_CheckExact(key) || PyBool_Check(key) || key == Py_None;
 }
 
-static int parse_slot(PyObject *obj, Py_ssize_t n_records, Py_ssize_t *slot)
+int guard_parse_slot(PyObject *obj, Py_ssize_t n_records, Py_ssize_t *slot)
 {
     *slot = PyLong_AsSsize_t(obj);
     if (*slot == -1 && PyErr_Occurred())
@@ -85,7 +85,7 @@ static int compile_distinct(GuardTree *tree, Check *check, PyObject *slots)
     distinct->n = n;
     for (Py_ssize_t i = 0; i < n; i++) {
         Py_ssize_t slot;
-        if (parse_slot(PyTuple_GET_ITEM(slots, i), tree->n_records, &slot) < 0)
+        if (guard_parse_slot(PyTuple_GET_ITEM(slots, i), tree->n_records, &slot) < 0)
             return -1;
         distinct->slots[i] = (int)slot;
     }
@@ -149,21 +149,27 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
         tree->runs_python |= tensor_spec_runs_python(check->tensor);
         return 0;
     case C_RECORD:
-        return parse_slot(payload, tree->n_records, &check->number);
+        return guard_parse_slot(payload, tree->n_records, &check->number);
     case C_SAME:
         if (!PyTuple_Check(payload) || PyTuple_GET_SIZE(payload) != 2) {
             PyErr_SetString(PyExc_TypeError, "C_SAME takes a pair of record slots");
             return -1;
         }
-        if (parse_slot(PyTuple_GET_ITEM(payload, 0), tree->n_records, &check->number) < 0)
+        if (guard_parse_slot(PyTuple_GET_ITEM(payload, 0), tree->n_records, &check->number) < 0)
             return -1;
-        return parse_slot(PyTuple_GET_ITEM(payload, 1), tree->n_records, &check->other);
+        return guard_parse_slot(PyTuple_GET_ITEM(payload, 1), tree->n_records, &check->other);
     case C_DISTINCT:
         if (!PyTuple_Check(payload)) {
             PyErr_SetString(PyExc_TypeError, "C_DISTINCT takes a tuple of record slots");
             return -1;
         }
         return compile_distinct(tree, check, payload);
+    case C_SIZES:
+        check->sizes = size_check_new(payload, tree->n_records);
+        return check->sizes ? 0 : -1;
+    case C_VERSION:
+        tree->runs_python |= version_check_runs_python();
+        return version_check_parse(payload, &check->version, &check->number);
     case C_STATE:
         if (!Py_IS_TYPE(payload, &State_Type)) {
             PyErr_SetString(PyExc_TypeError, "C_STATE takes a State");
@@ -322,6 +328,33 @@ static int compile_nodes(GuardTree *tree, PyObject *nodes, int depth)
     return 0;
 }
 
+/* Tells each size check what the tensors it relates have passed. */
+static int attach_size_checks(GuardTree *tree)
+{
+    const TensorSpec **specs = PyMem_Calloc(tree->n_records + 1, sizeof(TensorSpec *));
+    if (specs == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < tree->n_nodes; i++) {
+        const Check *check = &tree->checks[tree->nodes[i].first_check], *end = check + tree->nodes[i].n_checks;
+        const TensorSpec *spec = NULL;
+        for (; check < end; check++) {
+            if (check->kind == C_TENSOR)
+                spec = check->tensor;
+            else if (check->kind == C_RECORD)
+                specs[check->number] = spec;
+        }
+    }
+    for (int i = 0; i < tree->n_checks; i++)
+        if (tree->checks[i].kind == C_SIZES) {
+            size_check_attach(tree->checks[i].sizes, specs);
+            tree->runs_python |= size_check_runs_python(tree->checks[i].sizes);
+        }
+    PyMem_Free(specs);
+    return 0;
+}
+
 /* Fills an empty tree. What is there when it fails is for the tree's destructor. */
 int guard_tree_compile(GuardTree *tree, PyObject *roots)
 {
@@ -337,7 +370,7 @@ int guard_tree_compile(GuardTree *tree, PyObject *roots)
         PyErr_NoMemory();
         return -1;
     }
-    if (compile_nodes(tree, roots, 0) < 0)
+    if (compile_nodes(tree, roots, 0) < 0 || attach_size_checks(tree) < 0)
         return -1;
     tree->memos.worthwhile = tree->n_nodes >= WORTH_A_MEMO;
     return 0;

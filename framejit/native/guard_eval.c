@@ -308,12 +308,19 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
     case C_HAS_ATTR: case C_NO_ATTR:
         return check_has_attr(check, value);
     case C_RECORD:
-        records[check->number] = value;
+        if (frame->hold)
+            Py_XSETREF(records[check->number], Py_NewRef(value));
+        else
+            records[check->number] = value;
         return PASS;
     case C_SAME:
         return records[check->number] == records[check->other];
     case C_DISTINCT:
         return check_distinct(check->distinct, records);
+    case C_SIZES:
+        return size_check_passes(check->sizes, records, frame->hold);
+    case C_VERSION:
+        return version_check_passes(check->version, check->number, value, frame->hold);
     case C_STATE:
         return state_matches(check->payload);
     case C_PY: {
@@ -330,6 +337,13 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
 }
 
 /* ---- the pass ---- */
+static FJ_APART void blame_sizes(GuardFailure *failure, const Check *check, PyObject **records)
+{
+    failure->guard_id = check->guard_id;
+    failure->failed_access = 0;
+    failure->value = size_check_values(check->sizes, records);
+}
+
 static inline void blame(GuardFailure *failure, int guard_id, int failed_access, PyObject *value)
 {
     if (failure) {
@@ -388,7 +402,9 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
                 break;
         }
         if (FJ_UNLIKELY(result != PASS)) {
-            if (result == FAIL)
+            if (result == FAIL && failure && check->kind == C_SIZES)
+                blame_sizes(failure, check, records);
+            else if (result == FAIL)
                 blame(failure, check->guard_id, 0, value);
             break;
         }
@@ -443,8 +459,11 @@ static FJ_APART int evaluate_whole(GuardTree *tree, Frame *frame, GuardFailure *
     int result = guard_range_passes(tree, whole, frame, values, records, failure);
     if (result == RESTART) {
         tree->runs_python = frame->hold = 1;
+        memset(records, 0, tree->n_records * sizeof(PyObject *));
         result = guard_range_passes(tree, whole, frame, values, records, failure);
     }
+    for (int i = 0; frame->hold && i < tree->n_records; i++)
+        Py_XDECREF(records[i]);
     PyMem_Free(heap_records);
     return result;
 }

@@ -60,6 +60,8 @@ static void tree_dealloc(PyObject *self)
             Py_XDECREF(check->payload);
         else if (check->kind == C_TENSOR && check->tensor)
             tensor_spec_free(check->tensor);
+        else if (check->kind == C_SIZES && check->sizes)
+            size_check_free(check->sizes);
         else if (check->kind == C_DISTINCT && check->distinct) {
             PyMem_Free(check->distinct->last);
             PyMem_Free(check->distinct);

@@ -11,7 +11,7 @@
     X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(UNOP) X(CALL) X(DICT_KEY_AT) X(STATE)
 #define CHECKS(X) \
     X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(HAS_KEY) X(NO_KEY) X(HAS_ATTR) X(NO_ATTR) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
-    X(PY) X(TRUTH)
+    X(PY) X(TRUTH) X(SIZES) X(VERSION)
 
 #define AS_ENUM(name) A_##name,
 enum { ACCESSORS(AS_ENUM) A_COUNT };
@@ -27,19 +27,22 @@ typedef struct {
     int slots[];
 } Distinct;
 
+typedef struct SizeCheck SizeCheck;
+
 typedef struct {
     uint8_t kind;
     uint8_t weak;                 /* payload is a weak reference to the object to compare with */
     int guard_id;
-    Py_ssize_t number;            /* a length, or the record slot */
+    Py_ssize_t number;            /* a length, the record slot, or C_VERSION: the address of the tensor's data */
     union {
-        uint64_t version;         /* checks of a dictionary's keys: its version when this check last passed */
+        uint64_t version;         /* checks of a dictionary's keys: its version when this check last passed; C_VERSION: the tensor's */
         Py_ssize_t other;         /* C_SAME: the second record slot */
     };
     union {
         PyObject *payload;
         TensorSpec *tensor;       /* C_TENSOR */
         Distinct *distinct;       /* C_DISTINCT */
+        SizeCheck *sizes;         /* C_SIZES */
     };
 } Check;
 
@@ -69,7 +72,7 @@ static inline int node_has_operation(const Node *node)
 
 static inline int check_has_payload(const Check *check)
 {
-    return check->kind != C_TENSOR && check->kind != C_DISTINCT;
+    return check->kind != C_TENSOR && check->kind != C_DISTINCT && check->kind != C_SIZES && check->kind != C_VERSION;
 }
 
 /* guard_memo.c: shorter proofs that the guards still hold, one for each of the models (say) that lately came this way. */
@@ -101,7 +104,7 @@ typedef struct {
     PyObject *const *args;
     Py_ssize_t nargs;
     PyFunctionObject *fn;
-    int hold;
+    int hold;                     /* values are held while they are in use, those of C_RECORD until the evaluation ends */
 } Frame;
 
 #pragma GCC visibility push(hidden)
@@ -114,6 +117,21 @@ void guard_memos_free(GuardTree *tree);
 PyObject *guard_memos_hits(GuardTree *tree);
 int check_is_settled(const Check *check);
 int key_is_plain(PyObject *key);
+int guard_parse_slot(PyObject *obj, Py_ssize_t n_records, Py_ssize_t *slot);            /* -1 with an exception */
+
+/* guard_sizes.c */
+SizeCheck *size_check_new(PyObject *payload, Py_ssize_t n_records);                      /* NULL with an exception */
+void size_check_free(SizeCheck *check);
+/* Once the tree is complete. specs[i]: of the C_TENSOR check on the value in record slot i, or NULL; the tree keeps them as long as the check. */
+void size_check_attach(SizeCheck *check, const TensorSpec *const *specs);
+int size_check_runs_python(const SizeCheck *check);
+int size_check_passes(const SizeCheck *check, PyObject *const *records, int may_run_python);     /* PASS, FAIL or RESTART; never raises */
+PyObject *size_check_values(const SizeCheck *check, PyObject *const *records);           /* tuple of what the slots hold, None where nothing was recorded */
+
+/* guard_version.c */
+int version_check_parse(PyObject *payload, uint64_t *version, Py_ssize_t *address);      /* -1 with an exception */
+int version_check_runs_python(void);
+int version_check_passes(uint64_t version, Py_ssize_t address, PyObject *value, int may_run_python);     /* PASS, FAIL or RESTART; never raises */
 #pragma GCC visibility pop
 
 int guard_tree_compile(GuardTree *tree, PyObject *roots) __attribute__((visibility("hidden")));

@@ -41,6 +41,7 @@ extern PyTypeObject GuardTree_Type;
 int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure);
 int guard_tree_expired(GuardTree *tree);                  /* an object it compares with is gone: it can never pass again */
 int guard_tree_init(PyObject *module);
+int guard_version_init(PyObject *module);
 
 /* ---- entry.c ---- */
 enum { ENTRY_RUNS_USER_CODE = 1 };
@@ -122,8 +123,12 @@ void hook_retain(void);
 void hook_release(void);
 int frame_hook_init(PyObject *module);
 
+/* ---- lru_cache.c ---- */
+int lru_cache_init(PyObject *module);
+
 /* ---- region.c ---- */
 int region_init(PyObject *module);
+int size_switch_init(PyObject *module);
 
 #pragma GCC visibility pop
 #endif

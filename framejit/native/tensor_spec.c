@@ -2,8 +2,7 @@
 #include "tensor_spec.h"
 
 PyObject *fj_name_requires_grad, *fj_name_raw_repr;
-static PyObject *name_dtype, *name_device, *name_shape, *name_stride, *name_layout;
-enum { MAX_DIMS = 64 };
+static PyObject *name_dtype, *name_device, *name_shape, *name_stride, *name_layout, *name_torch_dispatch;
 
 /* ---- matching ---- */
 uint64_t keyset_by_attribute(PyObject *tensor, int *error)
@@ -41,9 +40,9 @@ static int ints_match(PyObject *ints, int64_t n, const int64_t *expected, uint64
         return 0;
     for (int64_t d = 0; d < n; d++) {
         PyObject *item = PyTuple_GET_ITEM(ints, d);
-        if (may_differ >> d & 1)
-            continue;
-        if (!PyLong_CheckExact(item) || PyLong_AsLongLong(item) != expected[d])
+        if (!PyLong_CheckExact(item))
+            return 0;                     /* a symbol; may differ or not, nothing is known of it */
+        if (!(may_differ >> d & 1) && PyLong_AsLongLong(item) != expected[d])
             return 0;
     }
     return 1;
@@ -109,6 +108,27 @@ static int read_ints(PyObject *ints, int64_t n, int64_t *out)
             return -1;
     }
     return 0;
+}
+
+int tensor_dims_by_attribute(PyObject *tensor, int64_t *dims, int64_t *ndim, int *has_strides)
+{
+    PyObject *shape = PyObject_GetAttr(tensor, name_shape);
+    *ndim = shape && PyTuple_Check(shape) ? PyTuple_GET_SIZE(shape) : 0;
+    if (*ndim > MAX_DIMS)
+        PyErr_SetString(PyExc_ValueError, "a tensor of more than 64 dimensions cannot be guarded");
+    int bad = shape == NULL || *ndim > MAX_DIMS || read_ints(shape, *ndim, dims) < 0;
+    Py_XDECREF(shape);
+    if (bad)
+        return -1;
+    PyObject *strides = PyObject_CallMethodNoArgs(tensor, name_stride);
+    *has_strides = strides != NULL;
+    if (strides == NULL) {                /* sparse and other layouts without strides */
+        PyErr_Clear();
+        return 0;
+    }
+    bad = read_ints(strides, *ndim, dims + *ndim);
+    Py_DECREF(strides);
+    return bad;
 }
 
 static TensorSpec *spec_of_shape(PyObject *shape)
@@ -188,6 +208,11 @@ static int fill_native(TensorSpec *spec, PyObject *tensor)
     return 0;
 }
 
+static int dispatches_in_python(PyTypeObject *type)
+{
+    return type != fj_torch.tensor_type && _PyType_Lookup(type, name_torch_dispatch) != _PyType_Lookup(fj_torch.tensor_type, name_torch_dispatch);
+}
+
 TensorSpec *tensor_spec_new(PyObject *payload)
 {
     PyObject *tensor = payload;
@@ -214,12 +239,14 @@ TensorSpec *tensor_spec_new(PyObject *payload)
     if (spec == NULL)
         return NULL;
     spec->type = (PyTypeObject *)Py_NewRef(Py_TYPE(tensor));
-    spec->free_sizes = free_sizes;
-    spec->free_strides = free_strides;
+    /* such a tensor may have symbols for sizes, which only Python can tell from numbers */
+    spec->attributes_only = (free_sizes | free_strides) && dispatches_in_python(Py_TYPE(tensor));
     if (fill_from_attributes(spec, tensor) < 0 || fill_native(spec, tensor) < 0) {
         tensor_spec_free(spec);
         return NULL;
     }
+    spec->free_sizes = free_sizes;        /* only now: the example itself was to be read right in all dimensions */
+    spec->free_strides = free_strides;
     return spec;
 }
 
@@ -244,5 +271,5 @@ int tensor_spec_init(void)
     return (name_dtype = PyUnicode_InternFromString("dtype")) && (name_device = PyUnicode_InternFromString("device"))
         && (name_shape = PyUnicode_InternFromString("shape")) && (name_stride = PyUnicode_InternFromString("stride"))
         && (name_layout = PyUnicode_InternFromString("layout")) && (fj_name_requires_grad = PyUnicode_InternFromString("requires_grad"))
-        && (fj_name_raw_repr = PyUnicode_InternFromString("raw_repr")) ? 0 : -1;
+        && (fj_name_raw_repr = PyUnicode_InternFromString("raw_repr")) && (name_torch_dispatch = PyUnicode_InternFromString("__torch_dispatch__")) ? 0 : -1;
 }

@@ -5,6 +5,8 @@
 
 #pragma GCC visibility push(hidden)
 
+enum { MAX_DIMS = 64 };
+
 struct TensorSpec {
     PyTypeObject *type;
     uint64_t keyset;
@@ -36,6 +38,8 @@ extern TorchLayout fj_torch;
 extern PyObject *fj_name_requires_grad, *fj_name_raw_repr;
 uint64_t keyset_by_attribute(PyObject *tensor, int *error);
 int read_bool_attribute(PyObject *obj, PyObject *name);
+/* Fills dims[2 * MAX_DIMS] with the sizes, then the strides if there are any; -1 with an exception. Runs Python. */
+int tensor_dims_by_attribute(PyObject *tensor, int64_t *dims, int64_t *ndim, int *has_strides);
 
 #define IMPL(t) (*(char **)((char *)(t) + fj_torch.impl))
 /* the shim takes a pointer to at::Tensor, which is one pointer to the implementation */

@@ -23,6 +23,12 @@ class Value:
     source: Source | None = None
     mutable = False  # identity matters: build it once, then share
 
+    @property
+    def symbolic(self) -> bool:
+        """Whether it is, or holds, a size that is known as an expression only."""
+        return False
+
+
     def python_type(self) -> type:
         raise Unsupported(f"the type of a {type(self).__name__} is not known")
 
@@ -41,6 +47,8 @@ class Value:
         raise NotConstant(self.describe())
 
     def is_constant(self) -> bool:
+        if self.symbolic:
+            return False  # asking would assume it
         try:
             self.constant()
         except NotConstant:

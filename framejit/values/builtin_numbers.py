@@ -12,6 +12,7 @@ from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.iterator_tools import make_tool
+from framejit.values.size import SizeValue
 from framejit.values.tensor import TensorValue
 from framejit.values.user_object import ObjectValue
 
@@ -65,7 +66,7 @@ def _bool(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def _number(cls: type, method: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if args and isinstance(args[0], (TensorValue, ObjectValue)):
+        if args and (isinstance(args[0], (TensorValue, ObjectValue)) or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
             return args[0].call_method(tx, method, [], {})
         return fold(tx, cls, args, kwargs)
 

@@ -105,6 +105,10 @@ class SliceValue(Value):
     def python_type(self) -> type:
         return slice
 
+    @property
+    def symbolic(self) -> bool:
+        return any(part.symbolic for part in self.parts)
+
     def proxy(self) -> Any:
         return slice(*(p.proxy() for p in self.parts))
 

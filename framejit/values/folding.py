@@ -15,10 +15,15 @@ def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dic
     """Call the pure `function` on constants now.  What it raises, the captured program raises."""
     from framejit.values.constant import is_constant_object
     from framejit.values.lazy import deep_realize
+    from framejit.values.size import on_sizes
     from framejit.values.wrap import from_python
 
+    args = deep_realize(tx, args)
+    expression = on_sizes(function, *args) if not kwargs else None
+    if expression is not None:
+        return expression
     try:
-        real_args = [a.constant() for a in deep_realize(tx, args)]
+        real_args = [a.constant() for a in args]
         real_kwargs = {k: v.constant() for k, v in zip(kwargs, deep_realize(tx, list(kwargs.values())))}
     except NotConstant as e:
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() on {e.what}, which is not known before the program runs", "FJ121") from None

@@ -40,6 +40,10 @@ class LazyValue(Value):
     def python_type(self) -> type:
         return type(self.obj)
 
+    @property
+    def symbolic(self) -> bool:
+        return self._value is not None and self._value.symbolic
+
     def constant(self) -> Any:
         return super().constant() if self._value is None else self._value.constant()
 

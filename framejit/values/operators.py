@@ -6,11 +6,15 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.scalar import ScalarValue
+from framejit.values.sequence import TupleValue
 from framejit.values.signals import NotConstant
+from framejit.values.size import SizeValue, on_sizes
 from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -44,6 +48,9 @@ def is_not_implemented(value: Value) -> bool:
 
 def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
     function, in_place_function, name = BINARY[symbol]
+    expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
+    if expression is not None:
+        return expression
     a, b = _scalars(a, b, function)
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
@@ -54,7 +61,7 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
         if isinstance(a, TensorValue) and in_place:
             return tx.capture.graph.call(in_place_function, [a, b])
         return tx.capture.graph.call(function, [a, b])
-    if a.is_constant() and b.is_constant():
+    if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
         from framejit.values.folding import fold
 
         return fold(tx, function, [a, b], {})
@@ -83,6 +90,14 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
     )
 
 
+def _joined_sizes(a: Value, b: Value) -> Value | None:
+    """The sum of two tuples (or torch.Sizes) that hold sizes which are not assumed; None for anything else."""
+    if not (a.symbolic or b.symbolic) or not all(v.python_type() in (tuple, torch.Size) for v in (a, b)):
+        return None
+    items = [[ConstantValue(item) for item in v.value] if isinstance(v, ConstantValue) else v.items for v in (a, b)]  # type: ignore[attr-defined]
+    return TupleValue([*items[0], *items[1]], type(a.python_type()() + b.python_type()()))
+
+
 def _has(value: Value, method: str) -> bool:
     return static_lookup(value.python_type(), method, None) is not None
 
@@ -104,6 +119,9 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
 
 def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
+    known = on_sizes(COMPARE[name], a, b)
+    if known is not None:
+        return known
     a, b = _scalars(a, b, COMPARE[name])
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
@@ -115,7 +133,7 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
         if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
             return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
         return tx.capture.graph.call(COMPARE[name], [a, b])
-    if a.is_constant() and b.is_constant():
+    if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
         from framejit.values.folding import fold
 
         return fold(tx, COMPARE[name], [a, b], {})
@@ -136,7 +154,10 @@ def unary(tx: Frame, symbol: str, a: Value) -> Value:
     function, method = UNARY[symbol]
     if isinstance(a, TensorValue):
         return tx.capture.graph.call(function, [a])
-    if a.is_constant():
+    expression = on_sizes(function, a)
+    if expression is not None:
+        return expression
+    if a.is_constant() or isinstance(a, SizeValue):
         from framejit.values.folding import fold
 
         return fold(tx, function, [a], {})
@@ -160,6 +181,9 @@ def equal(tx: Frame, a: Value, b: Value) -> bool:
     a, b = realize(tx, a), realize(tx, b)
     if a is b:
         return True
+    known = on_sizes(operator.eq, a, b)
+    if known is not None:
+        return bool(known.constant())
     try:
         return bool(a.constant() == b.constant())
     except NotConstant:

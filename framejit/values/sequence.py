@@ -148,6 +148,10 @@ class TupleValue(SequenceValue):
     def constant(self) -> Any:
         return self.real([i.constant() for i in self.items])
 
+    @property
+    def symbolic(self) -> bool:
+        return any(item.symbolic for item in self.items)
+
     def real(self, items: list[Any]) -> Any:
         """The Python tuple of this class that holds `items`."""
         return tuple.__new__(self.cls, items) if is_namedtuple_class(self.cls) else self.cls(items)
@@ -177,7 +181,10 @@ class TupleValue(SequenceValue):
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.cls is torch.Size and name == "numel":
-            return ConstantValue(self.constant().numel())
+            numel: Value = ConstantValue(1)
+            for item in self.items:
+                numel = tx.binary("*", numel, item)
+            return numel
         if name == "_replace" and not args:
             fields = self.cls._fields  # type: ignore[attr-defined]
             return TupleValue([kwargs.get(f, i) for f, i in zip(fields, self.items)], self.cls)

@@ -109,6 +109,8 @@ class TensorValue(Value):
     # ---- methods ----------------------------------------------------------------------------
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.size_index import selected
+
         if name in NEEDS_DATA and not _folds(self, name):
             code, hint = NEEDS_DATA[name]
             label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")
@@ -126,6 +128,12 @@ class TensorValue(Value):
             return self._requires_grad(tx, *args, **kwargs)
         if name in ("__getitem__", "__setitem__"):
             args[0] = self._integer_index(args[0])
+            part = selected(tx, self, args[0]) if args[0].symbolic else None
+            if part is not None and name == "__getitem__":
+                return part
+            if part is not None:
+                tx.capture.graph.call(operator.setitem, [part, ConstantValue(Ellipsis), *args[1:]])
+                return NONE
         if name == "__setitem__":
             tx.capture.graph.call(operator.setitem, [self, *args])
             return NONE

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
+from framejit.capture.input_sizes import LARGEST
+from framejit.capture.metadata import can_be_open
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
 from framejit.values.base import Value
 from framejit.values.builtin_functions import BuiltinValue
 from framejit.values.builtin_operator import GetterValue
+from framejit.values.cached_function import CachedFunctionValue
 from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
 from framejit.values.exceptions import ExceptionValue
-from framejit.values.functions import CachedFunctionValue, FunctionValue, MethodValue, PartialValue
+from framejit.values.functions import FunctionValue, MethodValue, PartialValue
 from framejit.values.inspection import instance_dict, is_a
 from framejit.values.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
 from framejit.values.lazy import LazyValue
@@ -34,6 +37,7 @@ from framejit.values.python_module import PythonModuleValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.sequence import ListValue, SequenceValue, TupleValue, is_namedtuple_class, is_return_type
 from framejit.values.signals import Unsupported
+from framejit.values.size import SizeValue
 from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
 from framejit.values.user_object import ObjectValue
 
@@ -80,6 +84,8 @@ def wrap(capture: Capture, obj: Any, source: Source) -> Value:
 def _constant(capture: Capture, obj: Any, source: Source) -> Value:
     if type(obj) in (int, float) and source.name() in capture.changing:
         capture.add_guard(source, native.C_TYPE, type(obj))
+        if type(obj) is int and not capture.dynamic.never and 0 <= obj <= LARGEST:
+            return SizeValue(capture.sizes.number(obj, source))
         return ScalarValue(capture, obj, source)
     if type(obj) in SINGLETON_TYPES or type(obj) is bool or is_a(obj, enum.Enum):
         capture.add_guard(source, native.C_ID, obj)
@@ -135,8 +141,13 @@ def _is_known(obj: Any) -> bool:
 def _wrap_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
     if type(obj) not in _TENSOR_CLASSES and type(obj).__torch_function__ is not torch._C._disabled_torch_function_impl:
         raise Unsupported(f"tensor subclass {type(obj).__qualname__}", "FJ141")
-    capture.add_guard(source, native.C_TENSOR, obj)
-    return capture.graph.add_input(obj, source)
+    dims = capture.dynamic.of(obj, source)
+    if not dims or not can_be_open(obj):
+        capture.add_guard(source, native.C_TENSOR, obj)
+        return capture.graph.add_input(obj, source)
+    layout = capture.sizes.open(obj, source, dims)
+    capture.add_guard(source, native.C_TENSOR, (obj, layout.free_sizes, layout.free_strides))
+    return capture.graph.add_input(obj, source, layout)
 
 
 def _is_bound(obj: Any, owner: Any) -> bool:
@@ -374,6 +385,8 @@ def from_python(obj: Any) -> Value:
     if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
         return ConstantValue(obj)
     cls = type(obj)
+    if cls in _SYMBOLS:
+        return _symbolic(obj)
     if is_a(obj, type):
         return ClassValue(obj)
     if cls is tuple or cls is torch.Size or is_namedtuple_class(cls):
@@ -395,6 +408,17 @@ def from_python(obj: Any) -> Value:
     if is_a(obj, types.CodeType):
         return CodeValue(obj)
     return ObjectValue(cls, obj, const_source(obj))
+
+
+_SYMBOLS = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
+
+
+def _symbolic(obj: Any) -> Value:
+    """A size that a fake has, or what torch computed from sizes: an expression where it is an int, else assumed as it is now."""
+    if isinstance(obj, torch.SymInt):
+        known = obj.node.known()
+        return SizeValue(obj) if known is None else ConstantValue(known)
+    return ConstantValue(_SYMBOLS[type(obj)](obj))
 
 
 class CodeValue(Value):

@@ -48,6 +48,17 @@ INFIX = {
 }
 
 
+SCANS = {
+    "sum": lambda v: v.cumsum(-1),
+    "prod": lambda v: v.cumprod(-1),
+    "max": lambda v: v.cummax(-1).values,
+    "min": lambda v: v.cummin(-1).values,
+    "argmax": lambda v: v.cummax(-1).indices,
+    "argmin": lambda v: v.cummin(-1).indices,
+    "logsumexp": lambda v: v.logcumsumexp(-1),
+}
+
+
 class Interpreter:
     """Runs a LoweredGraph on inputs; `run` may be called with the inputs it was lowered for, or others like them."""
 
@@ -85,7 +96,7 @@ class Interpreter:
 
     def flat(self, buffer: Buffer) -> torch.Tensor:
         tensor = self.tensor(buffer).data  # whose version counter is its own, for a kernel counts nothing
-        return tensor.as_strided((buffer.extent,), (1,), tensor.storage_offset())
+        return tensor.as_strided((self.graph.buffers[buffer.memory].extent,), (1,), tensor.storage_offset())
 
     def view(self, layout: Layout) -> torch.Tensor:
         base = self.tensor(layout.buffer)
@@ -211,6 +222,10 @@ class _Loops:
             return args[0].view(node.dtype)
         if node.op == "reduce":
             return self._reduce(node, args[0])
+        if node.op == "scan":
+            n = len(self.node.outer)
+            full = args[0].expand(torch.broadcast_shapes(args[0].shape, self.shape))
+            return SCANS[node.attr](full.reshape(*self.shape[:n], -1)).to(node.dtype).reshape(self.shape)
         function = INFIX.get(node.op) or getattr(torch, node.op, None) or getattr(torch.special, node.op)
         return function(*args)
 

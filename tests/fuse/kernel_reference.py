@@ -11,6 +11,7 @@ from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.ir import Buffer, Kernel, Store
 from framejit.backends.fuse.llvm.kernel import CpuKernel
+from tests.fuse.interpreter import SCANS
 
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
@@ -98,6 +99,10 @@ class Reference:
             return operands[0].view(node.dtype)
         if node.op == "reduce":
             return self._reduce(node, operands[0])
+        if node.op == "scan":
+            outer, sizes = len(self.kernel.outer), [var.size for var in self.loops]
+            rows = operands[0].expand(sizes).reshape(*sizes[:outer], -1)
+            return SCANS[node.attr](rows).to(node.dtype).reshape(sizes)
         return TORCH.get(node.op, getattr(torch, node.op, None) or torch.add)(*operands)
 
     def _reduce(self, node: Expr, value: torch.Tensor) -> torch.Tensor:

@@ -127,11 +127,16 @@ def graph_of(function: Callable[..., list[Any]], tensors: Sequence[torch.Tensor]
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_fallback_kernels=False)
+    return graph_of_fakes(function, [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors], n_results)
+
+
+def graph_of_fakes(function: Callable[..., list[Any]], fakes: Sequence[torch.Tensor], n_results: int) -> torch.fx.GraphModule:
+    """A graph that calls the function on inputs that these are the fakes of."""
     graph = torch.fx.Graph()
     inputs = []
-    for position, tensor in enumerate(tensors):
+    for position, fake in enumerate(fakes):
         node = graph.placeholder(f"x{position}")
-        node.meta["val"] = mode.from_tensor(tensor, static_shapes=True)
+        node.meta["val"] = fake
         inputs.append(node)
     called = graph.call_function(function, tuple(inputs))
     graph.output(tuple(graph.call_function(_item, (called, position)) for position in range(n_results)))

@@ -43,6 +43,8 @@ def broken_kernels(monkeypatch):
         raise RuntimeError("the assembler is out of ink")
 
     monkeypatch.setattr(llvm_kernel, "compile_cpu_kernel", fail)
+    with framejit.config.patch(cache_size=0):  # or the plan of another test's would be found
+        yield
 
 
 # ---- the files ---------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def test_one_kernel_of_several_fails(monkeypatch, no_cache):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("stage", ["lower", "schedule", "build_plan"])
-def test_a_stage_with_a_bug(monkeypatch, stage):
+@pytest.mark.parametrize("stage", ["trace_graph", "lower_trace", "schedule", "build_plan"])
+def test_a_stage_with_a_bug(monkeypatch, no_cache, stage):
     def fail(*args):
         raise KeyError("a bug")
 

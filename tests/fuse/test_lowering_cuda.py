@@ -57,6 +57,10 @@ def test_computed_places_are_fused(f):
     assert externs(check_as_cuda(f, torch.randn(6, 5), LABELS)) == []
 
 
+def test_an_empty_index_may_have_another_rank():
+    assert check_as_cuda(lambda x, y: x.gather(0, y), torch.randn(5), torch.empty(2, 0, dtype=torch.int64)).outputs[0].sizes == (2, 0)
+
+
 def test_cross_entropy_reads_its_input_in_three_passes():
     """The logarithms of all probabilities are never put into memory."""
     graph = check_as_cuda(F.cross_entropy, torch.randn(6, 5), LABELS)

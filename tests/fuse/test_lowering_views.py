@@ -148,10 +148,10 @@ def test_what_depends_on_no_input_is_worked_out_once():
 
 def test_what_is_returned_or_written_is_made_anew_in_each_call():
     def f(x):
-        steps = torch.arange(4).cumsum(0)
-        table = torch.arange(4).cumsum(0)
+        steps = torch.arange(4).sort().values
+        table = torch.arange(4).sort().values
         table[1] = 7
         return steps, x + table
 
     graph = check(f, torch.randn(4), fused=False)
-    assert externs(graph) == ["cumsum", "cumsum"]
+    assert externs(graph) == ["sort", "sort"]

@@ -14,6 +14,7 @@ import torch
 
 pytest.importorskip("triton")
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import triton_scan_cases  # noqa: E402, F401  (adds its cases)
 from triton_cases import CASES, Build, _softmax  # noqa: E402
 
 from framejit.backends.fuse.expr import OPERATIONS, const, op, reduce  # noqa: E402

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import triton_scan_cases  # noqa: E402, F401  (adds its cases)
 from triton_cases import CASES  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent

@@ -9,33 +9,16 @@ import sys
 import traceback
 from dataclasses import replace
 
-import numpy
 import torch
-import triton.language as tl
-from triton.language.extra import libdevice
-from triton.runtime.interpreter import TensorHandle
+import triton_scan_cases  # noqa: F401  (adds its cases)
+import triton_standins
 from triton_cases import CASES, Case
 
-from framejit.backends.fuse.triton import blocks, device
+from framejit.backends.fuse.triton import blocks
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.compile import jit_function
-from framejit.backends.fuse.triton.operations import LIBDEVICE
 from framejit.backends.fuse.triton.source import triton_source
 from framejit.backends.fuse.triton.tile import Tile
-
-NAMES = {"rint": "round"}
-
-
-def _elementwise(name: str):
-    """A libdevice function, which the interpreter lacks, by torch."""
-
-    def function(*operands):
-        tensors = torch.broadcast_tensors(*(torch.from_numpy(numpy.atleast_1d(operand.handle.data)) for operand in operands))
-        result = getattr(torch, NAMES.get(name, name))(*tensors).numpy()
-        widest = max(operands, key=lambda operand: operand.handle.data.size)
-        return tl.tensor(TensorHandle(result.reshape(widest.handle.data.shape), widest.handle.dtype), widest.type)
-
-    return function
 
 
 def run(case: Case, tile: Tile) -> None:
@@ -51,9 +34,7 @@ def run(case: Case, tile: Tile) -> None:
 
 
 def main(names: list[str]) -> None:
-    for name in (*LIBDEVICE, "rint", "rsqrt", "sqrt"):
-        setattr(libdevice, name, _elementwise(name))
-    device.quick_reciprocal = _elementwise("reciprocal")
+    triton_standins.install()
     blocks.LONGEST_ROW = blocks.LONGEST_BLOCK = 2048  # loops over rows, without rows that take the interpreter minutes
     failures: dict[str, list[str]] = {}
     for name in names or CASES:

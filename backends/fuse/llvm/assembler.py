@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from framejit.backends.fuse.llvm.size_arguments import register_of
 from framejit.backends.fuse.llvm.types import BITS, float_text
+from framejit.backends.fuse.open_size import OpenSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ def suffix(type: str, lanes: int) -> str:
 
 
 def integer(value: int, type: str = "i64", lanes: int = 1) -> Value:
-    """An integer literal, in every lane."""
+    """An integer literal, in every lane; for a size that is not known, the register that has it."""
+    if isinstance(value, OpenSize):
+        return Value(register_of(value, type, lanes), type, lanes)
     return Value(str(value) if lanes == 1 else f"splat ({type} {value})", type, lanes)
 
 

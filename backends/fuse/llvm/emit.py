@@ -136,7 +136,7 @@ class Emitter:
         return self.levels[max(self.level_of(node), mask.level if mask else ENTRY)].cache.get(key)
 
     def _needs(self, node: Expr, instance: int, mask: Mask | None) -> Iterable[tuple[Expr, Mask | None]]:
-        if node.op == "reduce" or node in self.readable:
+        if node.op in ("reduce", "scan") or node in self.readable:
             return ()
         if node.op != "masked":
             return [(operand, mask) for operand in node.operands()]
@@ -170,7 +170,7 @@ class Emitter:
             return memory.load(self, node, instance, mask, asm)
         if node.op == "index":
             return self._index_value(node.attr, instance, mask, asm)
-        assert node.op != "reduce", "a reduction is asked for before its pass"
+        assert node.op not in ("reduce", "scan"), "a reduction is asked for before its pass, or a scan before its turn"
         operands: list[Value] = []
         for position, operand in enumerate(node.args):
             under = self._narrowed(node.args[0], instance, mask) if node.op == "masked" and position == 1 else mask
@@ -257,7 +257,7 @@ class Emitter:
         uniform = Index({atom: coefficient for atom, coefficient in index.terms.items() if atom not in varying}, index.const)
         base = self.scalar_index(uniform, instance, mask)
         if base.text.startswith("%") and type == "i32":
-            home = self._home[base.text]
+            home = self._home.get(base.text, ENTRY)
             base = self.put_home(self.levels[home].asm.convert("trunc", base, type), home)
         total = self.splat(Value(base.text, type), self.lanes)
         for atom, coefficient in varying.items():

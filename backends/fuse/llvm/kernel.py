@@ -15,6 +15,7 @@ from framejit.backends.fuse.llvm.jit import LoadedObject, compile_text
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.plan import plan_loops
+from framejit.backends.fuse.open_size import OpenSize
 
 FUNCTION: Final = "framejit_kernel"
 
@@ -24,8 +25,10 @@ class CpuKernel:
     """A compiled kernel: `void f(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end)`. Valid for as long as this object lives."""
 
     name: str
-    source: str
-    """LLVM's text, with comments that name the user's source lines."""
+    remarks: str
+    """Comments for people: the user's source lines, and what is computed."""
+    text: str
+    """LLVM's text."""
     pointers: tuple[str, ...]
     """Names of the buffers, in the order in which their addresses are passed."""
     total: int
@@ -33,6 +36,13 @@ class CpuKernel:
     grain: int
     """The fewest turns of it that are worth a thread."""
     code: CompiledCode
+    sizes: tuple[OpenSize, ...] = ()
+    """What it is given as `ints`: sizes that were not known when it was compiled."""
+
+    @property
+    def source(self) -> str:
+        """The text as people read it."""
+        return f"{self.remarks}{self.text}"
 
     @property
     def address(self) -> int:
@@ -68,13 +78,14 @@ _compiled: WeakValueDictionary[str, CompiledCode] = WeakValueDictionary()
 _lock = Lock()
 
 
-def kernel_text(kernel: Kernel) -> tuple[str, int, int]:
-    """LLVM's text of a kernel, the size of its parallel loop and the fewest turns of it that are worth a thread.
+def kernel_text(kernel: Kernel) -> tuple[str, tuple[OpenSize, ...], int, int]:
+    """LLVM's text of a kernel, the sizes that it is to be given, the size of its parallel loop and the fewest turns of it that are worth a thread.
 
     Raises NotImplementedError for what the generator cannot do.
     """
     plan = plan_loops(kernel)
-    return KernelWriter(plan, FUNCTION).write(), plan.total, plan.grain
+    text, sizes = KernelWriter(plan, FUNCTION).write()
+    return text, sizes, plan.total, plan.grain
 
 
 def code_key(text: str) -> str:
@@ -87,12 +98,14 @@ def compile_cpu_kernel(kernel: Kernel, object_code: Callable[[str], bytes] = com
 
     `object_code` gives a module's object code for its text; a cache may stand in for compiling.
     """
-    text, total, grain = kernel_text(kernel)
+    text, sizes, total, grain = kernel_text(kernel)
+    return CpuKernel(kernel.name, _remarks(kernel), text, tuple(kernel.buffers), total, grain, code_of(text, object_code), sizes)
+
+
+def code_of(text: str, object_code: Callable[[str], bytes]) -> CompiledCode:
+    """The machine code of a kernel's text, which equal kernels share as long as one of them is alive."""
     key = code_key(text)
-    code = _compiled.get(key)
-    if code is None:
-        code = _remember(CompiledCode(key, object_code(text)))
-    return CpuKernel(kernel.name, _source(kernel, text), tuple(kernel.buffers), total, grain, code)
+    return _compiled.get(key) or _remember(CompiledCode(key, object_code(text)))
 
 
 def load_object(object_code: bytes, key: str) -> CompiledCode:
@@ -105,8 +118,8 @@ def _remember(code: CompiledCode) -> CompiledCode:
         return _compiled.setdefault(code.key, code)
 
 
-def _source(kernel: Kernel, text: str) -> str:
-    """The text, below comments that give the user's source lines and what is computed, each expression once."""
+def _remarks(kernel: Kernel) -> str:
+    """Comments that give the user's source lines and what is computed, each expression once."""
     lines = [*kernel.origins, f"{kernel.name}: for {_loops(kernel.outer) or 'one element'}" + (f", reducing {_loops(kernel.inner)}" if kernel.inner else "")]
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}
@@ -116,7 +129,7 @@ def _source(kernel: Kernel, text: str) -> str:
                 if node not in names:
                     names[node] = _named(node, names, lines)
         lines.append(f"{store.buffer}[{_spelt(store.index, names)}] = {names[store.value]}{'  (each inner turn)' if store.inner else ''}")
-    return "\n".join([*(f"; {line}" for line in lines), text])
+    return "".join(f"; {line}\n" for line in lines)
 
 
 def _loops(loops: tuple[Var, ...]) -> str:

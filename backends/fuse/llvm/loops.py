@@ -9,8 +9,11 @@ from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integ
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
 from framejit.backends.fuse.llvm.reductions import RUN, Reduction, first_position, identity, widened, zero
+from framejit.backends.fuse.llvm.scans import Scan, grouped
+from framejit.backends.fuse.llvm.size_arguments import SizeArguments, size_arguments
 from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
+from framejit.backends.fuse.open_size import OpenSize
 
 State = list[list[Value]]
 """The registers of each reduction of a pass, those of all instances behind one another."""
@@ -26,8 +29,12 @@ class KernelWriter(Emitter):
         super().__init__(plan)
         self.name = name
 
-    def write(self) -> str:
-        """The module's text."""
+    def write(self) -> tuple[str, tuple[OpenSize, ...]]:
+        """The module's text, and the sizes that its function is to be given."""
+        with size_arguments() as arguments:
+            return self._write(arguments), tuple(arguments.sizes.values())
+
+    def _write(self, arguments: SizeArguments) -> str:
         entry, start, done = Block("entry"), Block("start"), Block("done", lines=["ret void"])
         self.blocks += [entry, start]
         entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
@@ -42,6 +49,7 @@ class KernelWriter(Emitter):
             asm.do(f"call void @free(ptr {scratch})")
         asm.do("br label %done")
         self.blocks.append(done)
+        start.lines[:0] = arguments.lines
         width = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
         body = "\n".join(block.text() for block in self.blocks)
         return "\n".join([
@@ -69,14 +77,14 @@ class KernelWriter(Emitter):
         self.kept_at = flatten(plan.loops, [var.size for var in plan.loops]) * per_element
         on_stack = size <= STACK
         if on_stack:
-            asm.do(f"%scratch = alloca [{size} x i8], align 64")
+            asm.do(f"%scratch = alloca i8, {integer(size)}, align 64")
         else:
             self.module.declare("aligned_alloc", "ptr", ["i64", "i64"])
             self.module.declare("free", "void", ["ptr"])
-            asm.do(f"%scratch = call ptr @aligned_alloc(i64 64, i64 {size})")
+            asm.do(f"%scratch = call ptr @aligned_alloc(i64 64, {integer(size)})")
         for position, (node, offset) in enumerate(zip(kept, offsets)):
             self.kept[node] = f"%kept{position}"
-            asm.do(f"%kept{position} = getelementptr i8, ptr %scratch, i64 {offset}")
+            asm.do(f"%kept{position} = getelementptr i8, ptr %scratch, {integer(offset)}")
         return None if on_stack else "%scratch"
 
     # loops
@@ -251,7 +259,11 @@ class KernelWriter(Emitter):
         for node in each.reductions:
             varies = plan.is_outer and self.is_vector(node)
             writers.append(Reduction(node, plan.lanes if by_lane or varies else 1))
-        nest = _Nest(self, each, writers)
+        scans = []
+        for nodes in grouped(each.scans):
+            varies = plan.is_outer and self.is_vector(nodes[0])
+            scans.append(Scan(nodes, plan.lanes if by_lane or varies else 1, plan.lanes if by_lane else 1))
+        nest = _Nest(self, each, writers, scans)
         final = nest.run(parent)
         for writer, state in zip(writers, final):
             for instance, parts in enumerate(nest.split(writer, state)):
@@ -264,8 +276,8 @@ class KernelWriter(Emitter):
 class _Nest:
     """The inner loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in float64."""
 
-    def __init__(self, writer: KernelWriter, each: Pass, reductions: list[Reduction]) -> None:
-        self.writer, self.each, self.reductions = writer, each, reductions
+    def __init__(self, writer: KernelWriter, each: Pass, reductions: list[Reduction], scans: list[Scan]) -> None:
+        self.writer, self.each, self.reductions, self.scans = writer, each, reductions, scans
         plan = self.plan = writer.plan
         self.positions = "i32" if plan.kernel.inner_size + plan.lanes * plan.unroll < 1 << 31 else "i64"
         self.step = plan.lanes * plan.unroll if not plan.is_outer else 1
@@ -287,14 +299,16 @@ class _Nest:
             return self.plan.unroll if reduction.lanes > 1 or self.plan.lanes == 1 else 1
         return self.plan.unroll
 
-    def split(self, reduction: Reduction, state: list[Value]) -> list[list[Value]]:
-        """A reduction's state by instance."""
-        size = 2 if reduction.is_position else 1
+    def split(self, reduction: Reduction | Scan, state: list[Value]) -> list[list[Value]]:
+        """A reduction's or a scan's state by instance."""
+        size = 2 if (reduction.has_position if isinstance(reduction, Scan) else reduction.is_position) else 1
         return [state[start:start + size] for start in range(0, len(state), size)]
 
     def run(self, parent: Assembler) -> State:
         """Write the loops; returns each reduction's state, that of all instances in one where they saw parts of one row."""
+        plan = self.plan
         state = [self._sums(reduction) if self.split_at >= 0 and reduction.cascades else self._fresh(reduction) for reduction in self.reductions]
+        state += [scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.is_outer else 1) for scan in self.scans]
         state = self._walk(0, parent, state)
         result = []
         for reduction, registers in zip(self.reductions, state):
@@ -329,7 +343,8 @@ class _Nest:
 
     def _begun(self, state: State) -> State:
         """The state inside of a run."""
-        return [self._fresh(reduction) if reduction.cascades else registers for reduction, registers in zip(self.reductions, state)]
+        begun = [self._fresh(reduction) if reduction.cascades else registers for reduction, registers in zip(self.reductions, state)]
+        return begun + state[len(begun):]
 
     def _ended(self, asm: Assembler, outside: State, inside: State) -> State:
         """The state after a run: its sums are added to those of float64."""
@@ -339,7 +354,7 @@ class _Nest:
                 registers = registers if self.plan.is_outer else self._merged(asm, reduction, registers)
                 registers = [asm.binary("fadd", total, widened(asm, register)) for total, register in zip(sums, registers)]
             result.append(registers)
-        return result
+        return result + inside[len(result):]
 
     def _walk(self, depth: int, parent: Assembler, state: State) -> State:
         plan, writer = self.plan, self.writer
@@ -348,7 +363,7 @@ class _Nest:
         var = plan.loops[depth]
         is_vector = var is plan.vector and not plan.is_outer
         step = self.step if is_vector else 1
-        middle = var.size // step * step
+        middle = var.size // step * step if step == 1 or var.size >= step else 0  # loops that may be empty are left out, not written
 
         def write(instances: int, masked: bool) -> Callable[[Assembler, Value, State], State]:
             def body(asm: Assembler, turn: Value, inner: State) -> State:
@@ -383,6 +398,8 @@ class _Nest:
         plan = self.plan
         assert plan.vector is not None
         size = plan.vector.size
+        if middle == size:
+            return state
         return self._loop(parent, integer(middle), integer(size), plan.lanes, state, write(1, size % plan.lanes != 0))
 
     def _loop(self, parent: Assembler, start: Value, stop: Value, step: int, state: State, body: Callable[[Assembler, Value, State], State],
@@ -401,6 +418,7 @@ class _Nest:
     def _element(self, asm: Assembler, state: State, instances: int) -> State:
         """What is done for one element in each lane."""
         writer, plan = self.writer, self.plan
+        scanned = self._scan(asm, state[len(self.reductions):], instances)
         writer.keep(self.each.keeps, instances)
         result = []
         for reduction, registers in zip(self.reductions, state):
@@ -412,7 +430,33 @@ class _Nest:
                 parts[instance] = reduction.step(asm, parts[instance], x, mask, position)
             result.append([register for part in parts for register in part])
         writer.store(self.each.stores, instances)
+        return result + scanned
+
+    def _scan(self, asm: Assembler, state: State, instances: int) -> State:
+        """Go on with the scans for one element in each lane, and note their values."""
+        writer, plan = self.writer, self.plan
+        result = []
+        for scan, registers in zip(self.scans, state):
+            parts = self.split(scan, registers)
+            for instance in range(instances if scan.lanes > 1 else 1):
+                part = instance if plan.is_outer else 0
+                new = [writer.splat(writer.value(scan.operand, instance), scan.lanes)]
+                if scan.has_position:
+                    new.append(self._position(asm, instance, scan.lanes))
+                last = self._last_lane(asm) if scan.across > 1 and writer.tails[instance] is not None else None
+                values, parts[part] = scan.step(asm, parts[part], new, last)
+                for node in scan.nodes:
+                    level = writer.level_of(node)
+                    writer.levels[level].cache[writer._key(node, instance, None)] = writer.put_home(scan.result(asm, node, values), level)
+            result.append([register for part in parts for register in part])
         return result
+
+    def _last_lane(self, asm: Assembler) -> Value:
+        """Of a vector that may reach beyond the end of its loop, the last lane that does not."""
+        vector = self.plan.vector
+        assert vector is not None
+        left = asm.binary("sub", integer(vector.size - 1), self.writer.vars[vector])
+        return asm.intrinsic("smin", left, integer(self.plan.lanes - 1))
 
     def _position(self, asm: Assembler, instance: int, lanes: int) -> Value:
         inner = self.plan.kernel.inner

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.expr import Expr, is_ordered
 from framejit.backends.fuse.index import Index, Var
 from framejit.backends.fuse.ir import Kernel, Store
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.maths import SLEEF
 from framejit.backends.fuse.llvm.polynomials import INLINE
+from framejit.backends.fuse.open_size import OpenSize, hint, surely_equal
 
 CHUNK: Final = 8192
 """The most elements of a row that one turn of a pointwise kernel's parallel loop does."""
@@ -23,11 +24,13 @@ TILE: Final = 4
 """Vectors along each side of a tile."""
 MOST_TURNED: Final = 4
 """Loads that are turned around tile by tile at most: more would not stay in the first-level cache."""
+FEW_LANES: Final = 4
+"""Rows, side by side as lanes, from which on a scan of many instructions an element is quicker so than through vectors of one row."""
 GRAIN: Final = 60_000
 """How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
 
 COSTS: Final = {**dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30, "mod": 30, "truncdiv": 10,
-                "const": 0, "index": 1, **dict.fromkeys(INLINE, 14)}
+                "const": 0, "index": 1, "scan": 8, **dict.fromkeys(INLINE, 14)}
 
 
 @dataclass
@@ -40,6 +43,8 @@ class Pass:
     """Values kept for later passes."""
     kept: set[Expr] = field(default_factory=set)
     """Values that earlier passes have kept."""
+    scans: list[Expr] = field(default_factory=list)
+    """The scans that run through it, operands first: also those that an earlier pass has run through and not kept."""
 
 
 class Analysis:
@@ -73,13 +78,16 @@ class Analysis:
             free |= self.index_vars(node.attr)
         elif node.op == "reduce":
             free -= self.inner
+        elif node.op == "scan":
+            free |= self.inner
         self._free[node] = free
         self._depth[node] = max((self._depth[operand] for operand in operands), default=0) + (node.op == "reduce")
         if node.op == "masked" and self._depth[node.args[1]] and not self._free[node.args[0]] & self.inner:
             raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
         own = 0 if node.op == "reduce" else COSTS.get(node.op, 1)
         self._cost[node] = min(own + (0 if node.op == "reduce" else sum(self._cost[operand] for operand in operands)), 1 << 20)
-        self._loads[node] = node.op == "load" or (node.op != "reduce" and any(self._loads[operand] for operand in operands))
+        # a scan goes through all elements, whatever mask its value is wanted under
+        self._loads[node] = node.op == "load" or (node.op not in ("reduce", "scan") and any(self._loads[operand] for operand in operands))
         self.nodes.append(node)
 
     def index_vars(self, index: Index) -> frozenset[Var]:
@@ -137,7 +145,9 @@ class LoopPlan:
 
     @property
     def blocks(self) -> int:
-        return -(-self.vector.size // self.block) if self.block and self.vector is not None else 1
+        if not self.block or self.vector is None or surely_equal(self.vector.size, self.block):
+            return 1
+        return -(-self.vector.size // self.block)
 
     @property
     def total(self) -> int:
@@ -162,7 +172,7 @@ class LoopPlan:
         """The fewest turns of the parallel loop that are worth a thread."""
         roots = [store.value for store in self.kernel.stores]
         cost = 2 + sum(min(self.analysis.cost(node), 200) for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)})
-        turn = max(self.kernel.outer_size * max(self.kernel.inner_size, 1), 1) / max(self.total, 1)
+        turn = max(hint(self.kernel.outer_size) * max(hint(self.kernel.inner_size), 1), 1) / max(hint(self.total), 1)
         return max(1, round(GRAIN / (cost * turn)))
 
 
@@ -178,7 +188,7 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
     if vector is None:
         return LoopPlan(kernel, analysis, None, 1, 1, kernel.outer, kernel.inner, 0, passes, final)
     if vector in kernel.inner:
-        unroll = max(1, min(unroll, vector.size // lanes))
+        unroll = _fitting(unroll, vector.size, lanes)
         loops = (*(var for var in kernel.inner if var is not vector), vector)
         plan = LoopPlan(kernel, analysis, vector, lanes, unroll, kernel.outer, loops, 0, passes, final)
     else:
@@ -193,10 +203,19 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
             grid = tuple(var for var in grid if var is not tile)
             plan = LoopPlan(kernel, analysis, vector, lanes, 1, grid, (tile, vector), TILE * lanes, passes, final, tile, turned)
         else:
-            unroll = max(1, min(unroll, vector.size // lanes))
+            unroll = _fitting(unroll, vector.size, lanes)
             plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, (vector,), max(1, min(CHUNK, vector.size)), passes, final)
     _keep(plan)
     return plan
+
+
+def _fitting(unroll: int, size: int, lanes: int) -> int:
+    """How often a loop of `size` turns can be unrolled. Of a size that is not known only as much is assumed as that takes."""
+    if isinstance(size, OpenSize):
+        while unroll > 1 and size < lanes * unroll:
+            unroll //= 2
+        return unroll
+    return max(1, min(unroll, size // lanes))
 
 
 def _passes(kernel: Kernel, analysis: Analysis) -> tuple[list[Pass], list[Store]]:
@@ -223,15 +242,18 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
         return None
     accesses = [(node.attr[1], 1.0) for node in analysis.nodes if node.op == "load"]
     accesses += [(store.index, 1.5) for store in kernel.stores]
-    ordered = any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in analysis.nodes)
+    ordered = any(map(is_ordered, analysis.nodes))
+    slow = any(node.op == "scan" and node.attr == "logsumexp" for node in analysis.nodes)
     best, best_score = candidates[-1], -math.inf
     for position, var in enumerate(candidates):
         if ordered and var in kernel.inner[:-1]:
             continue
+        if slow and var in kernel.inner and any(outer.size >= FEW_LANES for outer in kernel.outer):
+            continue  # its lanes are computed one after the other, unless each has a row of its own
         score = 0.0
         for index, factor in accesses:
             used = analysis.index_vars(index)
-            weight = factor * math.prod(each.size for each in used)
+            weight = factor * math.prod(hint(each.size) for each in used)
             if var not in used:
                 score += 0.3 * weight
                 continue
@@ -239,7 +261,8 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
                 score += weight
             else:
                 score -= weight * (0.5 if index.stride(var) else 1.0)
-        filled = max(var.size, 1) / (-(-max(var.size, 1) // 16) * 16)
+        size = max(hint(var.size), 1)
+        filled = size / (-(-size // 16) * 16)
         score = score * filled if score > 0 else score / filled
         if score > best_score or (score == best_score and position):
             best, best_score = var, score
@@ -296,3 +319,17 @@ def _keep(plan: LoopPlan) -> None:
                 continue
             stack.extend(node.operands() if node.op != "masked" else node.args[::2])  # what is masked may not be computed for itself
             computed.setdefault(node, number)
+    for each in plan.passes:
+        each.scans = _scans(plan, each)
+
+
+def _scans(plan: LoopPlan, each: Pass) -> list[Expr]:
+    """The scans that a pass needs."""
+    stack = [*(node.args[0] for node in each.reductions), *(store.value for store in each.stores), *each.keeps]
+    seen: set[Expr] = set()
+    while stack:
+        node = stack.pop()
+        if node not in seen and node not in each.kept and node.op != "reduce":
+            seen.add(node)
+            stack.extend(node.operands())
+    return [node for node in plan.analysis.nodes if node.op == "scan" and node in seen]

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import COMPUTE, OPERATIONS, REDUCTIONS, Expr
+from framejit.backends.fuse.expr import COMPUTE, OPERATIONS, REDUCTIONS, SCANS, Expr
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.types import REGISTER
 
@@ -18,7 +18,7 @@ OTHER: Final = frozenset({"load", "const", "index", "cast", "bitcast", "masked",
 
 
 def supports(op: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
-    """Whether operation `op` (or kind of reduction, or node such as `load`) is carried out on operands of `dtype`.
+    """Whether operation `op` (or kind of reduction, `scan_` and kind of scan, or node such as `load`) is carried out on operands of `dtype`.
 
     Division of integers by what may be zero must raise, as it does in eager, and is refused; `divisor` may show that it never is.
     """
@@ -28,6 +28,8 @@ def supports(op: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         return True
     if dtype in COMPUTE:
         return False
+    if op.startswith("scan_"):
+        return op.removeprefix("scan_") in SCANS and dtype != torch.bool and (dtype.is_floating_point or op != "scan_logsumexp")
     if op in FLOAT_ONLY:
         return dtype.is_floating_point
     if op in DIVISIONS:

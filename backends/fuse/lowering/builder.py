@@ -15,6 +15,7 @@ from framejit.backends.fuse.lowering.tensor import (
     MOST_LOADS,
     MOST_OPS,
     Content,
+    Cuts,
     Reader,
     Tensor,
     broadcast,
@@ -23,6 +24,7 @@ from framejit.backends.fuse.lowering.tensor import (
     contiguous_strides,
     loops,
 )
+from framejit.backends.fuse.open_size import as_sizes
 
 
 class Builder:
@@ -51,7 +53,7 @@ class Builder:
     ) -> Buffer:
         """A new buffer; without a name it is numbered."""
         name = name or f"t{len(self.buffers)}"
-        made = Buffer(name, tuple(sizes), tuple(strides), dtype, device, input, memory, constant)
+        made = Buffer(name, as_sizes(sizes), as_sizes(strides), dtype, device, input, memory, constant)
         self.buffers[name] = made
         return made
 
@@ -71,8 +73,8 @@ class Builder:
         )
 
     def is_shared(self, memory: str) -> bool:
-        """Whether more than one buffer refers to this memory."""
-        return any(other.memory == memory and other.name != memory for other in self.buffers.values())
+        """Whether more than one buffer refers to this memory, apart from those it was joined of."""
+        return any(other.memory == memory and other.name != memory and not other.whole for other in self.buffers.values())
 
     # ---- contents ----
 
@@ -88,6 +90,7 @@ class Builder:
         self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader, parents: Sequence[Content], ops: int
     ) -> Content:
         """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its parents."""
+        sizes, strides = as_sizes(sizes), as_sizes(strides)
         waiting = [parent for parent in parents if parent.buffer is None]
         if sum(parent.ops for parent in waiting) + ops > MOST_OPS or sum(parent.loads for parent in waiting) + len(parents) - len(waiting) > MOST_LOADS:
             for parent in waiting:
@@ -115,6 +118,7 @@ class Builder:
         """
         if sizes is None:
             sizes = broadcast_sizes(*(operand.sizes for operand in operands))
+        sizes = as_sizes(sizes)
         self.prepare(*operands)
         kept = compute_dtype(dtype)
 
@@ -122,11 +126,14 @@ class Builder:
             return cast(body(*(operand.at(broadcast(operand, indices)) for operand in operands)), kept)
 
         device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
-        return Tensor.of(self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops))
+        made = self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops)
+        made.cuts = _common_cuts(operands, made.sizes)
+        return Tensor.of(made)
 
     def indexed(self, reader: Reader, *operands: Tensor, sizes: Sequence[int], dtype: torch.dtype, device: torch.device, ops: int = 0) -> Tensor:
         """A tensor whose elements `reader` gives, which may look at any elements of the operands."""
         self.prepare(*operands)
+        sizes = as_sizes(sizes)
         return Tensor.of(self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops))
 
     def held(self, buffer: Buffer) -> Content:
@@ -155,12 +162,33 @@ class Builder:
             buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device, constant=value)
             self.put(content, buffer)
             return buffer
-        outer, indices = loops(content.sizes, content.strides)
         buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device)
-        element = cast(content.reader(indices), content.dtype)
-        self.compute(outer, (), [Store(buffer.name, strided(indices, content.strides), element)], content.device, content.origins)
+        if content.cuts is not None:
+            self._store_apart(content, content.reader, content.cuts, buffer)
+        else:
+            self._store(content, content.reader, buffer, [0] * len(content.sizes))
         self.put(content, buffer)
         return buffer
+
+    def _store(self, content: Content, reader: Reader, buffer: Buffer, starts: Sequence[int]) -> None:
+        """Add the loops that fill a buffer with a content, from the indices `starts` on."""
+        outer, turns = loops(buffer.sizes, buffer.strides)
+        indices = [turn + start for turn, start in zip(turns, starts)]
+        element = cast(reader(indices), content.dtype)
+        self.compute(outer, (), [Store(buffer.name, strided(indices, buffer.strides), element)], content.device, content.origins)
+
+    def _store_apart(self, content: Content, reader: Reader, cuts: Cuts, whole: Buffer) -> None:
+        """Fill a buffer piece by piece."""
+        starts = [0] * len(content.sizes)
+        parts = []
+        for number, length in enumerate(cuts.lengths):
+            sizes = [length if dim == cuts.dim else size for dim, size in enumerate(content.sizes)]
+            part = self.buffer(sizes, content.strides, content.dtype, content.device, name=f"{whole.name}.{number}", memory=whole.name)
+            part.whole, part.offset = whole.name, starts[cuts.dim] * content.strides[cuts.dim]
+            self._store(content, reader, part, starts)
+            starts[cuts.dim] += length
+            parts.append(part.name)
+        whole.parts = tuple(parts)
 
     def put(self, content: Content, buffer: Buffer) -> None:
         """From here on the content is read from the buffer."""
@@ -210,3 +238,15 @@ class Builder:
         args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
         made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
         self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), [buffer.name for buffer in (*made, *written)], ordered, self.origins))
+
+
+def _common_cuts(operands: Sequence[Tensor], sizes: Sequence[int]) -> Cuts | None:
+    """The pieces of what is made element by element of the operands, where one of these has costly pieces and none has others."""
+    found: set[Cuts] = set()
+    for operand in operands:
+        cuts = operand.content.cuts
+        if operand.content.buffer is None and cuts is not None and cuts.costly:
+            if not operand.is_root or operand.sizes != sizes:
+                return None
+            found.add(cuts)
+    return found.pop() if len(found) == 1 else None

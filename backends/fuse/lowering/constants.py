@@ -1,23 +1,26 @@
-"""Values that depend on no input, such as attention masks made of positions: worked out once, while lowering."""
+"""Values that depend on nothing but what is known, such as attention masks made of positions: worked out once, while compiling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 
 from framejit.backends.fuse.trace import Call, Trace, storage_of, tensors_in, written_arguments
 
-MOST_BYTES: Final = 1 << 22
-"""Larger ones are computed in each call, rather than kept."""
+MOST_BYTES: Final = 1 << 16
+"""Larger ones are computed in each call, rather than kept: writing them costs a kernel a few microseconds, and they would take memory for good."""
 
 
 class Constants:
-    """Which fakes stand for values that are the same in each call, and those values."""
+    """Which fakes stand for values that are the same in each call, and those values.
 
-    def __init__(self, trace: Trace) -> None:
-        self._values: dict[int, Callable[[], torch.Tensor]] = {key: _given(value) for key, value in trace.literals.items()}
+    `known` has the values of fakes, by their ids, besides the numbers of the program.
+    """
+
+    def __init__(self, trace: Trace, known: Mapping[int, torch.Tensor] | None = None) -> None:
+        self._values: dict[int, Callable[[], torch.Tensor]] = {key: _given(value) for key, value in {**trace.literals, **(known or {})}.items()}
         # what the caller gets, and what is written in place, must be made anew
         self._own = {storage_of(fake) for fake in tensors_in(trace.outputs)}
         for call in trace.calls:
@@ -33,13 +36,18 @@ class Constants:
             or torch.Tag.nondeterministic_seeded in call.func.tags
             or call.name.startswith(("empty", "new_empty"))
             or any(id(fake) not in self._values for fake in call.tensors())
-            or any(storage_of(fake) in self._own or fake.numel() * fake.itemsize > MOST_BYTES for fake in results)
+            or any(fake._has_symbolic_sizes_strides for fake in results)
+            or any(storage_of(fake) in self._own or fake.numel() * fake.itemsize > self.most_bytes(call) for fake in results)
         ):
             return
         compute = _once(lambda: call.func(*self._real(call.args), **{key: self._real(value) for key, value in call.kwargs.items()}))
         several = isinstance(call.result, (tuple, list))
         for position, fake in enumerate(results):
             self._values[id(fake)] = _part(compute, position) if several else compute
+
+    def most_bytes(self, call: Call) -> int:
+        """How large a result of an operation may be to be kept."""
+        return MOST_BYTES
 
     def value(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The value of a constant that owns its storage, with the very sizes and strides of the fake; None for anything else."""

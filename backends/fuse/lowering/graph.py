@@ -13,12 +13,17 @@ from framejit.backends.fuse.ir import Layout, LoweredGraph
 from framejit.backends.fuse.lowering import families, mutation
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern
+from framejit.backends.fuse.lowering.frozen import fold
 from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import keeps, lowering_of
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Tensor
-from framejit.backends.fuse.trace import AUTOCAST_DEVICES, Call, Trace, trace
+from framejit.backends.fuse.open_size import as_size, hint
+from framejit.backends.fuse.plan_functions import detached_view
+from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
+from framejit.backends.fuse.trace import Call, Trace, trace
+from framejit.symbols.conditions import Conditions
 
 families.load()
 
@@ -32,14 +37,28 @@ def lower(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Lowered
     The plan must run them with grad mode off. Results have the sizes and strides that the fakes have. Raises NotFusable where all of the graph
     is to run as ATen.
     """
+    return lower_trace(*trace_graph(gm, example_inputs))
+
+
+def trace_graph(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], conditions: Conditions | None = None) -> tuple[Trace, bool]:
+    """The operations of such a graph, and whether autograd would record operations on its inputs. Raises NotFusable.
+
+    With `conditions`, sizes may be open.
+    """
     try:
-        traced = trace(gm, keeps)
+        traced = trace(gm, keeps, conditions=conditions)
     except NotFusable:
         if not any(example.device.type == "cuda" for example in example_inputs):
             raise
-        traced = trace(gm, keeps, prefer=False)  # a view, say, that is only possible in the layout that the program expects
+        traced = trace(gm, keeps, prefer=False, conditions=conditions)  # a view, say, that is only possible in the layout that the program expects
     _check_inputs(traced, example_inputs)
+    fold(traced, gm, example_inputs)
     tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*example_inputs, *traced.constants.values()))
+    return traced, tracked
+
+
+def lower_trace(traced: Trace, tracked: bool) -> LoweredGraph:
+    """What `lower` gives, from what `trace_graph` gives. It depends on nothing else but what `plan_key` looks at. Raises NotFusable."""
     return _Lowering(traced, tracked).run()
 
 
@@ -56,6 +75,8 @@ class _Lowering:
         b, trace = self.builder, self.trace
         for position, (name, fake) in enumerate(zip(trace.names, trace.inputs)):
             self.storages.add_input(fake, name, position)
+        for fake in trace.folded:
+            self.storages.storage(fake)  # so that views of it are known as such
         self.storages.count_uses(trace)
         for call in trace.calls:
             b.origin = call.origin
@@ -124,12 +145,8 @@ class _Lowering:
         if is_alias:
             b.extern(torch.Tensor.detach, (tensor,), results=alias)
         else:
-            b.extern(_detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
+            b.extern(detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
         return Layout(alias, layout.sizes, layout.strides, 0)
-
-
-def _detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
 
 
 def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:
@@ -137,7 +154,8 @@ def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:
     if len(examples) != len(traced.inputs):
         raise NotFusable("there are more or fewer example inputs than placeholders")
     for fake, example in zip(traced.inputs, examples):
-        if fake.shape != example.shape or fake.stride() != example.stride() or fake.dtype != example.dtype:
+        layout = [(hint(as_size(size)), hint(as_size(stride))) for size, stride in zip(fake.shape, fake.stride())]
+        if layout != [*zip(example.shape, example.stride())] or fake.dtype != example.dtype:
             raise NotFusable("an input's sizes differ from those it was captured with")
     if any(call.func._schema.is_mutable for call in traced.calls):
         memory = [example.untyped_storage()._cdata for example in examples]

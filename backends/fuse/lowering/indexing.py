@@ -60,7 +60,7 @@ def _index_select(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Ten
 
 @lowers("gather")
 def _gather(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Tensor, **_: Any) -> Any:
-    if not _fusable(x, index) or not x.sizes or not index.sizes:
+    if not _fusable(x, index) or not x.sizes or len(index.sizes) != len(x.sizes):  # an empty index may have any rank
         return NotImplemented
     dim %= len(x.sizes)
     return b.indexed(

@@ -29,7 +29,7 @@ def _loss(b: Builder, out: torch.Tensor, name: str, body: Callable[..., Expr], r
         return NotImplemented
     kind = compute_dtype(out.dtype)
     each = b.map(lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=shape, ops=cost)
-    count = float(math.prod(shape))
+    count = math.prod(shape)
     after = (lambda value: a.div(value, count)) if reduce == MEAN else None
     return reduction(b, "sum", each, range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False)
 

@@ -20,6 +20,7 @@ from framejit.backends.fuse.lowering.registry import functional_name, lowering_o
 from framejit.backends.fuse.lowering.storages import Storage, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
+from framejit.backends.fuse.open_size import as_sizes
 from framejit.backends.fuse.trace import Call, written_arguments
 
 
@@ -49,11 +50,11 @@ def _is_lowered(b: Builder, storages: Storages, call: Call, target: torch.Tensor
 def _overlaps_itself(fake: torch.Tensor) -> bool:
     """Whether elements share memory; ATen knows what is an error then."""
     step = 1
-    strides = fake.stride()
-    for dim in reversed(by_stride(fake.shape, strides)):
+    sizes, strides = as_sizes(fake.shape), as_sizes(fake.stride())
+    for dim in reversed(by_stride(sizes, strides)):
         if strides[dim] < step:
             return True
-        step = strides[dim] * (fake.shape[dim] - 1) + step
+        step = strides[dim] * (sizes[dim] - 1) + step
     return False
 
 

@@ -13,9 +13,13 @@ from framejit.backends.fuse.index import Index, Indirect
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
-from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
+from framejit.backends.fuse.lowering.tensor import Cuts, Tensor, compute_dtype
 
 MOST_PIECES: Final = 8
+SHORTEST_RUN: Final = 16
+"""Neighbouring elements of a piece, under which it is not stored by loops of its own: a cache line of float32."""
+FEW_ELEMENTS: Final = {"cpu": 1 << 12, "cuda": 1 << 18}
+"""Under so many elements a kernel more costs more than computing, where a piece is stored, the others too."""
 
 
 def _moved(b: Builder, out: torch.Tensor, x: Tensor, source: Callable[[Sequence[Index]], Sequence[Index]]) -> Any:
@@ -69,31 +73,43 @@ def _stack(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 
 
 
 def _joined(b: Builder, out: torch.Tensor, pieces: Sequence[tuple[Tensor, int]], dim: int, source: Callable[[Sequence[Index], int], list[Index]]) -> Any:
-    """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the piece starts."""
+    """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the piece starts.
+
+    Where it is needed in memory, each piece is stored by loops of its own; what reads it element by element chooses the piece by the place.
+    """
     kind = compute_dtype(out.dtype)
+    pieces = [(piece, length) for piece, length in pieces if length]
 
     def element(indices: Sequence[Index]) -> Expr:
-        place = index_value(indices[dim])
+        place, (low, high) = index_value(indices[dim]), indices[dim].bounds
         end = sum(length for _, length in pieces)
         value: Expr | None = None
         for piece, length in reversed(pieces):
             start = end - length
-            own = cast(piece.at(source(indices, start)), kind)
-            if value is None:
+            if start <= high and low < end:
+                own = cast(piece.at(source(indices, start)), kind)
+                conditions = [a.ge(place, start)] if low < start else []
+                conditions += [a.lt(place, end)] if value is not None else []
                 # the last piece, too, may be read at its own places only
-                value = own if not start else masked(a.ge(place, start), own, const(0, kind))
-            else:
-                value = masked(_between(place, start, end), own, value)
+                value = masked(a.both(*conditions) if len(conditions) > 1 else conditions[0], own, value or const(0, kind)) if conditions else own
             end = start
-        assert value is not None
-        return value
+        return value or const(0, kind)
 
-    return b.indexed(element, *(piece for piece, _ in pieces), sizes=tuple(out.shape), dtype=out.dtype, device=out.device, ops=2 * len(pieces))
+    made = b.indexed(element, *(piece for piece, _ in pieces), sizes=tuple(out.shape), dtype=out.dtype, device=out.device, ops=2 * len(pieces))
+    costly = any(piece.content.buffer is None and not piece.content.is_cheap for piece, _ in pieces)
+    if len(pieces) > 1 and out.numel() and _stands_apart(out, dim, [length for _, length in pieces], costly):
+        made.content.cuts = Cuts(dim, tuple(length for _, length in pieces), costly)
+    return made
 
 
-def _between(place: Expr, start: int, end: int) -> Expr:
-    before_end = a.lt(place, end)
-    return a.both(a.ge(place, start), before_end) if start else before_end
+def _stands_apart(out: torch.Tensor, dim: int, lengths: Sequence[int], costly: bool) -> bool:
+    """Whether pieces had better be put into memory by loops of their own. Those of equal pieces can be those of one kernel."""
+    if any(length * out.stride(dim) < SHORTEST_RUN for length in lengths):
+        return False
+    if len(set(lengths)) == 1:
+        return True
+    # a GPU does not read what a mask hides, and hides behind its reading what is computed for nothing
+    return out.numel() > FEW_ELEMENTS.get(out.device.type, 0) and (costly or out.device.type != "cuda")
 
 
 @lowers("constant_pad_nd")

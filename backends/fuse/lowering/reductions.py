@@ -16,6 +16,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides
+from framejit.backends.fuse.open_size import as_sizes, surely_divides
 
 Step = Callable[[Expr], Expr]
 
@@ -47,7 +48,7 @@ def reduction(
     b.prepare(x)
     kept = [1 if dim in dims else size for dim, size in enumerate(x.sizes)]
     sizes = [size for dim, size in enumerate(kept) if keepdim or dim not in dims]
-    strides = tuple(contiguous_strides(sizes) if strides is None else strides)
+    strides = contiguous_strides(sizes) if strides is None else as_sizes(strides)
     outer_count, inner_count = math.prod(kept), math.prod(x.sizes[dim] for dim in dims)
     accumulate = accumulate or compute_dtype(x.dtype)
 
@@ -63,7 +64,7 @@ def reduction(
         b.realise(empty)
         return Tensor.of(empty)
     positional = kind in ("argmax", "argmin")
-    if not positional and outer_count < FEW_ROWS.get(device.type, 0) and inner_count > LONG_ROW:
+    if not positional and inner_count > LONG_ROW and outer_count < FEW_ROWS.get(device.type, 0):
         return _in_parts(b, kind, x, dims, accumulate, element, finished, sizes, strides, dtype)
     # a result's own strides order the outer loops; the inner ones follow memory where the order is free
     places = {dim: stride for dim, stride in zip([dim for dim in range(len(kept)) if keepdim or dim not in dims], strides) if dim not in dims}
@@ -102,7 +103,7 @@ def _in_parts(
         whole.append(order.pop(0))
     cut = order[0]
     pieces = max(wanted // parts, 1)
-    pieces = next((n for n in range(pieces, pieces // 2, -1) if x.sizes[cut] % n == 0), pieces)
+    pieces = next((n for n in range(pieces, pieces // 2, -1) if surely_divides(n, x.sizes[cut])), pieces)
     length = -(-x.sizes[cut] // pieces)
     outer_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
     outer = {dim: fresh_var("i", x.sizes[dim]) for dim in (*outer_dims, *whole)}
@@ -192,7 +193,7 @@ def _mean(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = Non
         return NotImplemented
     dims = normal_dims(rest[0] if rest else dim, len(x.sizes))
     kind, count = _sum_dtype(out), math.prod(x.sizes[dim] for dim in dims)
-    return reduced(b, out, "sum", x, dims, accumulate=kind, before=lambda value: cast(value, kind), after=lambda value: a.div(value, float(count)))
+    return reduced(b, out, "sum", x, dims, accumulate=kind, before=lambda value: cast(value, kind), after=lambda value: a.div(value, count))
 
 
 @lowers("prod")
@@ -333,9 +334,14 @@ def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float) -> tu
     kind = compute_dtype(x.dtype)
     count = math.prod(x.sizes[dim] for dim in dims)
     b.settle(x)
-    mean = reduction(b, "sum", x, dims, dtype=kind, after=lambda value: a.div(value, float(count)))
+    mean = reduction(b, "sum", x, dims, dtype=kind, after=lambda value: a.div(value, count))
     deviation = b.map(lambda value, middle: a.square(a.sub(value, middle)), x, mean, dtype=kind, ops=2)
-    return mean, reduction(b, "sum", deviation, dims, dtype=kind, after=lambda value: a.div(value, float(max(0, count - correction))))
+    return mean, reduction(b, "sum", deviation, dims, dtype=kind, after=lambda value: a.div(value, _corrected(count, correction)))
+
+
+def _corrected(count: int, correction: float) -> float:
+    """How many deviations are free."""
+    return max(0, count - int(correction)) if float(correction).is_integer() else max(0.0, int(count) - correction)
 
 
 def _variance(b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any], root: bool, both: bool) -> Any:

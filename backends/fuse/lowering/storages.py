@@ -11,6 +11,8 @@ from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.constants import Constants
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
+from framejit.backends.fuse.open_size import as_size, as_sizes
+from framejit.backends.fuse.plan_functions import reinterpreted
 from framejit.backends.fuse.trace import Call, Trace, storage_of, written_arguments
 
 
@@ -40,7 +42,7 @@ class Storages:
             return
         b.buffers.pop(name, None)
         buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=name, input=position)
-        self._storages[storage_of(fake)] = Storage(b.held(buffer), int(fake.storage_offset()), position)
+        self._storages[storage_of(fake)] = Storage(b.held(buffer), as_size(fake.storage_offset()), position)
 
     def count_uses(self, trace: Trace) -> None:
         """How often each storage is looked at; views of it do not count, for they look only when somebody looks at them."""
@@ -71,7 +73,7 @@ class Storages:
         storage = self.storage(fake)
         if fake.dtype != storage.content.dtype:
             return self._as_dtype(fake, storage)
-        return Tensor(storage.content, tuple(fake.shape), fake.stride(), int(fake.storage_offset()) - storage.offset)
+        return Tensor(storage.content, as_sizes(fake.shape), as_sizes(fake.stride()), as_size(fake.storage_offset()) - storage.offset)
 
     def _as_dtype(self, fake: torch.Tensor, storage: Storage) -> Tensor:
         """A view in another dtype: a buffer of its own, though it lies over the same memory."""
@@ -82,7 +84,7 @@ class Storages:
         base = Tensor.of(storage.content)
         buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device)
         offset = fake.storage_offset() * fake.itemsize - storage.offset * storage.content.dtype.itemsize
-        b.extern(_reinterpreted, (base, fake.dtype, tuple(fake.shape), fake.stride(), offset), results=buffer)
+        b.extern(reinterpreted, (base, fake.dtype, as_sizes(fake.shape), as_sizes(fake.stride()), as_size(offset)), results=buffer)
         return Tensor.of(b.held(buffer))
 
     def bind(self, fake: torch.Tensor, tensor: Tensor) -> None:
@@ -94,7 +96,7 @@ class Storages:
         content.bound = True
         if content.buffer is None:
             content.known = lambda: self.known_values.value(fake)
-        self._storages[storage_of(fake)] = Storage(content, int(fake.storage_offset()))
+        self._storages[storage_of(fake)] = Storage(content, as_size(fake.storage_offset()))
         self.settle_if_shared(fake, content)
 
     def settle_if_shared(self, fake: torch.Tensor, content: Content) -> None:
@@ -114,15 +116,15 @@ class Storages:
         """An argument with Tensors for fakes."""
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
-        return type(value)(map(self.operand, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(self.operand, value)) if type(value) in (list, tuple) else as_size(value)
 
 
 def _same_places(tensor: Tensor, fake: torch.Tensor) -> bool:
     """Whether the content, as the tensor sees it, lies in memory just as the fake does, and there is nothing else in it."""
     return (
         tensor.covers_content
-        and tensor.sizes == tuple(fake.shape)
-        and all(size == 1 or stride == other for size, stride, other in zip(tensor.sizes, tensor.strides, fake.stride()))
+        and tensor.sizes == as_sizes(fake.shape)
+        and all(size == 1 or stride == other for size, stride, other in zip(tensor.sizes, tensor.strides, as_sizes(fake.stride())))
     )
 
 
@@ -132,11 +134,6 @@ def _relaid(b: Builder, tensor: Tensor, fake: torch.Tensor) -> Content:
     content = tensor.content
     if not content.bound and content.buffer is None and tensor.is_root:
         made = b.lazy(fake.shape, fake.stride(), fake.dtype, fake.device, content.reader or tensor.at, content.parents, 0)
-        made.ops, made.loads, made.origins = content.ops, content.loads, content.origins
+        made.ops, made.loads, made.origins, made.cuts = content.ops, content.loads, content.origins, content.cuts
         return made
     return b.lazy(fake.shape, fake.stride(), fake.dtype, fake.device, tensor.at, [content], 0)
-
-
-def _reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    start = base.storage_offset() * base.itemsize + offset
-    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)

@@ -61,6 +61,16 @@ def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 _numbers = count()
 
 
+@dataclass(frozen=True)
+class Cuts:
+    """Where a content falls into pieces that are computed in different ways: `lengths`, one after the other along dimension `dim`."""
+
+    dim: int
+    lengths: tuple[int, ...]
+    costly: bool
+    """Whether a piece costs so much that what is made of the whole, element by element, had better be made piece by piece too."""
+
+
 class Content:
     """What a storage holds: the elements of its first (root) tensor, as a buffer or as an index function.
 
@@ -90,6 +100,8 @@ class Content:
         """Gives the value, if it is the same in each call."""
         self.bound = False
         """Whether it is some fake storage's content; each has its own."""
+        self.cuts: Cuts | None = None
+        """The pieces, each with loops of its own, in which it is put into memory."""
 
     @property
     def is_cheap(self) -> bool:

@@ -1,13 +1,21 @@
 """What must run before what."""
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node
 
+NEVER_RAISES: Final = frozenset(
+    {"linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
+)
+"""Operations that raise nothing because of the numbers in a tensor, and do nothing but give a result."""
 
-def dependencies(nodes: list[Node], buffers: dict[str, Buffer]) -> list[set[int]]:
+
+def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
     """For each node the earlier ones (by position) that must have run before it.
 
-    A read waits for what wrote the buffer; a write into memory that had another content waits for all that read or wrote that;
+    A read waits for what wrote the buffer, or all its parts; a write into memory that had another content waits for all that read or wrote that;
     ordered nodes wait for each other.
     """
     result: list[set[int]] = []
@@ -15,9 +23,10 @@ def dependencies(nodes: list[Node], buffers: dict[str, Buffer]) -> list[set[int]
     users: dict[str, set[int]] = {}
     last_ordered: int | None = None
     for position, node in enumerate(nodes):
-        before = {writer[name] for name in node.reads if name in writer}
+        before = {writer[name] for name in with_parts(node.reads, buffers) if name in writer}
         for name in node.writes:
-            before |= users.get(buffers[name].memory, set())
+            if not buffers[name].whole:  # parts are the first to write their memory, and do not touch one another
+                before |= users.get(buffers[name].memory, set())
         if isinstance(node, ExternNode) and node.ordered:
             if last_ordered is not None:
                 before.add(last_ordered)
@@ -31,27 +40,56 @@ def dependencies(nodes: list[Node], buffers: dict[str, Buffer]) -> list[set[int]
     return result
 
 
+def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
+    """For each node the earlier ones that must run before it whatever else changes places.
+
+    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph, random numbers, and errors that an
+    operation raises for what is in a tensor.
+    """
+    result = dependencies(nodes, buffers)
+    last: int | None = None
+    for position, node in enumerate(nodes):
+        if _can_be_seen(node, buffers):
+            if last is not None:
+                result[position].add(last)
+            last = position
+    return result
+
+
+def _can_be_seen(node: Node, buffers: Mapping[str, Buffer]) -> bool:
+    if isinstance(node, ExternNode) and (node.ordered or getattr(node.function, "__name__", "") not in NEVER_RAISES):
+        return True
+    return any(_outlives(buffers, name) for name in node.writes)
+
+
 def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) -> list[Node]:
     """The nodes without which a needed buffer, a write into memory that outlives the graph, or an ordered effect would be missing."""
     kept: list[Node] = []
-    needed = set(needed)
+    needed = set(with_parts(needed, buffers))
     for node in reversed(nodes):
         lasting = any(_outlives(buffers, name) for name in node.writes) or (isinstance(node, ExternNode) and node.ordered)
         if lasting or needed.intersection(node.writes):
             if isinstance(node, ComputeNode) and not lasting:
                 node.stores = [store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)]
             kept.append(node)
-            needed.update(node.reads)
+            needed.update(with_parts(node.reads, buffers))
             # what is written in place keeps alive what the memory held before: other parts of it may stay
             needed.update(buffers[name].memory for name in node.writes)
             needed.update(other.name for name in node.writes if _in_place(buffers, name) for other in buffers.values() if other.memory == buffers[name].memory)
     return kept[::-1]
 
 
-def _in_place(buffers: dict[str, Buffer], name: str) -> bool:
+def with_parts(names: Iterable[str], buffers: Mapping[str, Buffer]) -> Iterator[str]:
+    """The names, and those of the parts of what is joined of parts."""
+    for name in names:
+        yield name
+        yield from buffers[name].parts
+
+
+def _in_place(buffers: Mapping[str, Buffer], name: str) -> bool:
     return buffers[name].memory != name
 
 
-def _outlives(buffers: dict[str, Buffer], name: str) -> bool:
+def _outlives(buffers: Mapping[str, Buffer], name: str) -> bool:
     memory = buffers[buffers[name].memory]
     return _in_place(buffers, name) and (memory.input is not None or memory.constant is not None)

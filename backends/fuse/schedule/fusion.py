@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from framejit.backends.fuse.expr import COMPUTE, Expr, cast
-from framejit.backends.fuse.index import Index, Var
+from framejit.backends.fuse.expr import COMPUTE, Expr, cast, is_ordered
+from framejit.backends.fuse.index import Index, Var, flatten
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
+from framejit.backends.fuse.open_size import hint, surely_equal
 from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
-from framejit.backends.fuse.schedule.loops import substitute
+from framejit.backends.fuse.schedule.loops import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
@@ -59,7 +60,7 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
         direct = {group_of[i] for i in earlier}
         group = None
         if isinstance(node, ComputeNode):
-            for candidate in _candidates(node, direct, readers, writers):
+            for candidate in _candidates(node, direct, readers, writers, buffers):
                 if candidate.members >= MAX_MEMBERS or (candidate not in direct and position - candidate.position > NEARBY):
                     continue
                 if _reachable(candidate, direct):
@@ -91,9 +92,13 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
     return [_without_internal(group, nodes, group_of, needed, buffers) for group in _ordered(groups)]
 
 
-def _candidates(node: ComputeNode, direct: set[Group], readers: dict[str, list[Group]], writers: dict[str, Group]) -> Iterator[Group]:
-    """Groups that the node shares a buffer with, the latest first: those whose results it reads, then those that read the same."""
-    related = {group for name in node.reads for group in (*readers.get(name, ()), *((writers[name],) if name in writers else ()))}
+def _candidates(
+    node: ComputeNode, direct: set[Group], readers: dict[str, list[Group]], writers: dict[str, Group], buffers: dict[str, Buffer]
+) -> Iterator[Group]:
+    """Groups that the node shares a buffer with, the latest first: those whose results it reads, then those that read the same or write another part."""
+    related = {group for name in node.reads for group in readers.get(name, ())}
+    beside = (part for name in node.writes if buffers[name].whole for part in buffers[buffers[name].whole].parts)
+    related |= {writers[name] for name in (*node.reads, *beside) if name in writers}
     yield from sorted((group for group in related if isinstance(group.node, ComputeNode)), key=lambda group: (group in direct, group.position), reverse=True)
 
 
@@ -201,17 +206,17 @@ def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]
     """(inner, turned): whether the node's stores go to the inner level; `turned` if it is the node that has the inner loops, and the nest none."""
     outer, inner, others, inners = _count(nest.outer), _count(nest.inner), _count(node.outer), _count(node.inner)
     if bool(nest.inner) == bool(node.inner):
-        if outer == others and inner == inners:
+        if surely_equal(outer, others) and surely_equal(inner, inners):
             yield False, False
     elif nest.inner:
-        if others == outer * inner:
+        if surely_equal(others, outer * inner):
             yield True, False
-        if others == outer:
+        if surely_equal(others, outer):
             yield False, False
     else:
-        if outer == others * inners:
+        if surely_equal(outer, others * inners):
             yield True, True
-        if outer == others:
+        if surely_equal(outer, others):
             yield False, True
 
 
@@ -222,7 +227,7 @@ def _join_at(nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buf
     if matched is None:
         return None
     outer, inner_loops = cut(base.outer, matched.pieces), cut(base.inner, matched.pieces)
-    if guest.inner and not _same_level(guest, matched, inner_loops):
+    if guest.inner and not (_same_level(guest, matched, inner_loops) and _same_order(guest, matched, inner_loops)):
         return None
     if inner and not guest.inner and not _worth_a_pass(base, outer, inner_loops, buffers):
         return None
@@ -255,14 +260,24 @@ def _same_level(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> b
     )
 
 
+def _same_order(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> bool:
+    """Whether the guest's inner loops come in the order in which the common ones do, or in any if nothing in it depends on that."""
+    if not any(map(is_ordered, expressions(guest))):
+        return True
+    place = flatten(guest.inner, [var.size for var in guest.inner])
+    return place.substitute(matched.second) == flatten(inner, [var.size for var in inner])
+
+
 def _worth_a_pass(base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]) -> bool:
     """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel turns."""
-    return _count(outer) * _count(inner) <= SMALL or _count(outer) >= ENOUGH_PARALLEL.get(base.device.type, 1)
+    return hint(_count(outer) * _count(inner)) <= SMALL or hint(_count(outer)) >= ENOUGH_PARALLEL.get(base.device.type, 1)
 
 
 def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool) -> list[Store] | None:
     """The node's stores with new variables, where loads of what the nest stores are replaced by the value; None if it needs other elements."""
     known = {store.buffer: store for store in stores}
+    if any(name in known for each in node.reads for name in buffers[each].parts):
+        return None  # other turns write what it reads
     mismatch = False
 
     def value_of(load: Expr) -> Expr | None:
@@ -294,9 +309,11 @@ def _memory_agrees(stores: list[Store], added: list[Store], buffers: dict[str, B
     written: set[str] = set()
     for part in (stores, added):
         for store in part:
-            memory = buffers[store.buffer].memory
+            memory = store.buffer if buffers[store.buffer].whole else buffers[store.buffer].memory
             places.setdefault(memory, set()).add(store.index)
             written.add(memory)
             for load in store.value.loads():
                 places.setdefault(buffers[load.attr[0]].memory, set()).add(load.attr[1])
+    if any(buffers[name].whole in written for name in written):
+        return False  # a part is made, and then something is written into the whole
     return all(len(places[memory]) == 1 for memory in written)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loops import expressions, merge_loops, order_loops
+from framejit.backends.fuse.schedule.order import ordered_for_memory
 from framejit.backends.fuse.verify import verify
 
 
@@ -13,6 +14,7 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     needed = {output.buffer.name for output in graph.outputs if isinstance(output, Layout)}
     nodes = fuse(graph, needed)
     verify(nodes, graph.buffers, "fusion")
+    nodes = ordered_for_memory(nodes, graph.buffers, needed)
     steps = [_kernel(node, number, graph.buffers) if isinstance(node, ComputeNode) else node for number, node in enumerate(nodes)]
     verify(steps, graph.buffers, "ordering of loops")
     return steps
@@ -30,8 +32,8 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kerne
 def _what(node: ComputeNode) -> str:
     """A name that says what the kernel does: its most telling operations, reductions before all."""
     values = list(expressions(node))
-    reductions = [value.attr for value in values if value.op == "reduce"]
-    others = [value.op for value in values if value.op not in ("reduce", "load", "const", "cast", "index", "where", "masked")]
+    reductions = [f"cum{value.attr}" if value.op == "scan" else value.attr for value in values if value.op in ("reduce", "scan")]
+    others = [value.op for value in values if value.op not in ("reduce", "scan", "load", "const", "cast", "index", "where", "masked")]
     plain = ("add", "sub", "mul")
     found = dict.fromkeys([*reductions, *(name for name in others if name not in plain), *others])
     return "_".join(list(found)[:3]) or "copy"

@@ -5,9 +5,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.expr import Expr, is_ordered
 from framejit.backends.fuse.index import Index, Quotient, Remainder, Var, fresh_var
 from framejit.backends.fuse.ir import Buffer, ComputeNode, Store
+from framejit.backends.fuse.open_size import hint, surely_equal
 
 
 def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> list[Store]:
@@ -23,19 +24,19 @@ def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
     accesses = [(store.buffer, store.index, 2) for store in node.stores]
     accesses += [(name, index, 1) for name, indices in node.reads.items() for index in indices]
     for name, index, factor in accesses:
-        weight = factor * math.prod(buffers[name].sizes)
+        weight = factor * math.prod(map(hint, buffers[name].sizes))
         for var in index.vars():
-            step[var] += weight * math.log2(abs(index.stride(var)) + 1)
+            step[var] += weight * math.log2(abs(hint(index.stride(var))) + 1)
             moved[var] += weight
     position = {var: step[var] / moved[var] if moved[var] else math.inf for var in step}
     node.outer = tuple(sorted(node.outer, key=lambda var: -position[var]))
-    if not any(value.op == "reduce" and value.attr in ("argmax", "argmin") for value in expressions(node)):  # these count the turns
+    if not any(map(is_ordered, expressions(node))):
         node.inner = tuple(sorted(node.inner, key=lambda var: -position[var]))
 
 
 def merge_loops(node: ComputeNode) -> None:
     """Make one loop of neighbours wherever all that the kernel does would be the same."""
-    indices = list(_all_indices(node.stores))
+    indices = list(all_indices(node.stores))
     replacement: dict[Var, Index] = {}
     node.outer = _merged(node.outer, indices, replacement)
     node.inner = _merged(node.inner, indices, replacement)
@@ -63,12 +64,13 @@ def _merged(loops: tuple[Var, ...], indices: list[Index], replacement: dict[Var,
 
 def _steps(index: Index, outer: Var, inner: Var) -> bool:
     """Whether a step of `outer` leads as far as a whole run of `inner`, in the index and in all that is divided in it."""
-    if index.stride(outer) != index.stride(inner) * inner.size:
+    if not surely_equal(index.stride(outer), index.stride(inner) * inner.size):
         return False
     return all(_steps(atom.index, outer, inner) for atom in index.terms if isinstance(atom, Quotient | Remainder))
 
 
-def _all_indices(stores: Iterable[Store]) -> Iterator[Index]:
+def all_indices(stores: Iterable[Store]) -> Iterator[Index]:
+    """The places that are read and written, and the values computed from loop variables; the same one more than once."""
     for store in stores:
         yield store.index
         for value in (store.value, *(atom.value for atom in store.index.indirects())):

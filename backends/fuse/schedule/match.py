@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from framejit.backends.fuse.index import Index, Var, fresh_var
+from framejit.backends.fuse.open_size import surely_divides, surely_equal
 
 
 @dataclass
@@ -35,12 +36,12 @@ def match_loops(first: Sequence[Var], second: Sequence[Var], accesses: Iterable[
     and loops that no access tells about are matched in their order.
     """
     first, second = [var for var in first if var.size != 1], [var for var in second if var.size != 1]
-    if math.prod(var.size for var in first) != math.prod(var.size for var in second):
+    if not _as_many(first, second):
         return None
     match = Match({}, {}, {})
     for a, b in sorted(accesses, key=lambda pair: -len(pair[0].terms)):
         here, there = _by_stride(a, first), _by_stride(b, second)
-        if here is None or there is None or not here or math.prod(var.size for var in here) != math.prod(var.size for var in there):
+        if here is None or there is None or not here or not _as_many(here, there):
             continue
         if not _refine(here, there, match):
             return None
@@ -60,17 +61,17 @@ def _by_stride(place: Index, loops: Sequence[Var]) -> list[Var] | None:
 
 def _refine(first: Sequence[Var], second: Sequence[Var], match: Match) -> bool:
     """Cut two sequences of loops over equally many elements at each other's bounds. False if the bounds don't divide."""
-    if math.prod(var.size for var in first) != math.prod(var.size for var in second):
+    if not _as_many(first, second):
         return False
     rest, other_rest = [(var, var.size) for var in first], [(var, var.size) for var in second]
     cuts: dict[Var, list[Var]] = {var: [] for var in (*first, *second)}
     while rest and other_rest:
         (a, left), (b, other_left) = rest[0], other_rest[0]
-        size = min(left, other_left)
-        if left % size or other_left % size:
+        size = left if surely_divides(left, other_left) else other_left
+        if not surely_divides(size, left):
             return False
         # a loop of the first nest that is not cut stays the same object: then the first nest need not be rewritten
-        piece = a if size == a.size else b if size == b.size else fresh_var("i", size)
+        piece = a if surely_equal(size, a.size) else b if surely_equal(size, b.size) else fresh_var("i", size)
         cuts[a].append(piece)
         cuts[b].append(piece)
         rest[0], other_rest[0] = (a, left // size), (b, other_left // size)
@@ -80,6 +81,11 @@ def _refine(first: Sequence[Var], second: Sequence[Var], match: Match) -> bool:
         match.first[var] = _joined(cuts[var])
     match.second.update((var, _joined(cuts[var])) for var in second)
     return True
+
+
+def _as_many(first: Sequence[Var], second: Sequence[Var]) -> bool:
+    """Whether both nests have as many turns."""
+    return surely_equal(math.prod(var.size for var in first), math.prod(var.size for var in second))
 
 
 def _joined(pieces: Iterable[Var]) -> Index:

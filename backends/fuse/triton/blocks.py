@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from framejit.backends.fuse.expr import is_ordered
 from framejit.backends.fuse.index import Index, Var, fresh_var
 from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.open_size import OpenSize, hint
 from framejit.backends.fuse.schedule.loops import substitute
 from framejit.backends.fuse.triton.levels import Levels
+from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
+from framejit.backends.fuse.triton.open_blocks import FEW_ROWS, ROWS, SMALL_BLOCK, is_run_of, power_above, power_below, row_block, within
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
@@ -37,7 +41,7 @@ LONGEST_BLOCK: Final = 8192
 
 @dataclass(frozen=True)
 class Access:
-    """A load or a store, with the bytes that it moves in all."""
+    """A load or a store, with the bytes that it moves in all, for the sizes now."""
 
     index: Index
     itemsize: int
@@ -46,7 +50,7 @@ class Access:
     @property
     def fast(self) -> Var | None:
         """The loop along which it goes through memory one element at a time."""
-        return next((var for var in self.index.terms if isinstance(var, Var) and abs(self.index.terms[var]) == 1), None)
+        return next((var for var in self.index.terms if isinstance(var, Var) and is_dense(self.index, var)), None)
 
 
 def accesses(kernel: Kernel) -> list[Access]:
@@ -56,22 +60,16 @@ def accesses(kernel: Kernel) -> list[Access]:
     found = []
     for name, index in places:
         itemsize = kernel.buffers[name].dtype.itemsize
-        found.append(Access(index, itemsize, itemsize * math.prod(var.size for var in index.vars())))
+        found.append(Access(index, itemsize, itemsize * math.prod(hint(var.size) for var in index.vars())))
     return found
 
 
-def power_above(number: int) -> int:
-    """The least power of two that is not below."""
-    return 1 << max(0, number - 1).bit_length()
-
-
-def power_below(number: int) -> int:
-    """The greatest power of two that is not above, at least 1."""
-    return 1 << max(0, number.bit_length() - 1)
-
-
 def candidates(kernel: Kernel) -> Iterator[Tile]:
-    """Tiles worth trying, the one to take without trying first. Each computes the same."""
+    """Tiles worth trying, the one to take without trying first. Each computes the same.
+
+    Of sizes that are not known it is asked, and so assumed, which of a few classes they are in: those for which another tile would be much quicker.
+    """
+    assume_multiples(kernel)
     outer = tuple(var for var in kernel.outer if var.size != 1)
     if not kernel.inner:
         yield from _pointwise(kernel, outer)
@@ -98,7 +96,7 @@ def _pointwise(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     large = [access for access in places if access.bytes * 8 > max(place.bytes for place in places)]
     lanes = max(1, VECTOR_BYTES // min((access.itemsize for access in large), default=4))
     row = outer[-1]
-    if row.size > lanes and row.size % lanes == 0 and any(not access.index.stride(row) for access in places):
+    if is_run_of(lanes, row.size) and any(not access.index.stride(row) for access in places):
         kernel, outer, lane = split(kernel, outer, lanes)
         axes: tuple[Axis, ...] = (Axis("v", (lane,), lanes), Axis("x", outer, 1))
     else:
@@ -110,9 +108,12 @@ def _pointwise(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     shapes = ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8))
     if len(axes) > 1:
         shapes = ((2048, 8), *(shape for shape in shapes if shape != (2048, 8)))
-    apart = len(axes) == 1 and total % lanes != 0 and total >= LARGE
+    apart = len(axes) == 1 and not is_multiple(lanes, total) and (isinstance(total, OpenSize) or total >= LARGE)
     for elements, warps in shapes:
-        block = min(elements, power_above(total), max(128, power_below(total // ENOUGH_PROGRAMS)))
+        if isinstance(total, OpenSize):
+            block = elements if total >= ENOUGH_PROGRAMS * elements else SMALL_BLOCK
+        else:
+            block = min(elements, power_above(total), max(128, power_below(total // ENOUGH_PROGRAMS)))
         warps = max(1, min(warps, block // 64))
         x = replace(axes[-1], block=max(1, block // inside))
         yield Tile(kernel, (x, *axes[:-1]), warps, apart=apart)
@@ -143,7 +144,7 @@ def _crossing(kernel: Kernel, outer: tuple[Var, ...]) -> Var | None:
         if access.fast is not None:
             moved[access.fast] += access.bytes
     row = outer[-1]
-    others = [var for var in outer[:-1] if var.size >= 8 and row.size >= 8 and moved[var] * 8 > moved[row]]
+    others = [var for var in outer[:-1] if moved[var] * 8 > moved[row] and var.size >= 8 and row.size >= 8]
     return max(others, key=lambda var: moved[var], default=None)
 
 
@@ -153,14 +154,14 @@ def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Itera
     size = math.prod(var.size for var in outer)
     narrow = max(access.itemsize for access in accesses(kernel)) <= 2
     shapes: tuple[tuple[int, int, int], ...] = ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8))
-    if narrow and size >= ENOUGH_PROGRAMS * 128 * 128:
-        shapes = shapes[-1:] + shapes[:-1]
-    elif size < ENOUGH_PROGRAMS * 64 * 64:
+    if size < ENOUGH_PROGRAMS * 64 * 64:
         shapes = ((32, 32, 4), *shapes)
+    elif narrow and hint(size) >= ENOUGH_PROGRAMS * 128 * 128:
+        shapes = shapes[-1:] + shapes[:-1]
     for tall, long, warps in dict.fromkeys(shapes):
-        y, x = min(tall, power_above(crossing.size)), min(long, power_above(row.size))
+        y, x = within(tall, crossing.size), within(long, row.size)
         z = power_below(2048 // (x * y)) if rest and x * y <= 1024 else 1
-        z = min(z, power_above(math.prod(var.size for var in rest)))
+        z = within(z, math.prod(var.size for var in rest))
         yield Tile(kernel, (Axis("z", rest, z), Axis("y", (crossing,), y), Axis("x", (row,), x)), max(1, min(warps, x * y * z // 128)))
 
 
@@ -169,9 +170,12 @@ def _transposing(kernel: Kernel, outer: tuple[Var, ...], crossing: Var) -> Itera
 
 def _rows(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     levels = Levels(kernel)
-    whole = power_above(kernel.inner_size)
+    rows = math.prod(var.size for var in outer)
+    surely_few = not isinstance(rows, OpenSize) and rows < MULTIPROCESSORS
+    whole = row_block(kernel.inner_size, FEW_ROWS if surely_few else ROWS, max(LONGEST_ROW, LONGEST_BLOCK))
     held = max(1, levels.reloaded)
-    if math.prod(var.size for var in outer) < MULTIPROCESSORS:
+    # how many threads take a short row makes no difference that would be worth asking
+    if surely_few or not (isinstance(rows, OpenSize) and whole <= 1024) and rows < MULTIPROCESSORS:
         yield from _hurried_rows(kernel, outer, levels, whole)
         return
     # what takes a single pass gains nothing from holding a row; with several, a row is read once if it is held
@@ -190,15 +194,15 @@ def _inner_axes(kernel: Kernel) -> tuple[Kernel, tuple[Axis, ...]]:
     inner = tuple(var for var in kernel.inner if var.size != 1)
     if len(inner) > 1 and not _counts(kernel):
         row, lanes = inner[-1], 8
-        if row.size > lanes and row.size % lanes == 0 and any(access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)):
+        if is_run_of(lanes, row.size) and any(access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)):
             kernel, inner, lane = split(kernel, inner, lanes)
             return kernel, (Axis("r", inner, 1, True), Axis("v", (lane,), lanes, True))
     return kernel, (Axis("r", inner, 1, True),)
 
 
 def _counts(kernel: Kernel) -> bool:
-    """Whether a reduction gives positions, which count the turns of one axis."""
-    return any(node.op == "reduce" and node.attr in ("argmax", "argmin") for node in Levels(kernel).order)
+    """Whether something depends on the order of the turns, which are those of one axis then."""
+    return any(map(is_ordered, Levels(kernel).order))
 
 
 def _hurried_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, whole: int) -> Iterator[Tile]:
@@ -210,7 +214,7 @@ def _hurried_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, whole:
         return
     kernel, inner = _inner_axes(kernel)
     inner = (replace(inner[0], block=max(1, block // math.prod(axis.block for axis in inner))), *inner[1:])
-    looped = inner[0].steps > 1
+    looped = inner[0].size > inner[0].block
     usual = min(32, max(1, block // (32 * lanes)))
     for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
         yield Tile(kernel, (Axis("x", outer, 1), *inner), warps, looped=looped, online=looped and levels.passes > 1)
@@ -225,15 +229,19 @@ def _each(kernel: Kernel) -> int:
 
 def _whole_rows(kernel: Kernel, outer: tuple[Var, ...], whole: int, held: int) -> Iterator[Tile]:
     kernel, inner = _inner_axes(kernel)
-    inner = (replace(inner[0], block=power_above(inner[0].size)), *inner[1:])
+    inner = (replace(inner[0], block=within(whole // math.prod(axis.block for axis in inner), inner[0].size)), *inner[1:])
     rows = math.prod(var.size for var in outer)
-    together = 1 if whole >= 1024 else min(1024 // whole, power_above(rows), max(1, power_below(rows // ENOUGH_PROGRAMS)))
+    together = max(1, 1024 // whole)
+    if isinstance(rows, OpenSize):
+        together = together if together == 1 or rows >= ENOUGH_PROGRAMS * together else 1
+    else:
+        together = min(together, power_above(rows), max(1, power_below(rows // ENOUGH_PROGRAMS)))
     elements = together * whole
     usual = max(1, min(16, power_above(held) * elements // (1024 if elements >= 4096 else 512)))
     for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
         if elements // (32 * warps) <= 64:
             yield Tile(kernel, (Axis("x", outer, together), *inner), warps)
-    if whole < 1024 and 4 * together <= rows:
+    if whole < 1024 and 4 * together <= hint(rows):
         yield Tile(kernel, (Axis("x", outer, 4 * together), *inner), max(1, min(16, 4 * elements // 512)))
 
 
@@ -248,22 +256,22 @@ def _walked_rows(kernel: Kernel, outer: tuple[Var, ...], levels: Levels, shapes:
     length = kernel.inner_size
     again = any(store.inner for store in kernel.stores)
     shapes = shapes or (ONLINE_STORING_SHAPES if again else ONLINE_SHAPES)
-    if Levels(kernel, online=True).online and length % 8 == 0 and len(kernel.inner) == 1:
+    if Levels(kernel, online=True).online and is_multiple(8, length) and len(kernel.inner) == 1 and not _counts(kernel):
         parts, runs, lane = split(kernel, kernel.inner, 8)
         for warps, turns in shapes:
-            block = min(32 * warps * turns, power_above(runs[-1].size))
+            block = within(32 * warps * turns, runs[-1].size)
             axes: tuple[Axis, ...] = (Axis("x", outer, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True))
             yield Tile(parts, axes, warps, looped=True, online=True, hints=again)
         return
     kernel, inner = _inner_axes(kernel)
     lanes = math.prod(axis.block for axis in inner)
-    few = math.prod(var.size for var in outer) < 4 * MULTIPROCESSORS
+    few = hint(math.prod(var.size for var in outer)) < 4 * MULTIPROCESSORS
     choices: tuple[tuple[int, int], ...]
     choices = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
     if again and not few:
         choices = ((16384, 32), (16384, 16), *choices)
     for elements, warps in choices:
-        block = max(1, min(elements, power_above(length)) // lanes)
+        block = max(1, within(elements, length) // lanes)
         axes = Axis("x", outer, 1), replace(inner[0], block=block), *inner[1:]
         yield Tile(kernel, axes, warps, looped=True, online=bool(levels.passes > 1), hints=again and elements >= LONGEST_ROW)
 
@@ -281,17 +289,17 @@ def _columns(kernel: Kernel, outer: tuple[Var, ...]) -> Iterator[Tile]:
     if results < 64 * MULTIPROCESSORS and length >= 256:
         # few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of memory is read than there is in it
         least = SECTOR_BYTES // max(1, min((access.itemsize for access in accesses(kernel) if access.fast == fast), default=4))
-        wide = min(64, max(least, power_below(results // MULTIPROCESSORS)))
+        wide = min(64, max(least, power_below(hint(results) // MULTIPROCESSORS)))
         each = min(16, _each(kernel))
         shapes = ((wide, 512 * each // wide, 16), (wide, 1024 * each // wide, 32), (wide, 256 * each // wide, 16))
-        if results < wide * MULTIPROCESSORS:
+        if hint(results) < wide * MULTIPROCESSORS:
             shapes = (shapes[1], shapes[0], *shapes[2:])
     # a block of columns must not straddle rows of memory, so that it stays one run
     axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)
     for wide, deep, warps in shapes:
-        columns = min(wide, power_above(fast.size))
-        block = min(deep * (wide // columns), power_above(length))
-        looped = block < length
+        columns = within(wide, fast.size)
+        block = within(deep * (wide // columns), length)
+        looped = isinstance(length, OpenSize) or block < length
         x = replace(axes[-1], block=columns)
         warps = max(1, min(warps, columns * block // 128))
         yield Tile(kernel, (*axes[:-1], x, Axis("r", inner, block, True)), warps, looped=looped, online=looped)

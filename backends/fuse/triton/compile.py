@@ -10,7 +10,7 @@ import linecache
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class GpuBinary:
     pointers: int
     """How many of the arguments are addresses of tensors; they come first."""
     scratch: int
-    """How many addresses of scratch memory come after them, none of which the kernel uses: null will do."""
+    """How many addresses of scratch memory come last, none of which the kernel uses: null will do."""
 
-    def arguments(self, slots: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
-        """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`."""
-        return (*(("p", slot) for slot in slots), *(("null",) for _ in range(self.scratch)))
+    def arguments(self, slots: Sequence[int], sizes: Iterable[tuple[str, Any]] = ()) -> tuple[tuple[Any, ...], ...]:
+        """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`, and for its `sizes`, each with its type."""
+        return (*(("p", slot) for slot in slots), *sizes, *(("null",) for _ in range(self.scratch)))
 
 
 def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
@@ -131,7 +131,8 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
         module = run(module, metadata)
         if stage == "ptx":
             ptx = module
-    return GpuBinary(module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(signature), _parameters(ptx) - len(signature))
+    scratch = _parameters(ptx) - len(signature)
+    return GpuBinary(module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(source.buffers), scratch)
 
 
 def _call(function: Callable[..., Any], **arguments: Any) -> Any:

@@ -81,6 +81,32 @@ def first_least(a, place_a, b, place_b):
 
 
 @triton.jit
+def last_greatest(a, place_a, b, place_b):
+    """The greater with its place, the later of equals; nan is greater than all."""
+    a_nan, b_nan = a != a, b != b
+    equal = (a == b) | (a_nan & b_nan)
+    takes = ((b > a) & (a_nan == 0)) | (b_nan & (a_nan == 0)) | (equal & (place_b > place_a))
+    return tl.where(takes, b, a), tl.where(takes, place_b, place_a)
+
+
+@triton.jit
+def last_least(a, place_a, b, place_b):
+    """The lesser with its place, the later of equals; nan is less than all."""
+    a_nan, b_nan = a != a, b != b
+    equal = (a == b) | (a_nan & b_nan)
+    takes = ((b < a) & (a_nan == 0)) | (b_nan & (a_nan == 0)) | (equal & (place_b > place_a))
+    return tl.where(takes, b, a), tl.where(takes, place_b, place_a)
+
+
+@triton.jit
+def log_added(a, b):
+    """log(exp(a) + exp(b)); of two equal infinities it is that one."""
+    greatest, least = nan_max(a, b), nan_min(a, b)
+    total = greatest + libdevice.log1p(libdevice.exp(least - greatest))
+    return tl.where((a == b) & (tl.abs(a) == float("inf")), a, total)
+
+
+@triton.jit
 def integer_floordiv(a, b):
     """Quotient of signed integers, rounded to minus infinity; the machine's rounds to zero."""
     quotient = a // b

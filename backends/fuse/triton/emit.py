@@ -16,6 +16,7 @@ from framejit.backends.fuse.triton.indices import Indices
 from framejit.backends.fuse.triton.levels import Levels, is_softmax_sum
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.operations import IDENTITIES, LITERALS, TRITON_DTYPES, combination, conversion, number, operation
+from framejit.backends.fuse.triton.scans import Scans
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 Mask = tuple[Expr, ...]
@@ -32,6 +33,7 @@ class Body:
         self.indices = Indices(tile, lines, self.value)
         self.outer: dict[Key, str] = {}
         self.inner: dict[Key, str] = {}
+        self.scans = Scans(self)
         self.in_loop = False
         self.last = True  # no later pass over the inner axes loads again what this one does
         self.within = False  # nothing of the block reaches over the end
@@ -111,6 +113,7 @@ class Body:
         self._prepare([self._key(root, ()) for store in stores for root in (store.value, *(atom.value for atom in store.index.indirects()))])
         with_maximum = {self._key(self.levels.online[key[0]], key[1]): key for key in reductions if key[0] in self.levels.online}
         plain = [key for key in reductions if key[0] not in self.levels.online and key not in with_maximum]
+        self.scans.begin([*(key[0].args[0] for key in reductions), *(store.value for store in stores)])
         states = {key: self._start(key) for key in plain}
         online = {key: self._start_online() for key in with_maximum}
         axis = self.tile.inner[0]
@@ -124,6 +127,7 @@ class Body:
             self._stores(stores)
             self.in_loop = False
             self.inner.clear()
+            self.scans.end()
         for key, sum_key in with_maximum.items():
             self.outer[key], self.outer[sum_key] = self._finish_online(online[key])
         for key in plain:
@@ -147,19 +151,20 @@ class Body:
         """What of one inner turn, or of a block of them, goes into a reduction: the values, for argmax and argmin with their places."""
         node, mask = key
         operand = node.args[0]
-        dims = self._dims(operand, mask) | {axis for axis in self.tile.inner if axis.block > 1}
+        dims = self.dims(operand, mask) | {axis for axis in self.tile.inner if axis.block > 1}
         shape = self.indices.shape(dims)
         if operand.op == "const":
             text = f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
         else:
             text = self.value(operand, mask)
-            if dims != self._dims(operand, mask):
+            if dims != self.dims(operand, mask):
                 text = f"tl.broadcast_to({text}, {shape})"
         if node.attr in ("any", "all"):
             text = f"({text}).to(tl.int32)"
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
         ragged = self._ragged(self.tile.inner)
-        if ragged and not (kind == "sum" and _is_load(operand)):  # a load gives 0 beyond the end
+        masked = _is_load(operand) and self.dims(operand, mask).issuperset(ragged)
+        if ragged and not (kind == "sum" and masked):  # such a load gives 0 beyond the end
             condition = " & ".join(self.indices.mask(axis) for axis in ragged)
             text = f"tl.where({condition}, {text}, {self._identity(kind, operand.dtype)})"
         if kind == node.attr:
@@ -186,12 +191,12 @@ class Body:
                 text = f"tl.reduce({text}, {position}, {combine})"
         if places is not None and text == values:
             text = places
-        text += self._expansion(dims)
+        text += self.expansion(dims)
         if node.attr in ("any", "all"):
             text = f"{text} != 0"
         return self.lines.name(text)
 
-    def _expansion(self, dims: Sequence[Axis]) -> str:
+    def expansion(self, dims: Sequence[Axis]) -> str:
         """Put back the dimensions that a reduction has taken, with one element each."""
         if not any(axis.inner for axis in dims) or all(axis.inner for axis in dims):
             return ""
@@ -200,7 +205,7 @@ class Body:
     def _start(self, key: Key) -> tuple[str, ...]:
         """What a reduction holds before the first turn."""
         node, mask = key
-        shape = self.indices.shape(self._dims(node.args[0], mask) | {axis for axis in self.tile.inner if axis.block > 1})
+        shape = self.indices.shape(self.dims(node.args[0], mask) | {axis for axis in self.tile.inner if axis.block > 1})
         dtype = "int32" if node.attr in ("any", "all") else TRITON_DTYPES[node.args[0].dtype]
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
         held = self.lines.name(f"tl.full({shape}, {number(IDENTITIES[kind](node.args[0].dtype))}, tl.{dtype})", node.attr)
@@ -256,7 +261,7 @@ class Body:
         back = f"[{', '.join([':'] * len(kept) + ['None'])}]" if kept else ""
         top = self.lines.name(f"tl.reduce({greatest}, {lanes[0]}, nan_max)")
         summed = self.lines.name(f"tl.sum({total} * tl.exp({greatest} - {top}{back}), {lanes[0]})")
-        expansion = self._expansion(dims)
+        expansion = self.expansion(dims)
         return (self.lines.name(f"{top}{expansion}"), self.lines.name(f"{summed}{expansion}")) if expansion else (top, summed)
 
     # stores
@@ -272,7 +277,7 @@ class Body:
         value = self.value(store.value)
         dims = self._index_dims(store.index, ())
         place = self.indices.text(store.index, ())
-        everywhere = dims | self._dims(store.value, ())
+        everywhere = dims | self.dims(store.value, ())
         if everywhere != dims:
             place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
         mask = " & ".join(self.indices.mask(axis) for axis in self._ragged(everywhere))
@@ -327,7 +332,7 @@ class Body:
     def _is_inner(self, key: Key) -> bool:
         return any(self.levels.free[node] & self.levels.inner for node in (key[0], *key[1]))
 
-    def _dims(self, expr: Expr, mask: Mask) -> set[Axis]:
+    def dims(self, expr: Expr, mask: Mask = ()) -> set[Axis]:
         """The dimensions that a value's block has."""
         mask = self._key(expr, mask)[1]
         axes = {self.tile.axis_of[var] for node in (expr, *mask) for var in self.levels.free[node] if var.size > 1}
@@ -340,13 +345,15 @@ class Body:
     def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:
         axes = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
         for node in mask:
-            axes |= self._dims(node, ())
+            axes |= self.dims(node, ())
         return {axis for axis in axes if axis.block > 1}
 
     def _computed(self, key: Key) -> str:
         node, mask = key
         if node.op == "load":
             return self._loaded(key)
+        if node.op == "scan":
+            return self.scans.value(node)
         if node.op == "const":
             return self.lines.name(f"tl.full([], {number(node.attr)}, tl.{TRITON_DTYPES[node.dtype]})")
         if node.op == "index":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
+from framejit.backends.fuse.open_size import surely_equal
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
@@ -24,18 +25,17 @@ class Indices:
 
     def outer(self, number: str) -> None:
         """The lines that find out where in the outer axes the block of a number is."""
-        split = [axis for axis in self.tile.outer if axis.steps > 1]
+        split = [axis for axis in self.tile.outer if not surely_equal(axis.steps, 1)]
         program = f"{number}{'.to(tl.int64)' if self.tile.wide else ''}"
         if len(split) > 1 and program != "program":
             self.lines.add(f"program = {program}")
             program = "program"
-        inside = math.prod(axis.steps for axis in split)
         for axis in self.tile.outer:
             block = "0"
             if axis in split:
-                inside //= axis.steps
+                inside = math.prod(later.steps for later in split[split.index(axis) + 1 :])
                 block = program
-                if inside > 1:
+                if not surely_equal(inside, 1):
                     block += f" // {inside}"
                 if axis is not split[0]:
                     block += f" % {axis.steps}"
@@ -46,7 +46,10 @@ class Indices:
     def inner(self) -> None:
         """The lines for the inner axes: whole, or the block that the loop has come to."""
         for position, axis in enumerate(self.tile.inner):
-            self._axis(axis, f"{axis.letter}_start" if position == 0 and self.tile.looped else "0")
+            looped = position == 0 and self.tile.looped
+            if not looped and axis.size > axis.block:  # asked of every size, so that it is assumed of those that are not known
+                raise AssertionError(f"{self.tile} is to hold {axis.size} elements in a block of {axis.block}")
+            self._axis(axis, f"{axis.letter}_start" if looped else "0")
 
     def _axis(self, axis: Axis, start: str) -> None:
         text = start
@@ -93,7 +96,7 @@ class Indices:
             else:
                 piece = f"({self.text(atom.index, mask)}) {'//' if isinstance(atom, Quotient) else '%'} {atom.divisor}"
             parts.append(_times(piece, coefficient))
-        if index.const or not parts:
+        if not surely_equal(index.const, 0) or not parts:
             parts.append(str(index.const))
         return " + ".join(parts)
 
@@ -105,10 +108,11 @@ class Indices:
         while position < len(loops):
             stride = strides.get(loops[position], 0)
             last = position
-            while stride and last + 1 < len(loops) and strides.get(loops[last], 0) == strides.get(loops[last + 1], 0) * loops[last + 1].size:
+            moves = not surely_equal(stride, 0)
+            while moves and last + 1 < len(loops) and surely_equal(strides.get(loops[last], 0), strides.get(loops[last + 1], 0) * loops[last + 1].size):
                 last += 1
-            if stride:
-                piece = axis.letter if below[last] == 1 else f"{axis.letter} // {below[last]}"
+            if moves:
+                piece = axis.letter if surely_equal(below[last], 1) else f"{axis.letter} // {below[last]}"
                 if position > 0:
                     piece += f" % {math.prod(var.size for var in loops[position : last + 1])}"
                 yield piece, strides[loops[last]]
@@ -117,4 +121,4 @@ class Indices:
 
 def _times(piece: str, factor: int) -> str:
     whole = piece if piece.isidentifier() or piece.endswith(".to(tl.int32)") else f"({piece})"
-    return whole if factor == 1 else f"{factor} * {whole}"
+    return whole if surely_equal(factor, 1) else f"{factor} * {whole}"

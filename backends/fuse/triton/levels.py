@@ -37,8 +37,9 @@ class Levels:
             below = node.operands()
             own = node.attr[1].vars() if node.op == "load" else node.attr.vars() if node.op == "index" else ()
             free = frozenset(own).union(*(self.free[operand] for operand in below))
-            self.free[node] = free - self.inner if node.op == "reduce" else free
-            self.reads[node] = node.op == "load" or any(self.reads[operand] for operand in below)
+            self.free[node] = free - self.inner if node.op == "reduce" else free | self.inner if node.op == "scan" else free
+            # a scan goes through all elements, whatever mask its value is wanted under
+            self.reads[node] = node.op != "scan" and (node.op == "load" or any(self.reads[operand] for operand in below))
             self.depth[node] = max((self.depth[operand] for operand in below), default=0) + (node.op == "reduce")
             if online and node.op == "reduce" and (greatest := _softmax_maximum(node)) is not None:
                 self.online[node] = greatest
@@ -93,7 +94,7 @@ class Levels:
                 continue
             if node.op in SENSITIVE or node.op in ("load", "index") or (node.op == "cast" and not node.dtype.is_floating_point):
                 exact.update(node.operands())
-            elif node.op == "reduce" and (node.attr in ("argmax", "argmin") or (node in exact and not is_softmax_sum(node))):
+            elif node.op == "scan" or (node.op == "reduce" and (node.attr in ("argmax", "argmin") or (node in exact and not is_softmax_sum(node)))):
                 exact.update(node.args)
             elif node.op == "reduce":
                 if node in exact:

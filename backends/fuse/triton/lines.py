@@ -21,8 +21,13 @@ class Lines:
         """A name, from here on, for what the text computes. What is a name already keeps it."""
         if text.isidentifier():
             return text
+        name = self.fresh(prefix)
+        self.add(f"{name} = {text}")
+        return name
+
+    def fresh(self, prefix: str) -> str:
+        """A name that nothing has yet."""
         self._named += 1
-        self.add(f"{prefix}{self._named} = {text}")
         return f"{prefix}{self._named}"
 
     @contextmanager

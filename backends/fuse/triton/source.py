@@ -4,12 +4,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from framejit.backends.fuse.ir import Kernel, text_of
+from framejit.backends.fuse.open_size import OpenSize, sizes_written
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.emit import Body
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.operations import POINTERS
+from framejit.backends.fuse.triton.size_arguments import SizeArguments
 from framejit.backends.fuse.triton.tile import Tile
 
 FUNCTION = "kernel"
@@ -22,6 +25,7 @@ import triton.language as tl
 
 DEVICE_FUNCTIONS = (
     "nan_max", "nan_min", "plain_max", "plain_min", "added", "multiplied", "exclusive", "either", "both", "first_greatest", "first_least",
+    "last_greatest", "last_least", "log_added",
     "integer_floordiv", "integer_mod", "float_mod", "float_floordiv", "shift_left", "shift_right", "logical_shift_right", "sign_of", "float_sign",
     "exact_sigmoid", "quick_sigmoid", "quick_one_plus_tanh", "quick_one_plus_erf",
 )  # fmt: skip
@@ -39,14 +43,17 @@ class TritonSource:
     remarks: str
     """Comments for people: where it comes from, what it computes."""
     buffers: tuple[str, ...]
-    """The names of the buffers whose addresses are the arguments, in order."""
+    """The names of the buffers whose addresses are the first arguments, in order."""
     signature: tuple[tuple[str, str, bool], ...]
     """For each argument its name, Triton's type of it, and whether it is a multiple of 16."""
     programs: int
+    """An OpenSize where that is not known before sizes are."""
     warps: int
+    sizes: tuple[OpenSize, ...] = ()
+    """The arguments after these: sizes that are not known."""
 
     @property
-    def grid(self) -> tuple[int, int, int]:
+    def grid(self) -> tuple[Any, int, int]:
         return self.programs, 1, 1
 
     @property
@@ -65,11 +72,14 @@ def triton_source(kernel: Kernel, tile: Tile | None = None) -> TritonSource:
     tile = next(candidates(kernel)) if tile is None else tile
     pointers = _pointers(kernel)
     lines = Lines()
-    Body(tile, pointers, lines).write()
+    sizes = SizeArguments(tile.wide)
+    with sizes_written(sizes.text):
+        Body(tile, pointers, lines).write()
     body = "\n".join(lines.texts)
-    code = f"{_imports(body)}\n\n@triton.jit\ndef {FUNCTION}({', '.join(pointers.values())}):\n{body}\n"
+    code = f"{_imports(body)}\n\n@triton.jit\ndef {FUNCTION}({', '.join((*pointers.values(), *sizes.names.values()))}):\n{body}\n"
     signature = tuple((argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items())
-    return TritonSource(kernel.name, code, _remarks(kernel, tile, pointers), tuple(pointers), signature, tile.programs, tile.warps)
+    remarks = _remarks(kernel, tile, pointers, sizes)
+    return TritonSource(kernel.name, code, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps, tuple(sizes.sizes))
 
 
 def _imports(body: str) -> str:
@@ -98,8 +108,9 @@ def _aligned(kernel: Kernel, name: str) -> bool:
     return memory.constant is None or memory.constant.data_ptr() % 16 == 0
 
 
-def _remarks(kernel: Kernel, tile: Tile, pointers: dict[str, str]) -> str:
+def _remarks(kernel: Kernel, tile: Tile, pointers: dict[str, str], sizes: SizeArguments) -> str:
     lines = [*kernel.origins, *text_of([kernel], {}).splitlines()[len(kernel.origins) :]]
     lines += [f"{argument} is {kernel.buffers[name]}" for name, argument in pointers.items()]
+    lines += sizes.remarks
     lines.append(f"grid of {tile.programs}: {tile}")
     return "".join(f"# {line}\n" for line in lines)

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import OPERATIONS, REDUCTIONS
+from framejit.backends.fuse.expr import OPERATIONS, REDUCTIONS, SCANS
 
 FLOATS: Final = frozenset({torch.float32, torch.float64})
 INTEGERS: Final = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
@@ -21,7 +21,7 @@ LEAVES: Final = frozenset({"load", "const", "index", "cast", "masked"})
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
-    """Whether the generator can carry out `op` (of OPERATIONS, a leaf, `bitcast`, or `reduce_` and the kind) on operands of a dtype."""
+    """Whether the generator can carry out `op` (of OPERATIONS, a leaf, `bitcast`, or `reduce_` or `scan_` and the kind) on operands of a dtype."""
     if dtype not in FLOATS | INTEGERS | STORED | {torch.bool}:
         return False
     if op in LEAVES or op == "bitcast":
@@ -33,6 +33,8 @@ def supports(op: str, dtype: torch.dtype) -> bool:
         if kind in ("any", "all"):
             return dtype == torch.bool
         return dtype != torch.bool and (kind != "xor" or dtype in INTEGERS)
+    if op.startswith("scan_"):
+        return op.removeprefix("scan_") in SCANS and dtype in (FLOATS if op == "scan_logsumexp" else FLOATS | INTEGERS)
     if op not in OPERATIONS or dtype in STORED:
         return False
     if dtype == torch.bool:

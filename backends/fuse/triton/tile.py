@@ -7,6 +7,8 @@ from functools import cached_property
 
 from framejit.backends.fuse.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.open_size import OpenSize, greatest, surely_divides
+from framejit.backends.fuse.schedule.loops import all_indices
 
 INT32_MAX = 2**31 - 1
 
@@ -28,12 +30,14 @@ class Axis:
     @property
     def steps(self) -> int:
         """How many blocks it takes."""
+        if isinstance(self.size, OpenSize):  # 0 where no program would have anything to do
+            return (self.size + (self.block - 1)) // self.block
         return max(1, -(-self.size // self.block))
 
     @property
     def ragged(self) -> bool:
-        """Whether the last block reaches over the end."""
-        return self.size == 0 or self.size % self.block != 0
+        """Whether the last block may reach over the end."""
+        return not surely_divides(self.block, self.size) or (self.size.expression.bounds[0] <= 0 if isinstance(self.size, OpenSize) else self.size == 0)
 
 
 @dataclass(frozen=True)
@@ -89,11 +93,8 @@ class Tile:
     @cached_property
     def wide(self) -> bool:
         """Whether indices need 64 bits, also where a block reaches over the end."""
-        if any(axis.steps * axis.block > INT32_MAX for axis in self.axes) or self.blocks > INT32_MAX:
-            return True
-        accesses = [store.index for store in self.kernel.stores]
-        accesses += [index for indices in self.kernel.reads.values() for index in indices]
-        return any(self._reach(index) > INT32_MAX for index in accesses)
+        reaches = [self.blocks, *(axis.steps * axis.block for axis in self.axes), *map(self._reach, set(all_indices(self.kernel.stores)))]
+        return bool(greatest(reaches) > INT32_MAX)
 
     def _reach(self, index: Index) -> int:
         reach = abs(index.const)
@@ -102,9 +103,9 @@ class Tile:
                 axis = self.axis_of.get(atom)
                 most = atom.size if axis is None or len(axis.vars) > 1 and axis.vars[0] != atom else atom.size + axis.block
             elif isinstance(atom, Quotient):
-                most = max(self._reach(atom.index), atom.bounds[1] + 1)
+                most = greatest((self._reach(atom.index), atom.bounds[1] + 1, atom.divisor))
             elif isinstance(atom, Remainder):
-                reach = max(reach, self._reach(atom.index))
+                reach = greatest((reach, self._reach(atom.index)))
                 most = atom.divisor
             else:
                 most = atom.size

@@ -1,0 +1,46 @@
+"""What plans call besides ATen's operations."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+
+def view_of_input(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """A view of an input as eager's would be: it knows what it is a view of. `offset` counts from the input's own first element."""
+    return torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset)
+
+
+def detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The same, but it does not know what it is a view of."""
+    return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
+
+
+def reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """A tensor of another dtype over the storage of `base`; `offset` counts bytes from its first element."""
+    start = base.storage_offset() * base.itemsize + offset
+    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)
+
+
+@functools.cache
+def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function that copies a tensor to memory of these strides: for when ATen chose another layout than its fake."""
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+    return copied
+
+
+NAMED: Final[dict[str, Callable[..., Any]]] = {
+    "view_of_input": view_of_input,
+    "detached_view": detached_view,
+    "reinterpreted": reinterpreted,
+    "detach": torch.Tensor.detach,
+    "to": torch.Tensor.to,
+    "increment_version": torch._C._increment_version,
+    "embedding": torch._C._VariableFunctions.embedding,
+}
+"""Functions that a graph may need whatever its operations are, by the names they have in records of plans."""

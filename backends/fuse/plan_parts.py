@@ -1,0 +1,35 @@
+"""What a native plan is made of, before it is one: plain data but for constants and functions, with kernels by number."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
+from framejit import _native
+
+KERNEL: Final = "kernel"
+"""The first item of a step that stands for the launch of a kernel: (KERNEL, number, slots)."""
+
+Launch = Callable[[Sequence[int]], tuple[Any, ...]]
+"""Given the slots of a kernel's pointers, the step of the plan that launches it."""
+
+
+@dataclass(frozen=True)
+class PlanParts:
+    """The description of a plan, as `_native.Plan` takes it but for the launches of kernels."""
+
+    n_inputs: int
+    n_values: int
+    steps: Sequence[tuple[Any, ...]]
+    outputs: tuple[Any, ...]
+    aligned: tuple[int, ...]
+    alone: tuple[int, ...]
+    spans: tuple[int, ...]
+
+    def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
+        """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is none."""
+        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else step for step in self.steps]
+        return _native.Plan(
+            self.n_inputs, self.n_values, steps, self.outputs, fallback=fallback, aligned=self.aligned, alone=self.alone, spans=self.spans, name=name
+        )

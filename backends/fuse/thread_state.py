@@ -1,0 +1,42 @@
+"""The thread's torch state that operations depend on: grad mode and autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+AUTOCAST_DEVICES: Final = ("cpu", "cuda")
+
+
+def thread_state() -> tuple[Any, ...]:
+    """All of it, to compare and to restore."""
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled(), *autocast_state().values()
+
+
+def autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
+    """For each device whether autocast is on, and to which dtype."""
+    return {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES}
+
+
+def restore(state: tuple[Any, ...]) -> None:
+    grad, _, cache, *autocast = state
+    torch._C._set_grad_enabled(grad)
+    torch.set_autocast_cache_enabled(cache)
+    for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, autocast):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+@contextmanager
+def restored_thread_state() -> Iterator[None]:
+    """What changes in the block is put back, and casts that were cached are forgotten before and after it."""
+    before = thread_state()
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        restore(before)
+        torch.clear_autocast_cache()

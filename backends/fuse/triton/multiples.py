@@ -1,0 +1,64 @@
+"""Which open sizes are multiples of what a vectorised access needs.
+
+Triton makes a wide load of a row only where it knows that each row begins, and ends, at a multiple of the load's width. For numbers it sees that; of
+a size it has to be told. So it is asked, and the answer becomes a condition, of those sizes alone on which accesses depend in this way.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from framejit.backends.fuse.index import Index, Quotient, Remainder, Var
+from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.open_size import OpenSize, surely_equal
+from framejit.backends.fuse.schedule.loops import all_indices
+from framejit.symbols.expression import Expression, Symbol
+
+ALIGNED: Final = 16
+"""Of arguments Triton asks whether they are multiples of this (triton/backends/compiler.py)."""
+
+
+def is_multiple(divisor: int, size: Any) -> bool:
+    """Whether a power of two up to ALIGNED divides a size, as far as numbers and earlier answers tell. Nothing is assumed."""
+    if not isinstance(size, OpenSize):
+        return bool(size % divisor == 0)
+    return all(
+        coefficient % divisor == 0 or any(size.conditions.known(_rest(Expression.of(atom)), "==") for atom in product)
+        for product, coefficient in size.conditions.simplified(size.expression).terms.items()
+    )
+
+
+def is_dense(index: Index, var: Var) -> bool:
+    """Whether a loop goes through memory one element at a time, as far as is known."""
+    return surely_equal(index.stride(var), 1) or surely_equal(index.stride(var), -1)
+
+
+def _rest(expression: Expression) -> Expression:
+    return expression % Expression.constant(ALIGNED)
+
+
+def assume_multiples(kernel: Kernel) -> None:
+    """Decide which of the sizes that a kernel's accesses depend on are multiples of ALIGNED."""
+    for size in _steps(kernel):
+        if not isinstance(size, OpenSize):
+            continue
+        for product, coefficient in size.conditions.simplified(size.expression).terms.items():
+            if coefficient % ALIGNED and len(product) == 1 and isinstance(product[0], Symbol):
+                size.conditions.decide(_rest(Expression.of(product[0])), "==")
+
+
+def _steps(kernel: Kernel) -> Iterator[Any]:
+    """The sizes by which accesses step, and the lengths of rows that a reduction goes along element by element."""
+    for index in set(all_indices(kernel.stores)):
+        yield from _steps_of(index)
+        yield from (var.size for var in kernel.inner if is_dense(index, var))
+
+
+def _steps_of(index: Index) -> Iterator[Any]:
+    yield index.const
+    for atom, coefficient in index.terms.items():
+        yield coefficient
+        if isinstance(atom, Quotient | Remainder):
+            yield atom.divisor
+            yield from _steps_of(atom.index)
+

@@ -1,0 +1,116 @@
+"""Scans as Triton: of a block along its inner axis; in a loop over blocks, with the value so far carried from one to the next."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.triton.operations import IDENTITIES, TRITON_DTYPES, number
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.triton.emit import Body
+
+COMBINATIONS: Final = {"sum": "added", "prod": "multiplied", "logsumexp": "log_added", "max": "last_greatest", "min": "last_least"}
+"""For each kind the function of device.py that makes of two neighbouring stretches what they are together; extremes go with their positions."""
+
+EXTREMES: Final = {"max": "max", "argmax": "max", "min": "min", "argmin": "min"}
+Family = tuple[str, Expr]
+"""Scans that are done at once: an extreme and its position are one scan of pairs."""
+
+
+def family(node: Expr) -> Family:
+    """What a scan is done together with."""
+    return EXTREMES.get(node.attr, node.attr), node.args[0]
+
+
+class Scans:
+    """Writes the scans of a body, each family once in a pass."""
+
+    def __init__(self, body: Body) -> None:
+        self.body, self.tile, self.lines = body, body.tile, body.lines
+        self.known: dict[Family, tuple[str, ...]] = {}
+        """The names of the values, and of the positions, in the present pass."""
+        self.carried: dict[Family, tuple[str, ...]] = {}
+        """The names of what the blocks before came to."""
+
+    def begin(self, roots: Iterable[Expr]) -> None:
+        """Before a loop over blocks: start the scans that its values need."""
+        levels = self.body.levels
+        seen: set[Expr] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node in seen or not levels.free[node] & levels.inner:
+                continue
+            seen.add(node)
+            if node.op == "scan" and family(node) not in self.carried:
+                self.carried[family(node)] = self._start(node)
+            stack.extend(node.operands())
+
+    def end(self) -> None:
+        """After the loop."""
+        self.known.clear()
+        self.carried.clear()
+
+    def value(self, node: Expr) -> str:
+        """The name of a scan's values in the block."""
+        group = family(node)
+        if group not in self.known:
+            self.known[group] = self._block(node)
+        names = self.known[group]
+        return self.lines.name(f"{names[1]}.to(tl.int64)") if node.attr in ("argmax", "argmin") else names[0]
+
+    def _shape(self, node: Expr, inner: bool) -> str:
+        dims = self.tile.dims
+        wanted = {axis for axis in self.body.dims(node) if not axis.inner}
+        if inner:
+            return self.body.indices.shape(wanted | {axis for axis in dims if axis.inner})
+        return "[]" if all(axis.inner for axis in dims) else self.body.indices.shape(wanted)
+
+    def _neutral(self, node: Expr) -> list[tuple[str, str]]:
+        """The number and the type of what changes nothing."""
+        kind, operand = family(node)
+        dtype = operand.dtype
+        first = number(IDENTITIES["max" if kind == "logsumexp" else kind](dtype)), f"tl.{TRITON_DTYPES[dtype]}"
+        return [first, ("-1", self._places())] if kind in ("max", "min") else [first]
+
+    def _places(self) -> str:
+        return "tl.int64" if self.tile.wide else "tl.int32"
+
+    def _start(self, node: Expr) -> tuple[str, ...]:
+        shape = self._shape(node, inner=False)
+        return tuple(self.lines.name(f"tl.full({shape}, {value}, {dtype})", "so_far") for value, dtype in self._neutral(node))
+
+    def _block(self, node: Expr) -> tuple[str, ...]:
+        (axis,) = self.tile.inner
+        operand, combine = node.args[0], COMBINATIONS[family(node)[0]]
+        shape = self._shape(node, inner=True)
+        value = f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})" if operand.op == "const" else self.body.value(operand)
+        parts = [self.lines.name(f"tl.broadcast_to({value}, {shape})")]
+        if combine.startswith("last_"):
+            parts.append(self.lines.name(f"{axis.letter} + tl.zeros({shape}, {self._places()})"))
+        names = self._joined(parts, f"tl.associative_scan({_tuple(parts)}, {self.tile.dims.index(axis)}, {combine})")
+        carried = self.carried.get(family(node))
+        if carried is None:
+            return names
+        names = self._joined(parts, f"{combine}({', '.join((*carried, *names))})")
+        last = self.lines.name(f"{axis.letter} == {axis.letter}_start + ({axis.letter.upper()}BLOCK - 1)")
+        # of the last block, which may reach over the end, nothing is carried on
+        ends = [self.lines.name(f"tl.where({last}, {name}, tl.full([], {value}, {dtype}))") for name, (value, dtype) in zip(names, self._neutral(node))]
+        reduced = self._joined(parts, f"tl.reduce({_tuple(ends)}, {self.tile.dims.index(axis)}, {combine})")
+        expansion = self.body.expansion(self.tile.dims)
+        for held, name in zip(carried, reduced):
+            self.lines.add(f"{held} = {name}{expansion}")
+        return names
+
+    def _joined(self, parts: list[str], text: str) -> tuple[str, ...]:
+        """Names for the result, or the results, of a text."""
+        if len(parts) == 1:
+            return (self.lines.name(text, "scan"),)
+        value, place = self.lines.fresh("scan"), self.lines.fresh("place")
+        self.lines.add(f"{value}, {place} = {text}")
+        return value, place
+
+
+def _tuple(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"

@@ -1,0 +1,199 @@
+"""The sizes of inputs that a capture leaves open: a symbol for each, guards for what was asked about them, and the nodes that read them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+
+from framejit import _native as native
+from framejit.guards.sources import CallSource
+from framejit.guards.size_program import NUMBER
+from framejit.symbols.conditions import Condition, Conditions
+from framejit.symbols.expression import INFINITE, Atom, Bounds, Expression, Symbol
+from framejit.symbols.node import symbolic
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.guards.sources import Source
+
+
+LARGEST: Final = 1 << 62
+"""Greater ints are assumed: arithmetic on them would not be that of 64 bits."""
+SIZE: Final = "framejit_size"
+"""Marks, in `meta`, the nodes that compute sizes."""
+
+
+@dataclass(frozen=True)
+class OpenLayout:
+    """Sizes and strides of an input as ints and SymInts, and which of each are open: bit d stands for dimension d."""
+
+    sizes: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    free_sizes: int
+    free_strides: int
+
+
+def of_length(number: int) -> torch.Tensor:
+    """A tensor without memory that carries an int into a graph, whose inputs are tensors, as its first size."""
+    return torch.empty((number, 0))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Where a symbol is read: a size (or stride) of the tensor at a source, or, with NUMBER for a dimension, the int there."""
+
+    source: Source
+    dim: int
+    is_stride: bool = False
+
+
+class InputSizes(Conditions):
+    """The conditions of one capture. Each that is new becomes a guard at once, so that it carries the user's line."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(self._guard)
+        self.capture = capture
+        self.leaves: dict[Symbol, Leaf] = {}
+        self._nodes: dict[Any, fx.Node] = {}
+        self._numbers: dict[Source, Expression] = {}
+
+    def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> OpenLayout:
+        """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken to follow always."""
+        sizes = [Expression.constant(size) for size in tensor.shape]
+        for dim, bounds in dims.items():
+            symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], bounds)
+            self.leaves[symbol] = Leaf(source, dim)
+            sizes[dim] = Expression.of(symbol)
+            self._guard_bounds(symbol, bounds)
+        strides = [Expression.constant(stride) for stride in tensor.stride()]
+        free_strides = 0
+        dense = Expression.constant(1)
+        for dim in sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d])):
+            if tensor.stride(dim) == dense.hint and dense.value is None:
+                stride = Symbol(f"{source.name()}.stride({dim})", tensor.stride(dim))
+                self.leaves[stride] = Leaf(source, dim, True)
+                self._guard(Condition(Expression.of(stride) - dense, "==", True))
+                strides[dim] = dense
+                free_strides |= 1 << dim
+            dense = strides[dim] * sizes[dim]
+        return OpenLayout(
+            tuple(symbolic(size, self) for size in sizes), tuple(symbolic(stride, self) for stride in strides), sum(1 << dim for dim in dims), free_strides
+        )
+
+    def number(self, value: int, source: Source) -> Any:
+        """An int from 0 to LARGEST that is an argument, as a SymInt."""
+        known = self._numbers.get(source)
+        if known is None:
+            symbol = Symbol(source.name(), value, (0, LARGEST))
+            self.leaves[symbol] = Leaf(source, NUMBER)
+            known = self._numbers[source] = Expression.of(symbol)
+            self._guard_bounds(symbol, symbol.bounds)
+        return symbolic(known, self)
+
+    # ---- guards -----------------------------------------------------------------------------------
+
+    def _guard_bounds(self, symbol: Symbol, bounds: Bounds) -> None:
+        low, high = bounds
+        size = Expression.of(symbol)
+        self._guard(Condition(size - Expression.constant(int(low)), "<", False))
+        if high != INFINITE:
+            self._guard(Condition(Expression.constant(int(high)) - size, "<", False))
+
+    def _guard(self, condition: Condition) -> None:
+        sources: list[Source] = []
+        program = _program(condition, self.leaves, sources)
+        self.capture.add_guard(sources[0], native.C_SIZES, program, tuple(sources[1:]))
+
+    # ---- in the graph and behind it ---------------------------------------------------------------
+
+    def node(self, expression: Expression) -> Any:
+        """The expression as an argument of graph nodes: an int, or a node that computes it from the sizes of inputs."""
+        expression = self.simplified(expression)
+        value = expression.value
+        return value if value is not None else self._node_of(expression, lambda: self._sum_node(expression))
+
+    def _node_of(self, key: Any, make: Callable[[], fx.Node]) -> fx.Node:
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = make()
+        return node
+
+    def _sum_node(self, expression: Expression) -> fx.Node:
+        total: Any = None
+        so_far = Expression({})
+        for product, coefficient in expression.terms.items():
+            term: Any = coefficient
+            partial = Expression.constant(coefficient)
+            for atom in product:
+                partial = partial * Expression.of(atom)
+                factor = self._node_of(atom, lambda atom=atom: self._atom_node(atom))  # type: ignore[misc]
+                term = factor if term == 1 and type(term) is int else self._call(operator.mul, (term, factor), partial)
+            so_far = so_far + partial
+            total = term if total is None else self._call(operator.add, (total, term), so_far)
+        return total
+
+    def _atom_node(self, atom: Atom) -> fx.Node:
+        if isinstance(atom, Symbol):
+            leaf = self.leaves[atom]
+            if leaf.dim == NUMBER:
+                layout = OpenLayout((symbolic(Expression.of(atom), self), 0), (1, 1), 1, 0)
+                carrier = self.capture.graph.add_input(of_length(atom.hint), CallSource(leaf.source, of_length), layout)
+                return self._call(torch.ops.aten.sym_size.int, (carrier.node, 0), Expression.of(atom))
+            target = torch.ops.aten.sym_stride.int if leaf.is_stride else torch.ops.aten.sym_size.int
+            return self._call(target, (self.capture.graph.input_at(leaf.source).node, leaf.dim), Expression.of(atom))
+        function: Any = {"//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max}[atom.op]
+        return self._call(function, (self.node(atom.left), self.node(atom.right)), Expression.of(atom))
+
+    def _call(self, target: Any, args: tuple[Any, ...], expression: Expression) -> fx.Node:
+        node = self.capture.graph.graph.call_function(target, args)
+        node.meta["val"] = node.meta["example_value"] = symbolic(expression, self)
+        node.meta[SIZE] = True
+        return node
+
+    def drop_unused_nodes(self) -> None:
+        """Take sizes that nothing came to need out of the graph."""
+        if self._nodes:
+            graph = self.capture.graph.graph
+            for node in reversed(graph.nodes):
+                if SIZE in node.meta and not node.users:
+                    graph.erase_node(node)
+
+
+def _program(condition: Condition, leaves: dict[Symbol, Leaf], sources: list[Source]) -> tuple[int, ...]:
+    """Postfix code for native.C_SIZES that leaves 1 where the condition holds; the sources it reads are added to `sources`."""
+    left, right = condition.sides()
+    code = [*_expression_code(left, leaves, sources), *_expression_code(right, leaves, sources)]
+    code.append(native.S_EQ if condition.relation == "==" else native.S_LT)
+    return tuple(code if condition.outcome else [*code, native.S_NOT])
+
+
+_BINARY = {"//": native.S_FLOORDIV, "%": native.S_MOD, "min": native.S_MIN, "max": native.S_MAX}
+
+
+def _expression_code(expression: Expression, leaves: dict[Symbol, Leaf], sources: list[Source]) -> list[int]:
+    code: list[int] = []
+    for n, (product, coefficient) in enumerate(expression.terms.items()):
+        if coefficient != 1 or not product:
+            code += [native.S_CONST, coefficient]
+        for i, atom in enumerate(product):
+            code += _atom_code(atom, leaves, sources)
+            if i or coefficient != 1:
+                code.append(native.S_MUL)
+        if n:
+            code.append(native.S_ADD)
+    return code or [native.S_CONST, 0]
+
+
+def _atom_code(atom: Atom, leaves: dict[Symbol, Leaf], sources: list[Source]) -> list[int]:
+    if isinstance(atom, Symbol):
+        leaf = leaves[atom]
+        if leaf.source not in sources:
+            sources.append(leaf.source)
+        return [native.S_STRIDE if leaf.is_stride else native.S_SIZE, sources.index(leaf.source), leaf.dim]
+    left, right = (_expression_code(part, leaves, sources) for part in (atom.left, atom.right))
+    return [*left, *right, _BINARY[atom.op]]

@@ -1,0 +1,123 @@
+"""What was asked about sizes while something was captured, and the answers: they must be the same at each call that what was captured serves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from framejit.symbols.expression import Expression, Symbol
+
+ZERO: Final = Expression({})
+LEAST: Final = 2
+"""Sizes 0 and 1 mean other things (no elements, broadcasting), so that they are left to be assumed."""
+
+Relation = Literal["==", "<"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Whether `expression` is 0 (or less than 0) came out as `outcome`."""
+
+    expression: Expression
+    relation: Relation
+    outcome: bool
+
+    def sides(self) -> tuple[Expression, Expression]:
+        """What is compared, with no negative coefficients on either side."""
+        terms = self.expression.terms.items()
+        return Expression({p: c for p, c in terms if c > 0}), Expression({p: -c for p, c in terms if c < 0})
+
+    def __str__(self) -> str:
+        left, right = self.sides()
+        sign = self.relation if self.outcome else {"==": "!=", "<": ">="}[self.relation]
+        return f"{left} {sign} {right}"
+
+
+class Conditions:
+    """Decides questions about expressions by the hints of their symbols, and keeps the answers that do not go without saying."""
+
+    def __init__(self, on_condition: Callable[[Condition], None] = lambda condition: None) -> None:
+        self._known: dict[tuple[Expression, Relation], Condition] = {}
+        self._granted: dict[tuple[Expression, Relation], Condition] = {}
+        self._replaced: dict[Symbol, Expression] = {}
+        self._on_condition = on_condition
+
+    def __iter__(self) -> Iterator[Condition]:
+        return iter(self._known.values())
+
+    def with_hints(self, hints: Mapping[Symbol, int]) -> tuple[Conditions, dict[Symbol, Symbol]]:
+        """New conditions that take the answers so far for granted and keep only further ones, and the symbols that stand for these symbols there: their
+        hints are others."""
+        made = Conditions()
+        symbols = {symbol: Symbol(symbol.name, hint, symbol.bounds) for symbol, hint in hints.items()}
+        made._replaced = {symbol: Expression.of(symbols[symbol]) for symbol in symbols}
+        for symbol, expression in self._replaced.items():
+            made._replaced[symbol] = expression.substitute(made._replaced)
+        for condition in (*self._granted.values(), *self._known.values()):
+            expression = _normal(condition.expression.substitute(made._replaced), condition.relation)
+            made._granted[expression, condition.relation] = condition
+        return made, symbols
+
+    def simplified(self, expression: Expression) -> Expression:
+        """With what is known to be equal put in place of symbols."""
+        return expression.substitute(self._replaced) if self._replaced else expression
+
+    def known(self, expression: Expression, relation: Relation) -> bool | None:
+        """The answer where it follows from bounds and earlier answers; else None."""
+        expression = _normal(self.simplified(expression), relation)
+        low, high = expression.bounds
+        if relation == "<":
+            if high < 0 or low >= 0:
+                return high < 0
+        elif low > 0 or high < 0 or low == high == 0:
+            return low == high == 0
+        found = self._answer(expression, relation)
+        if found is None and relation == "<":  # what is 0 is not less, what is less is not 0
+            equal = self._answer(_normal(expression, "=="), "==")
+            return False if equal is not None and equal.outcome else None
+        return None if found is None else found.outcome
+
+    def _answer(self, expression: Expression, relation: Relation) -> Condition | None:
+        return self._known.get((expression, relation)) or self._granted.get((expression, relation))
+
+    def decide(self, expression: Expression, relation: Relation) -> bool:
+        """The answer for the hints, kept as a condition unless it is known."""
+        known = self.known(expression, relation)
+        if known is not None:
+            return known
+        expression = _normal(self.simplified(expression), relation)
+        outcome = expression.hint == 0 if relation == "==" else expression.hint < 0
+        condition = self._known[expression, relation] = Condition(expression, relation, outcome)
+        if relation == "==" and outcome:
+            self._solve(expression)
+        self._on_condition(condition)
+        return outcome
+
+    def pin(self, expression: Expression) -> int:
+        """The number that the expression is now, which it must be at each call."""
+        self.decide(expression - Expression.constant(expression.hint), "==")
+        return expression.hint
+
+    def _solve(self, expression: Expression) -> None:
+        """Where a symbol is determined by an equation, it is replaced from now on."""
+        for product, coefficient in expression.terms.items():
+            if len(product) == 1 and isinstance(product[0], Symbol) and abs(coefficient) == 1:
+                symbol = product[0]
+                rest = Expression({p: c for p, c in expression.terms.items() if p != product})
+                if symbol not in rest.symbols():
+                    solution = -rest if coefficient == 1 else rest
+                    self._replaced = {known: value.substitute({symbol: solution}) for known, value in self._replaced.items()}
+                    self._replaced[symbol] = solution
+                    return
+
+
+def _normal(expression: Expression, relation: Relation) -> Expression:
+    """One form for questions with the same answer: coefficients without a common divisor, and for `== 0` the first of them positive."""
+    if not expression.terms:
+        return expression
+    divisor = math.gcd(*expression.terms.values())
+    if relation == "==" and min(expression.terms.items(), key=lambda term: str(term[0]))[1] < 0:
+        divisor = -divisor
+    return expression if divisor == 1 else Expression({product: coefficient // divisor for product, coefficient in expression.terms.items()})

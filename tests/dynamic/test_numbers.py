@@ -1,0 +1,101 @@
+"""Ints that change from call to call become sizes that are left open."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import framejit
+from comparison import assert_same
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "fuse"])
+
+
+def compare(function, calls, backend, entries):
+    fast = framejit.optimize(function, backend=backend)
+    with framejit.config.patch(debug=True):
+        for make in calls:
+            args = [*make()]
+            copies = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+            assert_same(function(*args), fast(*copies), atol=1e-5, rtol=1e-4)
+            assert_same(args, copies, atol=1e-5, rtol=1e-4)
+    assert len(fast.entries) == entries
+
+
+@BACKENDS
+def test_a_slice_and_a_factor(backend):
+    def f(x, n):
+        return x[:n] * n, x[n:], n + 1
+
+    compare(f, [lambda n=n: (torch.randn(12, 3), n) for n in (2, 3, 4, 5, 9, 4)], backend, 2)
+
+
+@BACKENDS
+def test_decoding_into_a_cache(backend):
+    def decode(x, cache, position):
+        cache[:, position] = x
+        return (cache[:, : position + 1] * 2).sum(1), cache[0, position], cache[:, position, None]
+
+    cache = torch.zeros(2, 50, 4)
+    compare(decode, [lambda p=p: (torch.randn(2, 4), cache.clone(), p) for p in (3, 4, 5, 6, 7, 30, 31, 48)], backend, 2)
+
+
+@BACKENDS
+def test_a_cache_that_grows(backend):
+    def grow(cache, x):
+        cache = torch.cat([cache, x], 1)
+        return torch.softmax(cache.sum(-1), -1), cache
+
+    compare(grow, [lambda n=n: (torch.randn(2, n, 4), torch.randn(2, 1, 4)) for n in range(3, 40)], backend, framejit.config.dynamic_after + 1)
+
+
+@BACKENDS
+def test_new_tensors_of_a_size(backend):
+    def f(x, n):
+        return torch.arange(n) + x.sum(), torch.zeros(n, 2), x.expand(n, -1), x.repeat(n)
+
+    compare(f, [lambda n=n: (torch.randn(3), n) for n in (2, 3, 7, 64, 100)], backend, 2)
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 62, (1 << 62) + 1, 1 << 70, True])
+def test_numbers_that_cannot_be_open(number):
+    def f(x, n):
+        return x * 2 if n > 5 else x[: n * 1]
+
+    compare(f, [lambda n=n: (torch.randn(9), n) for n in (2, 3, number, 4, number)], "eager", 3)
+
+
+def test_an_index_out_of_range_is_an_error_as_in_eager():
+    def f(x, n):
+        return x[n] + 1
+
+    fast = framejit.optimize(f, backend="eager")
+    for n in (0, 1, 2):
+        assert fast(torch.arange(3.0), n) == n + 1
+    with pytest.raises(IndexError) as expected:
+        f(torch.arange(3.0), 3)
+    with pytest.raises(IndexError) as got:
+        fast(torch.arange(3.0), 3)
+    assert str(got.value) == str(expected.value)
+
+
+@BACKENDS
+def test_indices_beside_slices_and_none(backend):
+    def f(x, i, j):
+        return x[i], x[:, i], x[None, i, :, j], x[1:, i, None], x[i, 0], x[i][j], x[-1, i]
+
+    compare(f, [lambda i=i, j=j: (torch.randn(6, 7, 5), i, j) for i, j in ((1, 2), (2, 3), (3, 4), (4, 1), (5, 2))], backend, 3)
+
+
+def test_a_number_beside_a_tensor_of_indices():
+    def f(x, i):
+        return x[torch.tensor([0, 1]), i], x[i, [1, 2]], x[..., i]
+
+    compare(f, [lambda i=i: (torch.randn(6, 7), i) for i in (1, 2, 3)], "eager", 3)
+
+
+def test_the_value_can_be_known_where_it_must():
+    def f(x, n):
+        return [x + i for i in range(n)]
+
+    compare(f, [lambda n=n: (torch.randn(3), n) for n in (1, 2, 3, 2)], "eager", 3)

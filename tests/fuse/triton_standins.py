@@ -1,0 +1,100 @@
+"""What Triton's interpreter lacks, does otherwise than a GPU, or takes minutes for. Import it after TRITON_INTERPRET has been set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
+
+from framejit.backends.fuse.triton import device
+from framejit.backends.fuse.triton.operations import LIBDEVICE
+
+NAMES: Final = {"rint": "round"}
+"""Functions of libdevice that torch calls otherwise."""
+
+
+def install() -> None:
+    """Put all of it in its place, for the rest of the process."""
+    for name in (*LIBDEVICE, "rint", "rsqrt", "sqrt"):
+        setattr(libdevice, name, elementwise(getattr(torch, NAMES.get(name, name))))
+    device.quick_reciprocal = elementwise(torch.reciprocal)
+    InterpreterBuilder.cast_impl = _cast(InterpreterBuilder.cast_impl)
+    for name in [name for name in dir(InterpreterBuilder) if name.startswith(("create_icmp", "create_fcmp"))]:
+        setattr(InterpreterBuilder, name, _comparison(getattr(InterpreterBuilder, name)))
+    ReduceOps.generic_reduce = _reduce
+    ScanOps.generic_scan = _scan
+
+
+def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., tl.tensor]:
+    """A function of torch's on blocks of the interpreter."""
+
+    def on_blocks(*operands: tl.tensor) -> tl.tensor:
+        tensors = torch.broadcast_tensors(*(torch.from_numpy(numpy.atleast_1d(operand.handle.data)) for operand in operands))
+        result = function(*tensors).numpy()
+        widest = max(operands, key=lambda operand: operand.handle.data.size)
+        return tl.tensor(TensorHandle(result.reshape(widest.handle.data.shape), widest.handle.dtype), widest.type)
+
+    return on_blocks
+
+
+def _cast(otherwise: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """Conversions from and to bfloat16 as the machine does them: the interpreter's cut bits off instead of rounding."""
+
+    def cast(self: InterpreterBuilder, source: TensorHandle, target: Any) -> TensorHandle:
+        kinds = source.dtype.scalar, target.scalar
+        if kinds == (tl.float32, tl.bfloat16):
+            rounded = torch.from_numpy(numpy.ascontiguousarray(source.data)).bfloat16()
+            return TensorHandle(rounded.view(torch.int16).numpy().view(numpy.uint16), tl.bfloat16)
+        if kinds == (tl.bfloat16, tl.float32):
+            return TensorHandle((source.data.astype(numpy.uint32) << numpy.uint32(16)).view(numpy.float32), tl.float32)
+        return otherwise(self, source, target)
+
+    return cast
+
+
+def _comparison(compare: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """A comparison whose result is of booleans: the interpreter's says that it is of what was compared, and becomes that when it is broadcast."""
+
+    def compared(self: InterpreterBuilder, one: TensorHandle, other: TensorHandle) -> TensorHandle:
+        return TensorHandle(compare(self, one, other).data.astype(bool), tl.int1)
+
+    return compared
+
+
+def _reduce(self: ReduceOps, operands: tuple[tl.tensor, ...]) -> list[tl.tensor]:
+    """A reduction with a function of the program's, neighbours first, in steps over half of the elements: the interpreter's goes through them one by one."""
+    assert self.axis is not None and not self.keep_dims
+    held = [operand.handle.data for operand in operands]
+    dtypes = [operand.dtype for operand in operands]
+    length = held[0].shape[self.axis]
+    assert length & (length - 1) == 0, "blocks are powers of two"
+    while length > 1:
+        length //= 2
+        parts = [[numpy.take(data, range(first, 2 * length, 2), self.axis) for data in held] for first in (0, 1)]
+        combined = self.combine_fn.fn(*(self.to_tensor(data, dtype) for part in parts for data, dtype in zip(part, dtypes)))
+        held = [result.handle.data for result in (combined if isinstance(combined, tuple) else (combined,))]
+    taken = [numpy.take(data, 0, self.axis) for data in held]
+    return [self.to_tensor(data if data.shape else data.item(), dtype) for data, dtype in zip(taken, dtypes)]
+
+
+def _scan(self: ScanOps, operands: tuple[tl.tensor, ...]) -> list[tl.tensor]:
+    """A scan with a function of the program's: in each step, what lies twice as far back is taken up."""
+    held = [operand.handle.data for operand in operands]
+    dtypes = [operand.dtype for operand in operands]
+    length, distance = held[0].shape[self.axis], 1
+    while distance < length:
+        before = [numpy.roll(data, distance, self.axis) for data in held]
+        combined = self.combine_fn.fn(*(self.to_tensor(data, dtype) for part in (before, held) for data, dtype in zip(part, dtypes)))
+        results = [result.handle.data for result in (combined if isinstance(combined, tuple) else (combined,))]
+        rest = range(distance, length)
+        held = [
+            numpy.concatenate((numpy.take(data, range(distance), self.axis), numpy.take(result, rest, self.axis)), self.axis)
+            for data, result in zip(held, results)
+        ]
+        distance *= 2
+    return [self.to_tensor(data, dtype) for data, dtype in zip(held, dtypes)]
