@@ -10,7 +10,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BENCHMARKS := overhead capture kernels small_graphs models cold_start
+BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch])
 
 .PHONY: demo test lint bench clean

@@ -40,7 +40,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
-    freeze: bool = False,
+    freeze: bool | None = None,
     disable: bool = False,
 ) -> F: ...
 @overload
@@ -54,7 +54,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
-    freeze: bool = False,
+    freeze: bool | None = None,
     disable: bool = False,
 ) -> Callable[[F], F]: ...
 def optimize(
@@ -67,7 +67,7 @@ def optimize(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
-    freeze: bool = False,
+    freeze: bool | None = None,
     disable: bool = False,
 ) -> F | Callable[[F], F]:
     """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
@@ -85,7 +85,7 @@ def optimize(
             the guard at fault and a script that reproduces it. By default `config.verify`.
         freeze: for inference: compute once what depends on parameters and buffers of modules alone, and fold batch norms into the weights before
             them. Writing into a weight, or replacing it, has the function compiled anew; writes through `weight.data` are not seen, nor those of
-            numpy views and kernels that do not count them. Graphs that need gradients run as without.
+            numpy views and kernels that do not count them. Graphs that need gradients run as without. By default `config.freeze`.
         disable: return `fn` unchanged.
     """
     chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, verify=verify, freeze=freeze)

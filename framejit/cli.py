@@ -59,6 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.command == "status":
         meter.start()
     config.min_graph_size = options.min_graph_size
+    config.freeze |= options.freeze
     try:
         at_end = show_status if options.command == "status" else None
         script.run(options.target, options.arguments, as_module=options.module, policy=policy(options), at_end=at_end)
@@ -83,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
         frames.add_argument("--every-frame", action="store_true", help="consider the frames of libraries too, not only those worth compiling")
         frames.add_argument("--only", metavar="MODULE.FUNCTION", help="consider this function alone; * stands for anything")
         command.add_argument("--min-graph-size", metavar="N", type=_number, default=0, help="leave graphs of fewer operations to torch's own kernels")
+        command.add_argument("--freeze", action="store_true", help="for inference: compute once what depends on weights alone (see optimize(freeze=True))")
         if name == "explain":
             wanted = "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it takes (all)"
             command.add_argument("--rewrites", choices=("quick", "all"), default="quick", help=f"look for rewrites {wanted}")

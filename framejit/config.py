@@ -35,6 +35,8 @@ class Config:
     """Check each new set of guards on the frame it was made for, and raise internal errors instead of running the original code."""
     logs: str = ""
     """Comma-separated names of what is written to stderr; see `framejit.set_logs`."""
+    freeze: bool = False
+    """Take the content of parameters and buffers to stay what it is, where `optimize` was not told; every write that torch counts is noticed."""
     verify: float = 0.0
     """The fraction of calls that are also run as plain Python and compared, where `optimize` was not told; 1 means all."""
     verify_folder: str = "framejit-verify"

@@ -64,7 +64,7 @@ def make_options(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     verify: bool | float | None = None,
-    freeze: bool = False,
+    freeze: bool | None = None,
     name: str = "",
     file: str | None = None,
     line: int | None = None,
@@ -78,8 +78,8 @@ def make_options(
         raise InvalidOption(f"dynamic must be True, False or None, not {dynamic!r}")
     if not isinstance(fullgraph, bool):
         raise InvalidOption(f"fullgraph must be True or False, not {fullgraph!r}")
-    if not isinstance(freeze, bool):
-        raise InvalidOption(f"freeze must be True or False, not {freeze!r}")
+    if not isinstance(freeze, (bool, type(None))):
+        raise InvalidOption(f"freeze must be True, False or None, not {freeze!r}")
     if verify is None:
         verify = config.verify
     if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
@@ -91,4 +91,4 @@ def make_options(
     if freeze and not takes_frozen_weights(function):
         place = (file, line) if file and line else None
         warn(f"freeze=True: the backend {backend_name!r} computes nothing from weights beforehand, so freezing them changes nothing", place)
-    return Options(function, backend_name, fullgraph, dynamic, name, file, line, float(verify), freeze)
+    return Options(function, backend_name, fullgraph, dynamic, name, file, line, float(verify), config.freeze if freeze is None else freeze)

@@ -28,7 +28,7 @@ LARGEST: Final = 1 << 22
 
 ELSEWHERE: Final = frozenset(
     ("disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth", "debug", "logs", "verify", "verify_folder")
-    + ("ring_size", "artifacts", "cache_dir", "cache_size")
+    + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size")
 )
 """Settings that have no say in what a traced graph is made into. All others are part of the key."""
 

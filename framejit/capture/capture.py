@@ -161,6 +161,10 @@ class Capture:
     def remember(self, obj: Any, value: Value) -> None:
         self._memo[id(obj)] = (obj, value)
 
+    def objects(self) -> list[tuple[Any, Value]]:
+        """The objects that were wrapped, with their values."""
+        return list(self._memo.values())
+
     def real_object(self, value: TensorValue) -> torch.Tensor:
         """The real tensor behind a graph input."""
         for known, example in zip(self.graph.inputs, self.graph.examples):
@@ -216,6 +220,7 @@ class Capture:
         self._cells.clear()
         self._guards.clear()
         self.graph.examples.clear()
+        self.sizes.close()
         for part in (self.root.locals, self.root.cells, self.root.stack):
             part.clear()
 

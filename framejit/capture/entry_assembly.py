@@ -18,7 +18,7 @@ from framejit.capture.codegen import Codegen
 from framejit.capture.collector import working
 from framejit.capture.entry_tag import EntryTag
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.frozen_weights import Candidate, candidates, contents, guard_folded
+from framejit.capture.frozen_weights import Seen, candidates, contents, guard_folded
 from framejit.config import config
 from framejit.errors import GuardError
 from framejit.events import emit, listening
@@ -47,7 +47,7 @@ def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) ->
 def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
     """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it."""
     has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
-    compiled, inputs, folded = None, list[TensorValue](), tuple[Candidate, ...]()
+    compiled, inputs, folded = None, list[TensorValue](), tuple[Seen, ...]()
     if has_nodes:
         capture.sizes.drop_unused_nodes()
         module, inputs, examples = capture.graph.finish(cg.outputs)
@@ -92,7 +92,7 @@ def _add_entry(
     state: str,
     reason: str,
     n_graphs: int,
-    folded: tuple[Candidate, ...] = (),
+    folded: tuple[Seen, ...] = (),
 ) -> native.Entry:
     fn, flat_args = compilation.fn, compilation.flat_args
     guards = capture.guards()
@@ -129,8 +129,9 @@ def _add_entry(
 
 
 def _renamed(compilation: FrameCompilation, guard: GuardRecord) -> GuardRecord:
-    """A guard on an argument of a resume function, under the name the program has for the value."""
-    if not guard.source_name.startswith("__"):
+    """A guard on arguments of a resume function, under the names the program has for the values."""
+    if not any(name.startswith("__") for name in (guard.source_name, *guard.also_names)):
         return guard
-    name, _ = compilation.origin(guard.source_name)
-    return dataclasses.replace(guard, source_name=name, text=guard.text.replace(guard.source_name, name))
+    name, *others = (compilation.origin(name)[0] for name in (guard.source_name, *guard.also_names))
+    text = compilation.in_program_terms(guard.text.replace(guard.source_name, name))
+    return dataclasses.replace(guard, source_name=name, also_names=tuple(others), text=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable
 from types import FunctionType
@@ -53,3 +54,7 @@ class FrameCompilation:
     def origin(self, source_name: str) -> tuple[str, str]:
         """What the program calls the value a guard reads, and where it came from."""
         return of_guard(self.fn.__code__, self.resume, source_name, self.points.origins)
+
+    def in_program_terms(self, text: str) -> str:
+        """What is said of guards, with the arguments of resume functions called what the program calls these values."""
+        return re.sub(r"\b__(?:stack|inner)\d+\b", lambda match: self.origin(match.group())[0], text)

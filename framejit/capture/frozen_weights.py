@@ -1,4 +1,8 @@
-"""`optimize(freeze=True)`: which weights a graph may take to stay what they are, the guards for that, and what becomes of entries whose weights changed."""
+"""`optimize(freeze=True)`: which weights a graph may take to stay what they are, the guards for that, and what becomes of entries whose weights changed.
+
+A weight is guarded by identity, version and address. Neither is enough alone: `data = other` leaves the version, and `nn.Parameter(weight.data)` begins
+to count anew in the same memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ import torch
 from framejit import _native as native
 from framejit.backends.frozen_weights import FrozenWeight, freeze, takes_frozen_weights
 from framejit.config import config
-from framejit.guards.sources import DictSource, KeySource, Source
+from framejit.guards.sources import DictSource, KeySource, Source, key_source
+from framejit.values.module import ModuleValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 
 _TABLES = ("_parameters", "_buffers")
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
+_COUNT = "num_batches_tracked"
+_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -38,13 +45,20 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A weight that the backend may fold."""
+class Seen:
+    """A tensor that tells whether a weight is still what it was."""
 
     source: Source
     tensor: torch.Tensor
     version: int
     address: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A weight that the backend may fold. `seen` has itself, and what counts the writes that it does not count."""
+
+    seen: tuple[Seen, ...]
     mark: FrozenWeight
 
 
@@ -53,25 +67,39 @@ def candidates(compilation: FrameCompilation, capture: Capture, inputs: Sequence
     if not _may_freeze(compilation) or _needs_gradients(capture.graph.graph):
         return []
     written = {id(value) for value in capture.effects.written_tensors.values()}
+    modules = {value.source: value.obj for _, value in capture.objects() if isinstance(value, ModuleValue)}
+    sharing = _by_memory(inputs, examples)
     found = []
     for value, tensor in zip(inputs, examples, strict=True):
-        if value.source is not None and _is_weight(value.source) and id(value) not in written and _keeps_count(tensor):
-            found.append(Candidate(value.source, tensor, tensor._version, tensor.data_ptr(), freeze(value.node)))
+        table = _table(value.source)
+        if table is None or id(value) in written or not _keeps_count(tensor):
+            continue
+        assert isinstance(value.source, KeySource)
+        seen = sharing[tensor.untyped_storage().data_ptr()]
+        if seen is None:
+            continue
+        if _is_statistic(value):
+            owner = modules.get(table.origin.origin) if isinstance(table.origin, DictSource) else None
+            count = owner._buffers.get(_COUNT) if owner is not None else None
+            if count is None or not _keeps_count(count):
+                continue
+            seen = [*seen, _seen(key_source(table, _COUNT), count)]
+        found.append(Candidate(tuple(seen), freeze(value.node)))
     return found
 
 
-def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Candidate, ...]:
-    """Guards what the backend has made use of, and tells it that this is all; gives these weights."""
-    folded = tuple(weight for weight in weights if weight.mark.folded)
+def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Seen, ...]:
+    """Guards what the backend has made use of, and tells it that this is all; gives what is guarded."""
     for weight in weights:
         weight.mark.settled = True
-    for weight in folded:
-        capture.add_guard(weight.source, native.C_ID, weight.tensor)
-        capture.add_guard(weight.source, native.C_VERSION, (weight.version, weight.address))
+    folded = tuple({seen.source: seen for weight in weights if weight.mark.folded for seen in weight.seen}.values())
+    for seen in folded:
+        capture.add_guard(seen.source, native.C_ID, seen.tensor)
+        capture.add_guard(seen.source, native.C_VERSION, (seen.version, seen.address))
     return folded
 
 
-def contents(weights: Sequence[Candidate], owner: Any) -> tuple[Content, ...]:
+def contents(weights: Sequence[Seen], owner: Any) -> tuple[Content, ...]:
     """What the entry of `owner` that was made for folded weights keeps of them. When one dies, the entry goes, and with it what was computed."""
     where = weakref.ref(owner)
 
@@ -116,11 +144,37 @@ def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _is_weight(source: Source) -> bool:
+def _by_memory(inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]) -> dict[int, list[Seen] | None]:
+    """By memory the weights that lie in it: tied by way of `data`, each has a count of its own. None where an input that is no weight shares it."""
+    found: dict[int, list[Seen] | None] = {}
+    for value, tensor in zip(inputs, examples, strict=True):
+        if tensor.layout is torch.strided and tensor.device.type in _DEVICES:
+            memory = tensor.untyped_storage().data_ptr()
+            others = found.get(memory, [])
+            if value.source is None or _table(value.source) is None or not _keeps_count(tensor) or others is None:
+                found[memory] = None
+            else:
+                found[memory] = [*others, _seen(value.source, tensor)]
+    return found
+
+
+def _table(source: Source | None) -> KeySource | None:
+    """The module's table of parameters or buffers that a source reads; None for any other source."""
     table = source.origin if isinstance(source, KeySource) else None
-    return isinstance(table, KeySource) and table.key.value in _TABLES and isinstance(table.origin, DictSource)
+    return table if isinstance(table, KeySource) and table.key.value in _TABLES and isinstance(table.origin, DictSource) else None
+
+
+def _is_statistic(value: TensorValue) -> bool:
+    """Whether a batch norm may write it in training, which torch does not count as a write; nn's own modules count their batches, though."""
+    assert isinstance(value.source, KeySource)
+    used = any("batch_norm" in str(getattr(user.target, "__name__", user.target)) for user in value.node.users)
+    return value.cls is torch.Tensor and (used or str(value.source.key.value).startswith("running_"))
+
+
+def _seen(source: Source, tensor: torch.Tensor) -> Seen:
+    return Seen(source, tensor, tensor._version, tensor.data_ptr())
 
 
 def _keeps_count(tensor: torch.Tensor) -> bool:
     """Whether writes into it can be seen: tensors made in inference mode do not count them."""
-    return type(tensor) in _CLASSES and tensor.layout is torch.strided and not tensor.is_inference() and tensor.device.type in ("cpu", "cuda")
+    return type(tensor) in _CLASSES and tensor.layout is torch.strided and not tensor.is_inference() and tensor.device.type in _DEVICES

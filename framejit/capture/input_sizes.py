@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource
 from framejit.guards.size_program import NUMBER
+from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, Expression, Symbol
 from framejit.symbols.node import symbolic
@@ -154,6 +154,14 @@ class InputSizes(Conditions):
         node.meta["val"] = node.meta["example_value"] = symbolic(expression, self)
         node.meta[SIZE] = True
         return node
+
+    def close(self) -> None:
+        """Let go of the capture. Fakes that outlive it refer to this object through torch's C++, where the garbage collector finds no cycles."""
+        self._nodes.clear()
+        self._numbers.clear()
+        self.leaves.clear()
+        del self.capture
+        self.forget_listener()
 
     def drop_unused_nodes(self) -> None:
         """Take sizes that nothing came to need out of the graph."""

@@ -41,7 +41,8 @@ def _in_words(compilation: FrameCompilation, misses: list[tuple[Any, ...]]) -> l
     said = []
     for text, expected, actual, source_name, user_line in misses:
         name, _ = compilation.origin(source_name)
-        said.append((text.replace(repr(source_name), repr(name)), expected, actual, name, user_line))
+        text = text.replace(repr(source_name), repr(name))
+        said.append((*map(compilation.in_program_terms, (text, expected, actual)), name, user_line))
     return said
 
 

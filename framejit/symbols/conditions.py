@@ -38,11 +38,15 @@ class Condition:
 class Conditions:
     """Decides questions about expressions by the hints of their symbols, and keeps the answers that do not go without saying."""
 
-    def __init__(self, on_condition: Callable[[Condition], None] = lambda condition: None) -> None:
+    def __init__(self, on_condition: Callable[[Condition], None] | None = None) -> None:
         self._known: dict[tuple[Expression, Relation], Condition] = {}
         self._granted: dict[tuple[Expression, Relation], Condition] = {}
         self._replaced: dict[Symbol, Expression] = {}
-        self._on_condition = on_condition
+        self._on_condition = on_condition or _nobody
+
+    def forget_listener(self) -> None:
+        """From here on nobody is told of new conditions."""
+        self._on_condition = _nobody
 
     def __iter__(self) -> Iterator[Condition]:
         return iter(self._known.values())
@@ -111,6 +115,10 @@ class Conditions:
                     self._replaced = {known: value.substitute({symbol: solution}) for known, value in self._replaced.items()}
                     self._replaced[symbol] = solution
                     return
+
+
+def _nobody(condition: Condition) -> None:
+    pass
 
 
 def _normal(expression: Expression, relation: Relation) -> Expression:

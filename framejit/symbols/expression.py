@@ -44,7 +44,11 @@ class Compound:
     def __repr__(self) -> str:
         if self.op in ("min", "max"):
             return f"{self.op}({self.left}, {self.right})"
-        left, right = (f"({operand})" if len(operand.terms) > 1 else str(operand) for operand in (self.left, self.right))
+        left, right = str(self.left), str(self.right)
+        if len(self.left.terms) > 1:
+            left = f"({left})"
+        if self.right.value is None and [*self.right.terms.items()] != [((atom,), 1) for product in self.right.terms for atom in product]:
+            right = f"({right})"
         return f"({left} {self.op} {right})"
 
 

@@ -136,7 +136,7 @@ class IntegerNode(Node):
         return str(self.expression)
 
     @property
-    def hint(self) -> int:  # type: ignore[override]
+    def hint(self) -> int:
         return self.expression.hint
 
     def known(self) -> int | None:

@@ -25,8 +25,9 @@ def selected(tx: Frame, tensor: TensorValue, key: Value) -> Value | None:
     items = key.items if isinstance(key, TupleValue) else [key]
     if not any(isinstance(item, SizeValue) for item in items) or not all(map(_is_basic, items)):
         return None
-    if sum(not _is_none(item) for item in items) > tensor.fake.dim() or any(item.size < 0 for item in items if isinstance(item, SizeValue)):
-        return None  # an error, or counted from the end
+    indices = [item for item in items if not _is_none(item)]
+    if len(indices) > tensor.fake.dim() or not all(_is_within(item, size) for item, size in zip(indices, tensor.fake.shape)):
+        return None  # an error that is worded otherwise, or counted from the end
     graph = tx.capture.graph
     result: Value = tensor
     dim = 0
@@ -44,6 +45,10 @@ def selected(tx: Frame, tensor: TensorValue, key: Value) -> Value | None:
 
 def _is_basic(item: Value) -> bool:
     return isinstance(item, (SizeValue, SliceValue)) or (isinstance(item, ConstantValue) and type(item.value) in (int, slice, type(None)))
+
+
+def _is_within(item: Value, size: int) -> bool:
+    return not isinstance(item, SizeValue) or bool(item.size >= 0 and item.size < size)
 
 
 def _is_none(item: Value) -> bool:

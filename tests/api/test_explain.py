@@ -90,7 +90,7 @@ def test_an_exception_of_the_call_is_kept():
 def test_json():
     data = json.loads(framejit.explain(outer)(X).to_json())
     assert data["schema"] == "framejit.explain/1"
-    assert {"schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error"} == set(data)
+    assert {"schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error", "timeline", "cost"} == set(data)
     [finding] = data["findings"]
     assert {"code", "file", "line", "column", "function", "reason", "hint", "count"} <= set(finding)
     assert len(data["graphs"]) > 1

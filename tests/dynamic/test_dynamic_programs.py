@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import framejit
+from framejit.backends.fuse import fuse
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 from framejit.optimized_module import dispatcher_of
 
@@ -323,3 +327,20 @@ def test_a_custom_backend_sees_symbols_and_other_sizes():
     assert isinstance(placeholder.meta["val"].shape[0], torch.SymInt)
     assert any(node.target is torch.ops.aten.sym_size.int for node in gm.graph.nodes)
     gm.graph.lint()
+
+
+def test_nothing_outlives_the_function():
+    graphs = []
+
+    @with_symbolic_sizes
+    def backend(gm, inputs):
+        graphs.append(weakref.ref(gm))
+        return fuse(gm, inputs)
+
+    fast = framejit.optimize(lambda x, n: means(x)[0] * n, backend=backend, dynamic=True)
+    for n in (4, 6, 9):
+        fast(torch.randn(n, 6), n)
+    assert len(graphs) == 2
+    del fast
+    gc.collect()
+    assert all(graph() is None for graph in graphs)

@@ -117,3 +117,11 @@ def test_only_what_was_true_is_kept_of_and_and_or(sizes):
     assert len(list(conditions)) == 1
     assert (a > 5) | (b < 3)
     assert len(list(conditions)) == 2
+
+
+def test_text_says_what_is_divided_by_what():
+    a, b = (Expression.of(Symbol(name, 6, (2, 100))) for name in "ab")
+    one, eight = Expression.constant(1), Expression.constant(8)
+    texts = [str(each) for each in ((a + one) // eight, a % (a * b), a // (b + one), (a * b) // eight)]
+    assert texts == ["((a + 1) // 8)", "(a % (a*b))", "(a // (b + 1))", "(a*b // 8)"]
+    assert ((a + eight - one) // eight).bounds == (1, 13)

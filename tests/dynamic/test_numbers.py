@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import framejit
+
 from comparison import assert_same
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "fuse"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from framejit.backends.fuse.ir import Kernel
+from framejit.backends.fuse.lowering import reductions
 from framejit.backends.fuse.triton import blocks, tile
 from framejit.backends.fuse.triton.source import TritonSource
 from framejit.config import config
@@ -43,10 +45,10 @@ class OpenRun(TritonRun):
         return self.sources[kernel]
 
 
-def run(case: OpenCase) -> dict[str, Any]:
-    program = OpenProgram(case.function, case.inputs, case.names)
+def sweep(program: OpenProgram, case: OpenCase, order: Sequence[tuple[int, ...]]) -> list[str]:
+    """What differs from eager for sizes that come in an order."""
     failures = []
-    for numbers in case.sweep:
+    for numbers in order:
         sizes = dict(zip(case.names, numbers))
         inputs = [given.real(sizes) for given in case.inputs]
         try:
@@ -55,7 +57,14 @@ def run(case: OpenCase) -> dict[str, Any]:
             compare(result, case.function(*inputs), case.atol, case.atol)
         except Exception:
             failures.append(f"{sizes}\n{traceback.format_exc()}")
-    sources = {source.key: source for variant in program.variants for source in variant.sources.values()}
+    return failures
+
+
+def run(case: OpenCase) -> dict[str, Any]:
+    program, backwards = (OpenProgram(case.function, case.inputs, case.names) for _ in range(2))
+    # the other way round, variants are made for other sizes than before, and have to be right for those
+    failures = sweep(program, case, case.sweep) + sweep(backwards, case, case.sweep[::-1])
+    sources = {source.key: source for each in (program, backwards) for variant in each.variants for source in variant.sources.values()}
     written = [asdict(replace(source, sizes=(), programs=0)) for source in sources.values()]
     conditions = [[str(condition) for condition in variant.conditions] for variant in program.variants]
     return {"failures": failures, "variants": conditions, "sources": written}
@@ -67,6 +76,7 @@ def main(names: list[str]) -> None:
     for name, value in LIMITS.items():
         setattr(blocks, name, value)
     tile.INT32_MAX = INT32_MAX
+    reductions.LONG_ROW, reductions.PARTS = 2000, {"cuda": 16}
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with config.patch(debug=True), torch.no_grad():

@@ -65,6 +65,10 @@ class FrozenValues(Constants):
         """The value of a fake that is known; it may be a view of a weight."""
         return self._values[id(fake)]()
 
+    def is_view(self, fake: torch.Tensor) -> bool:
+        """Whether the value of a fake lies in a weight's own memory."""
+        return self.number(fake).untyped_storage()._cdata in self._memory
+
     def add(self, fake: torch.Tensor, value: torch.Tensor, made_of: Sequence[torch.Tensor]) -> None:
         """A value that was computed from those of other fakes."""
         self.added.append(fake)

@@ -16,7 +16,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides
-from framejit.backends.fuse.open_size import as_sizes, surely_divides
+from framejit.backends.fuse.open_size import OpenSize, as_sizes, surely_divides, surely_equal
 
 Step = Callable[[Expr], Expr]
 
@@ -25,6 +25,8 @@ FEW_ROWS: Final = {"cpu": 64, "cuda": 512}
 LONG_ROW: Final = 1 << 16
 PARTS: Final = {"cpu": 64, "cuda": 1024}
 """Into how many parts a long row is split."""
+WHOLE: Final = 16
+"""Of which parts of a row whose length is not known have a multiple of elements: 16 bytes of the smallest dtype."""
 
 
 def reduction(
@@ -105,6 +107,8 @@ def _in_parts(
     pieces = max(wanted // parts, 1)
     pieces = next((n for n in range(pieces, pieces // 2, -1) if surely_divides(n, x.sizes[cut])), pieces)
     length = -(-x.sizes[cut] // pieces)
+    if isinstance(length, OpenSize):  # so that parts begin where a vectorised access can
+        length = (x.sizes[cut] + (pieces * WHOLE - 1)) // (pieces * WHOLE) * WHOLE
     outer_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
     outer = {dim: fresh_var("i", x.sizes[dim]) for dim in (*outer_dims, *whole)}
     inner = {dim: fresh_var("r", x.sizes[dim]) for dim in order[1:]}
@@ -112,7 +116,7 @@ def _in_parts(
     indices = [Index.of(outer.get(dim) or inner.get(dim) or 0) for dim in range(len(x.sizes))]
     indices[cut] = Index.of(piece) * length + rest
     value = cast(element(indices), accumulate)
-    if pieces * length != x.sizes[cut]:
+    if not surely_equal(pieces * length, x.sizes[cut]):
         inside = a.lt(index_value(indices[cut]), x.sizes[cut])
         value = masked(inside, value, _identity(kind, accumulate))
     shape = [*(x.sizes[dim] for dim in outer_dims), *(x.sizes[dim] for dim in whole), pieces]

@@ -73,12 +73,17 @@ def all_indices(stores: Iterable[Store]) -> Iterator[Index]:
     """The places that are read and written, and the values computed from loop variables; the same one more than once."""
     for store in stores:
         yield store.index
-        for value in (store.value, *(atom.value for atom in store.index.indirects())):
-            for node in value.walk():
-                if node.op == "load":
-                    yield node.attr[1]
-                elif node.op == "index":
-                    yield node.attr
+        for node in expressions_of(store):
+            if node.op == "load":
+                yield node.attr[1]
+            elif node.op == "index":
+                yield node.attr
+
+
+def expressions_of(store: Store) -> Iterator[Expr]:
+    """Each expression of a store, operands first; one that its index shares with its value may come more than once."""
+    for value in (store.value, *(atom.value for atom in store.index.indirects())):
+        yield from value.walk()
 
 
 def expressions(node: ComputeNode) -> Iterator[Expr]:

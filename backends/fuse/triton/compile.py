@@ -18,6 +18,7 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from framejit.backends.fuse.triton.multiples import ALIGNED
 from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
 from framejit.capture.collector import resting
 
@@ -107,7 +108,9 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
 
     target = GPUTarget("cuda", capability, 32)
     signature = {name: kind for name, kind, _ in source.signature}
-    attributes = {(position,): [["tt.divisibility", 16]] for position, (_, _, aligned) in enumerate(source.signature) if aligned}
+    attributes = {
+        (position,): [["tt.divisibility", 16 if kind.startswith("*") else ALIGNED]] for position, (_, kind, aligned) in enumerate(source.signature) if aligned
+    }
     backend = make_backend(target)
     options = backend.parse_options({"num_warps": source.warps, "enable_fp_fusion": True})
     context = ir.context()

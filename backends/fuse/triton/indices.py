@@ -57,10 +57,10 @@ class Indices:
             dims = self.tile.dims
             spread = f"[{', '.join(':' if dim is axis else 'None' for dim in dims)}]" if len(dims) > 1 else ""
             text = f"tl.arange(0, {axis.letter.upper()}BLOCK){spread}"
+            if self.tile.wide and (start == "0" or axis.inner):  # the number of a program has 64 bits then, the turn of a loop need not
+                text += ".to(tl.int64)"
             if start != "0":
                 text = f"{start} + {text}"
-            elif self.tile.wide:
-                text += ".to(tl.int64)"
         self.lines.add(f"{axis.letter} = {text}")
         if axis.ragged:
             self.lines.add(f"{axis.letter}_inside = {axis.letter} < {axis.size}")

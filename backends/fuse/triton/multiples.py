@@ -11,21 +11,25 @@ from typing import Any, Final
 from framejit.backends.fuse.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.ir import Kernel
 from framejit.backends.fuse.open_size import OpenSize, surely_equal
-from framejit.backends.fuse.schedule.loops import all_indices
+from framejit.backends.fuse.schedule.loops import expressions_of
 from framejit.symbols.expression import Expression, Symbol
 
-ALIGNED: Final = 16
-"""Of arguments Triton asks whether they are multiples of this (triton/backends/compiler.py)."""
+ALIGNED: Final = 8
+"""A load has 16 bytes: of what is wider than a byte, no more than so many elements. (Triton itself asks of arguments whether they are multiples of 16, which
+many round numbers are not.)"""
+
+COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 def is_multiple(divisor: int, size: Any) -> bool:
-    """Whether a power of two up to ALIGNED divides a size, as far as numbers and earlier answers tell. Nothing is assumed."""
+    """Whether a power of two divides a size, as far as numbers and earlier answers tell. Nothing is assumed."""
     if not isinstance(size, OpenSize):
         return bool(size % divisor == 0)
-    return all(
-        coefficient % divisor == 0 or any(size.conditions.known(_rest(Expression.of(atom)), "==") for atom in product)
-        for product, coefficient in size.conditions.simplified(size.expression).terms.items()
-    )
+    for product, coefficient in size.conditions.simplified(size.expression).terms.items():
+        multiples = sum(size.conditions.known(_rest(Expression.of(atom)), "==") is True for atom in product)
+        if coefficient * ALIGNED**multiples % divisor:
+            return False
+    return True
 
 
 def is_dense(index: Index, var: Var) -> bool:
@@ -48,10 +52,17 @@ def assume_multiples(kernel: Kernel) -> None:
 
 
 def _steps(kernel: Kernel) -> Iterator[Any]:
-    """The sizes by which accesses step, and the lengths of rows that a reduction goes along element by element."""
-    for index in set(all_indices(kernel.stores)):
+    """The sizes by which accesses step, the lengths of rows that a reduction goes along element by element, and where masks begin and end."""
+    accesses = [store.index for store in kernel.stores]
+    masks: list[Index] = []
+    for node in dict.fromkeys(node for store in kernel.stores for node in expressions_of(store)):
+        if node.op == "load":
+            accesses.append(node.attr[1])
+        elif node.op in COMPARISONS:
+            masks += [operand.attr for operand in node.args if operand.op == "index"]
+    for index in dict.fromkeys((*accesses, *masks)):
         yield from _steps_of(index)
-        yield from (var.size for var in kernel.inner if is_dense(index, var))
+    yield from (var.size for var in kernel.inner if any(is_dense(index, var) for index in accesses))
 
 
 def _steps_of(index: Index) -> Iterator[Any]:

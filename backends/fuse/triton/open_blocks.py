@@ -49,5 +49,5 @@ def row_block(size: Any, blocks: Sequence[int], longest: int) -> int:
 
 
 def is_run_of(lanes: int, size: Any) -> bool:
-    """Whether a loop consists of more than one whole run of so many turns (a power of two up to 16), as far as is known."""
+    """Whether a loop consists of more than one whole run of so many turns (a power of two), as far as is known."""
     return is_multiple(lanes, size) if isinstance(size, OpenSize) else size > lanes and size % lanes == 0

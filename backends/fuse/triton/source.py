@@ -45,7 +45,7 @@ class TritonSource:
     buffers: tuple[str, ...]
     """The names of the buffers whose addresses are the first arguments, in order."""
     signature: tuple[tuple[str, str, bool], ...]
-    """For each argument its name, Triton's type of it, and whether it is a multiple of 16."""
+    """For each argument its name, Triton's type of it, and whether it is a multiple: an address of 16, a size of `multiples.ALIGNED`."""
     programs: int
     """An OpenSize where that is not known before sizes are."""
     warps: int

@@ -93,7 +93,7 @@ class Tile:
     @cached_property
     def wide(self) -> bool:
         """Whether indices need 64 bits, also where a block reaches over the end."""
-        reaches = [self.blocks, *(axis.steps * axis.block for axis in self.axes), *map(self._reach, set(all_indices(self.kernel.stores)))]
+        reaches = [self.blocks, *(axis.steps * axis.block for axis in self.axes), *map(self._reach, dict.fromkeys(all_indices(self.kernel.stores)))]
         return bool(greatest(reaches) > INT32_MAX)
 
     def _reach(self, index: Index) -> int:
