@@ -2,7 +2,7 @@
 
 Kernels take the sizes as arguments. What was generated holds for the sizes that lead to the same decisions as those it was generated for (a loop of more than
 so many turns, a size that vectors divide); for others another variant is made. Where a graph cannot be compiled so, it is compiled for each combination of
-sizes on its own. Sizes that have not come before are run by ATen if there is no variant for them, a few times: a size that never comes again costs no compilation.
+sizes on its own. Sizes that have not come before, and that no variant fits, are run by ATen a few times: a size that never comes again costs no compilation.
 """
 
 from __future__ import annotations
