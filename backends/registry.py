@@ -89,6 +89,11 @@ def is_registered(name: str, backend: Backend) -> bool:
         return False
 
 
+def is_built_in(backend: Backend) -> bool:
+    """Whether it is one of framejit's own."""
+    return backend in _built_in.values()
+
+
 def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0) -> Callable[..., Any]:
     """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called."""
     start = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from contextlib import nullcontext
 from types import CodeType
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from framejit import _native as native
 from framejit.backends.graph_identity import identify
-from framejit.backends.registry import compile_with_backend
+from framejit.backends.registry import compile_with_backend, is_built_in
 from framejit.capture.capture import Capture
 from framejit.capture.codegen import Codegen
 from framejit.capture.collector import working
@@ -68,7 +69,8 @@ def _compile_graph(compilation: FrameCompilation, capture: Capture, module: torc
     capture.restore_state()
     if capture.graph.n_ops < config.min_graph_size:
         return module.forward
-    with working():
+    # a full collection, with a large library loaded, would take as long as half of our own backend's work; what others do is theirs
+    with nullcontext() if is_built_in(compilation.options.backend) else working():
         if compilation.options.verify:
             return _compile_watched(compilation, module, examples)
         return compile_with_backend(compilation.options, module, examples, compilation.frame_id)
