@@ -11,7 +11,7 @@ from framejit.backends.fuse.by_size import BySize, Variant, has_open_sizes, has_
 from framejit.backends.fuse.closed_sizes import of_sizes
 from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
 from framejit.backends.fuse.compiled_graph import SIZES, CompiledGraph, recall, remember
-from framejit.backends.fuse.errors import KernelFailed, NotFusable
+from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable
 from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph, text_of
 from framejit.backends.fuse.lowering.graph import lower_trace, trace_graph
 from framejit.backends.fuse.open_plan import OpenPlan
@@ -129,6 +129,11 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
         traced, tracked = trace_graph(gm, example_inputs, conditions)
         _note_folded(traced, graph)
         record, launches = _record(traced, tracked, graph)
+    except NeedsGradients as e:
+        graph.reason = str(e)
+        remember(gm, graph)
+        _tell_unfused(graph)
+        raise
     except Exception as e:
         if config.debug and not isinstance(e, NotFusable):
             raise

@@ -17,7 +17,9 @@ from torch import fx
 
 from framejit import _native
 from framejit.backends.fuse.compiled_graph import CompiledGraph
-from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.config import config
+from framejit.events import warn
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
 from framejit.symbols.node import expression_of, is_ours
@@ -81,6 +83,7 @@ class BySize:
         self._ready: dict[tuple[int, ...], Run] = {}
         self._seen: set[tuple[int, ...]] = set()
         self._misses = 0
+        self._never = False
         self._lock = threading.Lock()
         self.why_closed = ""
         """Why the graph is compiled for each combination of sizes on its own; empty if it is not."""
@@ -111,14 +114,24 @@ class BySize:
         variant = next((variant for variant in self._variants if variant.fits(sizes)), None)
         if variant is not None:
             return self._remember(sizes, variant.run(sizes)), True
-        full = len(self._variants) + len(self._closed) >= MOST
+        full = self._never or len(self._variants) + len(self._closed) >= MOST
         self._misses += 1
         again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)  # a variant serves other sizes, too
         if again and not full:
-            return self._made_for(sizes, list(inputs)), True
+            return self._made_safely(sizes, list(inputs)), True
         if len(self._seen) < REMEMBERED:
             self._seen.add(sizes)
         return self.eager, full
+
+    def _made_safely(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
+        """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""
+        try:
+            return self._made_for(sizes, inputs)
+        except Exception as e:
+            if config.debug:
+                raise
+            warn(f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: {type(e).__name__}: {e}")
+            return self._remember(sizes, self.eager)
 
     def _made_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
         with self._lock:
@@ -131,6 +144,9 @@ class BySize:
                     variant = self._compile_open(self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols))
                     self._variants.append(variant)
                     return self._remember(sizes, variant.run(sizes))
+                except NeedsGradients:
+                    self._never = True
+                    return self._remember(sizes, self.eager)
                 except NotFusable as e:
                     self.why_closed = str(e)
             run, graph = self._compile_closed(self.gm, inputs, sizes)
@@ -145,7 +161,10 @@ class BySize:
 
 
 def _holds(condition: Condition, values: Mapping[Symbol, int]) -> bool:
-    number = evaluate(condition.expression, values)
+    try:
+        number = evaluate(condition.expression, values)
+    except ZeroDivisionError:  # what was divided by was another number
+        return False
     return (number == 0 if condition.relation == "==" else number < 0) == condition.outcome
 
 

@@ -91,9 +91,10 @@ def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:
 def recall_all(compiled: Callable[..., Any]) -> list[CompiledGraph]:
     """The accounts of all that a compiled callable of this backend may run: one for each combination of sizes, if these are open."""
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
-    if hasattr(by_size, "graphs"):
-        return list(by_size.graphs())
-    graph = recall(compiled)
+    several = by_size.graphs() if hasattr(by_size, "graphs") else ()
+    if several:
+        return list(several)
+    graph = recall(by_size)
     return [] if graph is None else [graph]
 
 

@@ -8,5 +8,9 @@ class NotFusable(FramejitError):
     """The graph is to run as ATen, for the reason given; nothing is wrong with it."""
 
 
+class NeedsGradients(NotFusable):
+    """It is to run as ATen because autograd has to see its operations, whatever the sizes are."""
+
+
 class KernelFailed(FramejitError):
     """A kernel could not be compiled; the message names it."""

@@ -17,7 +17,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.preferences import Preferences
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.capture.light_torch import light
@@ -160,7 +160,7 @@ class _Run:
             return self._constant(attribute_of(self.gm, str(node.target)))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
-            raise NotFusable("its results need gradients")
+            raise NeedsGradients("its results need gradients")
         try:
             if node.op == "call_function":
                 return node.target(*args, **kwargs)  # type: ignore[operator]

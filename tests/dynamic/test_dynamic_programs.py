@@ -344,3 +344,17 @@ def test_nothing_outlives_the_function():
     del fast
     gc.collect()
     assert all(graph() is None for graph in graphs)
+
+
+def test_a_graph_that_needs_gradients_is_looked_at_once():
+    linear = torch.nn.Linear(4, 3)
+    fast = framejit.optimize(lambda x: linear(x).relu().sum(), dynamic=True)
+    for n in (3, 4, 5, 5, 6, 6):
+        x = torch.randn(n, 4)
+        fast(x).backward()
+        got, linear.weight.grad = linear.weight.grad, None
+        linear(x).relu().sum().backward()
+        assert_same(linear.weight.grad, got)
+        linear.weight.grad = None
+    [graph] = framejit.inspect(fast).graphs
+    assert graph.reason == "its results need gradients"
