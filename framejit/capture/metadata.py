@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
 from framejit.capture.light_torch import light
+from framejit.capture.open_fakes import KnownResults
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Metadata:
     def __init__(self) -> None:
         with light():
             self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self._known: AbstractContextManager[Any] = nullcontext()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
@@ -45,12 +47,14 @@ class Metadata:
         from torch._dispatch.python import enable_python_dispatcher
 
         self.mode.cache_enabled = False  # its keys are made for torch's own symbols
+        if not isinstance(self._known, KnownResults):
+            self._known = KnownResults()
         self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
 
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
         """Run an operation on fakes.  Unsupported says why it can't be in a graph."""
         try:
-            with light(), self._decompositions(), self.mode:
+            with light(), self._decompositions(), self.mode, self._known:
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
         except DataDependentOutputException as e:
             raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None

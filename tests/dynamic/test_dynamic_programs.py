@@ -358,3 +358,23 @@ def test_a_graph_that_needs_gradients_is_looked_at_once():
         linear.weight.grad = None
     [graph] = framejit.inspect(fast).graphs
     assert graph.reason == "its results need gradients"
+
+
+def test_what_operations_give_on_open_sizes_is_known_and_right():
+    """The same operations again and again, on sizes that turn out to be equal, and with other arguments."""
+
+    def f(x, y):
+        for k in range(3):
+            x = F.gelu(x).sum(1, keepdim=True) + x * k
+            y = torch.cat([x, y], 1).softmax(-1)[:, : x.shape[1]]
+            x = x + y if k else x + y.mean()
+        a, b = x.max(1)
+        sums = x.to(torch.float64).sum(0, dtype=torch.float32), x.var(1), (x > 0.5).any(1)
+        return sums, a, b, x.contiguous() is x, x.clone().fill_(2), torch.rand_like(x).shape
+
+    for backend in ("eager", "fuse"):
+        fast = framejit.optimize(f, backend=backend, dynamic=True)
+        for n in (5, 7, 40):
+            x, y = torch.randn(3, n), torch.randn(3, n)
+            assert_same(f(x, y), fast(x, y), atol=1e-5, rtol=1e-4)
+        assert len(fast.entries) == 1
