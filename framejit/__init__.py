@@ -16,11 +16,11 @@ from framejit import compat as _compat  # the check comes before everything that
 from framejit import errors, events
 from framejit.api import allow_in_graph, assume_constant, disable, graph_break, is_compiling, optimize, reset, set_logs, status
 from framejit.backends.registry import list_backends, register_backend
-from framejit.capture.dynamic_dims import mark_dynamic
 from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
 from framejit.findings.explain import explain
 from framejit.inspect_compiled import inspect
+from framejit.marks import mark_dynamic
 
 __all__ = [
     "FramejitError",

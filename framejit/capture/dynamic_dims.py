@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from framejit import _native as native
 from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.config import config
-from framejit.errors import InvalidOption
 from framejit.guards.guard import GuardRecord, TensorFacts
 from framejit.guards.sources import MODULE_TABLES, KeySource, Source
+from framejit.marks import MARK
 from framejit.symbols.conditions import LEAST
 from framejit.symbols.expression import INFINITE, Bounds
 
 if TYPE_CHECKING:
     from framejit.capture.frame_compilation import FrameCompilation
 
-MARK: Final = "_framejit_dynamic_dims"
-"""The attribute of a tensor that `mark_dynamic` leaves."""
 DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
 """That of torch._dynamo.mark_dynamic, which programs may have called already."""
 Dims = dict[int, Bounds]
@@ -81,28 +79,3 @@ def _is_of_module(source: Source | None) -> bool:
             return True
         source = source.base
     return False
-
-
-def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int], *, min: int | None = None, max: int | None = None) -> None:
-    """Have the size of a dimension (or several) of an input left open: one compiled entry then serves all sizes.
-
-    `min` and `max` are the least and the greatest size that calls bring, both included; without them anything from 2 on, since sizes 0 and 1 mean other
-    things to torch's operators. A call outside of them is compiled for its own size. The mark lies on this tensor, not on what is computed from it.
-    Raises InvalidOption for what is no tensor, a dimension that it does not have, or bounds that leave no size.
-    """
-    if not isinstance(tensor, torch.Tensor):
-        raise InvalidOption(f"mark_dynamic takes a tensor, not {type(tensor).__name__}")
-    low, high = LEAST if min is None else min, INFINITE if max is None else max
-    if type(min) not in (int, type(None)) or type(max) not in (int, type(None)) or low < LEAST or high < low:
-        raise InvalidOption(f"mark_dynamic: sizes from {min} to {max} are none; min is at least {LEAST}, and max at least min")
-    marks: dict[int, Bounds] = dict(getattr(tensor, MARK, {}))
-    for one in dim if isinstance(dim, (tuple, list)) else (dim,):
-        marks[checked_dim(tensor, one)] = (low, high)
-    setattr(tensor, MARK, marks)
-
-
-def checked_dim(tensor: torch.Tensor, dim: Any) -> int:
-    """The dimension counted from the front. Raises InvalidOption where there is none such."""
-    if type(dim) is not int or not -tensor.dim() <= dim < tensor.dim():
-        raise InvalidOption(f"mark_dynamic: a tensor of {tensor.dim()} dimensions has no dimension {dim!r}")
-    return dim % tensor.dim()

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from framejit.backends.conditional import branches
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
 from framejit.findings.recompiles import Recompile, Recompiles
 from framejit.findings.timeline import Span, spans
-from framejit.values.conditionals import branches
 
 WITHOUT_TENSORS = "FJ207"
 

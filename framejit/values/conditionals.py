@@ -5,13 +5,12 @@ What torch.cond asks of its branches is asked here too: tensors of the same kind
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
+from framejit.backends.conditional import Conditional
 from framejit.values.base import Value, realize
 from framejit.values.lazy import deep_realize
 from framejit.values.sequence import ListValue, TupleValue
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 CODE, HINT = "FJ127", "have both branches compute new tensors of the same shapes and dtypes, and change nothing"
-_numbers = count(1)
-
-
-class Conditional:
-    """What a node of the graph calls: `conditional(pred, *operands)` runs one of two graphs on the operands and returns its results as a tuple."""
-
-    def __init__(self, if_true: fx.GraphModule, if_false: fx.GraphModule) -> None:
-        self.if_true, self.if_false = if_true, if_false
-        self.__module__, self.__name__ = "torch_cond", f"cond_{next(_numbers)}"  # as it is called in the text of graphs
-
-    def __call__(self, pred: torch.Tensor, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (self.if_true if pred else self.if_false).forward(*operands)
 
 
 def cond(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -137,9 +124,3 @@ def _storage(node: fx.Node) -> int | None:
     """What tells the storage of a node's result from others."""
     fake = node.meta.get("val")
     return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
-
-
-def branches(target: Any) -> Iterator[fx.GraphModule]:
-    """The graphs that a node's target runs one of."""
-    if isinstance(target, Conditional):
-        yield from (target.if_true, target.if_false)
