@@ -35,6 +35,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.origin = ""
         """The user's source line that is being lowered."""
+        self._constants: list[torch.Tensor] = []
         self._unrealised: WeakSet[Content] = WeakSet()
 
     # ---- buffers ----
@@ -56,6 +57,16 @@ class Builder:
         made = Buffer(name, as_sizes(sizes), as_sizes(strides), dtype, device, input, memory, constant)
         self.buffers[name] = made
         return made
+
+    def shared(self, value: torch.Tensor) -> torch.Tensor:
+        """A value that is the same in each call, in the memory of an equal one if there is one: such as the positions that each of several masks is made of."""
+        if value.untyped_storage().nbytes() != value.numel() * value.itemsize:
+            return value
+        for known in self._constants:
+            if (known.dtype, known.device, known.numel()) == (value.dtype, value.device, value.numel()) and torch.equal(_bytes(known), _bytes(value)):
+                return known.as_strided(value.shape, value.stride())
+        self._constants.append(value)
+        return value
 
     def next_version(self, buffer: Buffer) -> Buffer:
         """The buffer as it is after something has been written into it."""
@@ -159,7 +170,7 @@ class Builder:
         assert content.reader is not None
         value = content.known() if content.known else None
         if value is not None:
-            buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device, constant=value)
+            buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device, constant=self.shared(value))
             self.put(content, buffer)
             return buffer
         buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device)
@@ -238,6 +249,11 @@ class Builder:
         args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
         made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
         self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), [buffer.name for buffer in (*made, *written)], ordered, self.origins))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """What is in the memory of a tensor that fills it."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _common_cuts(operands: Sequence[Tensor], sizes: Sequence[int]) -> Cuts | None:

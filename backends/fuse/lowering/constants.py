@@ -9,7 +9,7 @@ import torch
 
 from framejit.backends.fuse.trace import Call, Trace, storage_of, tensors_in, written_arguments
 
-MOST_BYTES: Final = 1 << 16
+MOST_BYTES: Final = 1 << 13
 """Larger ones are computed in each call, rather than kept: writing them costs a kernel a few microseconds, and they would take memory for good."""
 
 

@@ -61,7 +61,7 @@ def call_extern(b: Builder, storages: Storages, call: Call) -> None:
     values = [storages.known_values.value(fake) for fake in fakes]
     if fakes and all(value is not None for value in values):
         for fake, value in zip(fakes, values):
-            buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, constant=value)
+            buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, constant=b.shared(value))
             storages.bind(fake, Tensor.of(b.held(buffer)))
         return
     args, kwargs = storages.operands(call)
