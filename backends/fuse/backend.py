@@ -134,8 +134,10 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
         remember(gm, graph)
         _tell_unfused(graph)
         raise
+    except NotFusable:
+        raise
     except Exception as e:
-        if config.debug and not isinstance(e, NotFusable):
+        if config.debug:
             raise
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 

@@ -18,8 +18,9 @@ from torch import fx
 from framejit import _native
 from framejit.backends.fuse.compiled_graph import CompiledGraph
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.backends.graph_identity import identity
 from framejit.config import config
-from framejit.events import warn
+from framejit.events import emit, warn
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
 from framejit.symbols.node import expression_of, is_ours
@@ -83,7 +84,7 @@ class BySize:
         self._ready: dict[tuple[int, ...], Run] = {}
         self._seen: set[tuple[int, ...]] = set()
         self._misses = 0
-        self._never = False
+        self._never = self._told_full = False
         self._lock = threading.Lock()
         self.why_closed = ""
         """Why the graph is compiled for each combination of sizes on its own; empty if it is not."""
@@ -113,20 +114,27 @@ class BySize:
     def _miss(self, sizes: tuple[int, ...], inputs: tuple[torch.Tensor, ...]) -> tuple[Run, bool]:
         variant = next((variant for variant in self._variants if variant.fits(sizes)), None)
         if variant is not None:
-            return self._remember(sizes, variant.run(sizes)), True
+            return self._safely(sizes, lambda: self._remember(sizes, variant.run(sizes))), True
         full = self._never or len(self._variants) + len(self._closed) >= MOST
         self._misses += 1
         again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)  # a variant serves other sizes, too
         if again and not full:
-            return self._made_safely(sizes, list(inputs)), True
+            return self._safely(sizes, lambda: self._made_for(sizes, list(inputs))), True
+        if again and not self._never and not self._told_full:
+            self._told_full = True
+            self._tell(f"{MOST} variants are compiled, the most: sizes that none of them fits run as ATen")
         if len(self._seen) < REMEMBERED:
             self._seen.add(sizes)
         return self.eager, full
 
-    def _made_safely(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
+    def _tell(self, reason: str) -> None:
+        number = identity(self.gm)
+        emit("fusion", graph_id=number, region=f"graph_{number}", text=reason, reason=reason)
+
+    def _safely(self, sizes: tuple[int, ...], make: Callable[[], Run]) -> Run:
         """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""
         try:
-            return self._made_for(sizes, inputs)
+            return make()
         except Exception as e:
             if config.debug:
                 raise
@@ -149,6 +157,7 @@ class BySize:
                     return self._remember(sizes, self.eager)
                 except NotFusable as e:
                     self.why_closed = str(e)
+                    self._tell(f"compiled for each combination of sizes on its own: {self.why_closed}")
             run, graph = self._compile_closed(self.gm, inputs, sizes)
             self._closed += [graph] if graph is not None else []
             return self._remember(sizes, run)

@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import framejit
+from framejit.backends.fuse import backend as backend_module
 from framejit.backends.fuse import fuse
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.lowering.graph import trace_graph
+from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 from framejit.optimized_module import dispatcher_of
 
@@ -378,3 +382,30 @@ def test_what_operations_give_on_open_sizes_is_known_and_right():
             x, y = torch.randn(3, n), torch.randn(3, n)
             assert_same(f(x, y), fast(x, y), atol=1e-5, rtol=1e-4)
         assert len(fast.entries) == 1
+
+
+def refuses(*args):
+    raise NotFusable("not today")
+
+
+def test_a_graph_that_is_compiled_for_each_size_says_so(monkeypatch):
+    monkeypatch.setattr(backend_module, "trace_graph", lambda gm, inputs, *conditions: refuses() if conditions else trace_graph(gm, inputs))
+    fast = framejit.optimize(means, dynamic=True)
+    for n in (5, 7, 7, 7):
+        x = torch.randn(n, 6)
+        assert_same(means(x), fast(x), atol=1e-5, rtol=1e-4)
+    assert [graph.name.split("_for_")[1] for graph in framejit.inspect(fast).graphs] == ["5_6", "7_6"]
+    told = [event.reason for event in framejit.events.events() if event.kind == "fusion"]
+    assert "compiled for each combination of sizes on its own: not today" in told
+
+
+def test_sizes_for_which_no_plan_can_be_made_run_as_aten(monkeypatch):
+    fast = framejit.optimize(means, dynamic=True)
+    x = torch.randn(20, 6)
+    fast(x)
+    monkeypatch.setattr(OpenPlan, "plan_for", refuses)
+    y = torch.randn(21, 6)
+    with framejit.config.patch(debug=False), pytest.warns(framejit.FramejitWarning, match="not today"):
+        for _ in range(4):
+            assert_same(means(y), fast(y), atol=1e-5, rtol=1e-4)
+    assert_same(means(x), fast(x), atol=1e-5, rtol=1e-4)

@@ -58,8 +58,8 @@ def callable_of(func: torch._ops.OpOverload) -> Callable[..., Any]:
 def call_extern(b: Builder, storages: Storages, call: Call) -> None:
     """Add the call of an operation that writes into none of its arguments; its results are looked up if they are the same each time."""
     fakes = list(call.results())
-    values = [storages.known_values.value(fake) for fake in fakes]
-    if fakes and all(value is not None for value in values):
+    values = [value for fake in fakes if (value := storages.known_values.value(fake)) is not None]
+    if fakes and len(values) == len(fakes):
         for fake, value in zip(fakes, values):
             buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, constant=b.shared(value))
             storages.bind(fake, Tensor.of(b.held(buffer)))
