@@ -2,18 +2,22 @@
 #   TORCH='torch==2.15.0'   another torch (any requirement, or options, that pip takes)
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
+#   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; MINUTES=30 of make soak
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 ARGS ?=
+PROGRAMS ?= 1000
+SEED ?= 1
+MINUTES ?= 30
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost
+BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost operators zoo
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch])
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench attack soak sanitize clean
 
 demo: $(VENV)/demo.stamp
 	@for example in examples/*.py; do echo; echo "== $$example"; $(BIN)/python $$example || exit 1; done
@@ -30,6 +34,25 @@ lint: $(VENV)/lint.stamp
 
 bench: $(VENV)/test.stamp
 	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; $(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done
+
+# random programs against plain Python; goes on where an interrupted run ended (in build/attack)
+attack: $(VENV)/test.stamp
+	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) $(ARGS)
+
+# sixteen threads that compile, call, reset and drop at once
+soak: $(VENV)/test.stamp
+	$(BIN)/python -X faulthandler -m tests.attack soak --minutes $(MINUTES) $(ARGS)
+
+# the C core under AddressSanitizer, with Python's own checks of memory: its tests, and some programs
+SANITIZED := build/sanitized
+sanitize: $(VENV)/test.stamp
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/framejit
+	CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address' $(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
+	@ln -s $(addprefix ../../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) ../../../guards ../../../backends $(SANITIZED)/framejit/
+	$(SANITIZE) $(BIN)/python -m pytest -q tests/native $(ARGS)
+	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --folder $(SANITIZED)/attack --seconds 600
+
+SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PYTHONMALLOC=debug
 
 # ---- the environment, each step once ----
 $(VENV)/torch.stamp:

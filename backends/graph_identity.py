@@ -1,12 +1,15 @@
-"""The number of a captured graph. The graph module carries it to the backend, so that what the backend tells is told of the right graph."""
+"""The number of a captured graph. The graph module carries it to the backend, so that what the backend tells is told of the right graph;
+and what else capture writes into `meta` for backends."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import torch
 
 _KEY = "framejit.graph_id"
+FIRST_VERSION: Final = "framejit_version"
+"""In the `meta` of a placeholder: the version that its fake had before the graph wrote into it."""
 
 
 def identify(gm: torch.fx.GraphModule, graph_id: int) -> None:

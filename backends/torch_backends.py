@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.backends.opaque_call import OpaqueCall
+
 if TYPE_CHECKING:
     import torch
 
@@ -30,6 +32,8 @@ def adapter(name: str) -> Backend:
     """torch.compile's backend `name` as one of ours. The contract is the same; it is looked up when it is first needed."""
 
     def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        if any(isinstance(node.target, OpaqueCall) for node in gm.graph.nodes):
+            return gm.forward  # torch's compilers trace what nodes call, and would take its effects for their own
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(name)(gm, example_inputs)

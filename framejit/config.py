@@ -25,8 +25,14 @@ class Config:
     """The backend of `optimize` where none is named."""
     recompile_limit: int = 16
     """After so many entries a function runs as it is for arguments that none of them fits."""
-    dynamic_after: int = 3
+    dynamic_after: int = 2
     """After entries for so many sizes of one dimension of an input, the next leaves its size open; with 0 none does of itself."""
+    capture_steps: int = 100_000
+    """How many instructions in a row are captured without a tensor operation; with more, the call that takes so long is left to plain Python."""
+    capture_seconds: int = 120
+    """How long capturing one frame may take, in seconds."""
+    capture_memory: int = 8 << 30
+    """How many bytes the process may grow by while one frame is captured."""
     min_graph_size: int = 0
     """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
     max_inline_depth: int = 64

@@ -37,7 +37,7 @@ class GuardError(FramejitError, RuntimeError):
 
 
 class InternalError(FramejitError, RuntimeError):
-    """framejit itself is at fault."""
+    """framejit itself is at fault: raised under `fullgraph=True` or in debug mode, and a warning otherwise."""
 
 
 class GraphBreakError(FramejitError, RuntimeError):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import torch
+
 from framejit import _native as native
 from framejit.guards.guard import GuardRecord, TensorFacts, short
 from framejit.guards.size_program import NUMBER, SizeRead, sizes_read
@@ -30,8 +32,11 @@ def explain_miss(records: Sequence[GuardRecord], tree: native.GuardTree, flat_ar
     record = records[guard_id]
     if failed_access:
         text, expected, actual = f"{record.source_name!r} cannot be read any more", record.text, "no such value"
+    elif record.check == native.C_STATE:
+        text, expected, actual = _explain_state(record)
     elif record.check in _EXPLAIN:
-        text, expected, actual = _EXPLAIN[record.check](record, value)
+        with torch._C.DisableTorchFunctionSubclass():  # tensors are looked at, which is nothing to tell their __torch_function__
+            text, expected, actual = _EXPLAIN[record.check](record, value)
     else:
         text, expected, actual = f"no longer true: {record.text}", record.text, short(value)
     return Miss(text, expected, actual, record.source_name, record.user_line)
@@ -125,7 +130,7 @@ def _explain_presence(record: GuardRecord, value: Any) -> _Words:
     return f"{what} {record.expected!r} of {record.source_name!r} is {actual} now", expected, actual
 
 
-def _explain_state(record: GuardRecord, value: Any) -> _Words:
+def _explain_state(record: GuardRecord) -> _Words:
     if not isinstance(record.expected, native.State):
         return _sentence("torch state", record.text, "another")
     changes = record.expected.diff(native.snapshot_state())
@@ -193,7 +198,6 @@ _EXPLAIN = {
     native.C_NO_KEY: _explain_presence,
     native.C_HAS_ATTR: _explain_presence,
     native.C_NO_ATTR: _explain_presence,
-    native.C_STATE: _explain_state,
     native.C_TRUTH: _explain_truth,
     native.C_SAME: _explain_same,
     native.C_DISTINCT: _explain_distinct,

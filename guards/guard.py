@@ -1,6 +1,7 @@
 """A guard: one assumption about one source, and the user's line that made it."""
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,11 +105,27 @@ def describe(guard: Guard) -> str:
 
 
 def short(value: Any, limit: int = 80) -> str:
-    try:
-        text = f"<{value.__module__}.{value.__qualname__}>" if callable(value) and hasattr(value, "__qualname__") else repr(value)
-    except Exception as e:  # a user's __repr__ may do anything; the log must not fail for it
-        text = f"<{type(value).__name__} whose repr raised {type(e).__name__}>"
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        text = f"<{value.__module__}.{value.__qualname__}>"
+    else:
+        text = repr(value) if _has_plain_repr(value) else f"<{type(value).__qualname__} object>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _has_plain_repr(value: Any, depth: int = 4) -> bool:
+    """Whether `repr` runs none of the user's code, which would see that."""
+    cls = type(value)
+    if cls in (list, tuple, set, frozenset):
+        return depth > 0 and all(_has_plain_repr(v, depth - 1) for v in value)
+    if cls is dict:
+        return depth > 0 and all(_has_plain_repr(v, depth - 1) for pair in value.items() for v in pair)
+    how = next(vars(k)["__repr__"] for k in cls.__mro__ if "__repr__" in vars(k))
+    if how is object.__repr__ or isinstance(how, types.FunctionType):
+        return how is object.__repr__ or how.__module__.partition(".")[0] in ("enum", "torch")
+    return not cls.__flags__ & (1 << 9) and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")  # Py_TPFLAGS_HEAPTYPE: a class statement's
+
+
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.ModuleType, types.CodeType)
 
 
 def _starred(dims: Iterable[int], free: int) -> list[str]:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from framejit import _native
@@ -140,6 +141,8 @@ def _describe_state() -> dict[str, Any]:
         "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "forward-mode grad": c._is_fwd_grad_enabled(),
+        "level of forward-mode differentiation": forward_ad._current_level,
+        "methods of torch.Tensor": "torch's" if (methods := _native.tensor_methods()) == 1 else f"replaced ({methods})",
         "autograd multithreading": c._is_multithreading_enabled(),
         "default dtype": torch.get_default_dtype(),
         "torch functions": "enabled" if c._is_torch_function_enabled() else "disabled",
@@ -188,9 +191,12 @@ def _write(tensor: torch.Tensor, times: int) -> None:
 
 
 def _set_up() -> dict[str, Any]:
-    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *_autograd_bits(), _function_state_known())
-    # The probes must be plain tensors whatever modes the program that imports us has switched on.
-    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+    _native.setup_process_state(torch.Tensor, torch.nn.Parameter, vars(forward_ad))
+    with torch._C.DisableTorchFunction():
+        autograd_bits = _autograd_bits()
+    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, _function_state_known())
+    # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing of them.
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
         layout["versions"] = _versions_known()

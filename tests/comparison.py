@@ -37,6 +37,7 @@ class Comparison:
         self.atol, self.rtol = atol, rtol
         self.there: dict[Any, Any] = {}
         self.back: dict[Any, Any] = {}
+        self.kept: list[Any] = []  # what was made for the comparison must live as long as its id counts
 
     def seen(self, a: Any, b: Any, path: str) -> bool:
         """Pairs two identities; a partner that changes means that one side shares an object and the other does not."""
@@ -55,6 +56,7 @@ class Comparison:
             return
         if issubclass(type(a), ATOMS):  # type() does not lie
             return self.atom(a, b, path)
+        self.kept += a, b
         if self.seen(id(a), id(b), path) or (a is b and not isinstance(a, torch.Tensor)):
             return
         if isinstance(a, torch.Tensor):

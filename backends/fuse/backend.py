@@ -6,12 +6,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit import _native
 from framejit.backends.fuse.by_size import BySize, Variant, has_open_sizes, has_symbols
 from framejit.backends.fuse.closed_sizes import of_sizes
 from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
 from framejit.backends.fuse.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable
+from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph, text_of
 from framejit.backends.fuse.lowering.graph import lower_trace, trace_graph
 from framejit.backends.fuse.open_plan import OpenPlan
@@ -28,8 +31,6 @@ from framejit.config import config
 from framejit.events import emit, warn
 
 if TYPE_CHECKING:
-    import torch
-
     from framejit.backends.fuse.trace import Trace
     from framejit.symbols.conditions import Conditions
     from framejit.symbols.expression import Symbol
@@ -45,6 +46,12 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     What comes back takes the graph's inputs and gives the tuple of its outputs, as `gm.forward` does, which runs instead where nothing can be
     fused, where a kernel cannot be compiled (with one warning), and where it measures quicker.
     """
+    if enters_inference_mode(gm):
+        inner = inside_inference_mode(gm)
+        if inner is None:
+            return _left_to_aten(gm, "it is in inference mode for a part only")
+        with torch.inference_mode():
+            return in_inference_mode(fuse_graph(inner, example_inputs))
     if has_symbols(gm):
         if not has_open_sizes(gm):
             return fuse_graph(of_sizes(gm, example_inputs, ()), example_inputs)
@@ -62,6 +69,14 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     if config.artifacts and not graph.artifacts:
         _write_down(gm, example_inputs, graph)
     return graph.region or gm.forward
+
+
+def _left_to_aten(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
+    graph = _account(gm)
+    remember(gm, graph)
+    graph.reason = reason
+    _tell_unfused(graph)
+    return gm.forward
 
 
 def _account(gm: torch.fx.GraphModule) -> CompiledGraph:

@@ -16,14 +16,14 @@ from framejit.capture.light_torch import light
 
 def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> fx.GraphModule:
     """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are those that the graph leaves open."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from framejit.capture.fakes import Fakes
 
     graph = fx.Graph()
     env: dict[fx.Node, Any] = {}
     values: dict[fx.Node, Any] = {}
     given = iter(inputs)
     with light(), restored_thread_state():
-        mode = FakeTensorMode(allow_fallback_kernels=False)
+        mode = Fakes(allow_fallback_kernels=False)
         with mode:
             for node in gm.graph.nodes:
                 if node.op == "placeholder":

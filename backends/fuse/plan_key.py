@@ -97,7 +97,8 @@ class _Writer:
             f"{self._operation(call.func)} {self._value(call.args)} {self._value(call.kwargs)} -> {self._value(call.result)} {self._origin(call.origin)}"
             for call in trace.calls
         ]
-        return "\n".join([*lines, *calls, f"return {self._value(trace.outputs)}", *self._constants()])
+        autograd = f"views {sorted(trace.views)} writes {sorted(trace.writes.items())}"
+        return "\n".join([*lines, *calls, f"return {self._value(trace.outputs)}", autograd, *self._constants()])
 
     def _origin(self, origin: str) -> int:
         return self.origins.setdefault(origin, len(self.origins)) if origin else -1

@@ -251,8 +251,8 @@ def _difference(expected: Any, got: Any) -> str:
 
 def _add_fakes(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
     """What a capture knows of the inputs."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from framejit.capture.fakes import Fakes
 
-    mode = FakeTensorMode(allow_fallback_kernels=False)
+    mode = Fakes(allow_fallback_kernels=False)
     for node, value in zip((node for node in gm.graph.nodes if node.op == "placeholder"), inputs):
         node.meta["val"] = mode.from_tensor(value, static_shapes=True)

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import torch
 
+from framejit.backends.autocast_nesting import nest, nesting
+
 AUTOCAST_DEVICES: Final = ("cpu", "cuda")
 
 
@@ -33,10 +35,11 @@ def restore(state: tuple[Any, ...]) -> None:
 @contextmanager
 def restored_thread_state() -> Iterator[None]:
     """What changes in the block is put back, and casts that were cached are forgotten before and after it."""
-    before = thread_state()
+    before, depth = thread_state(), nesting()
     torch.clear_autocast_cache()
     try:
         yield
     finally:
         restore(before)
+        nest(depth)
         torch.clear_autocast_cache()

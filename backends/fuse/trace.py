@@ -15,11 +15,14 @@ from typing import Any, Final
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.preferences import Preferences
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
+from framejit.backends.graph_identity import FIRST_VERSION
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.capture.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.node import symbolic
@@ -70,6 +73,10 @@ class Trace:
     """Those of them that are numbers of the program, and never change."""
     calls: list[Call] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
+    views: set[int] = field(default_factory=set)
+    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
+    writes: dict[int, int] = field(default_factory=dict)
+    """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
     folded: list[torch.Tensor] = field(default_factory=list)
     """Fakes of those constants that were computed from frozen weights (lowering/frozen.py); each owns its storage."""
     folded_norms: int = 0
@@ -135,24 +142,27 @@ class _Run:
         if any(fake.is_conj() or fake.is_neg() for fake in fakes):
             raise NotFusable("an input is only a view as conjugate or negative")
         if mode is None:
-            from torch._subclasses.fake_tensor import FakeTensorMode
+            from framejit.capture.fakes import Fakes
 
-            mode = FakeTensorMode(allow_fallback_kernels=False)
+            mode = Fakes(allow_fallback_kernels=False)
         self.mode = mode
         fakes = self._apart(fakes)
-        self.trace = Trace(fakes, [node.name for node in placeholders], {})
+        self.trace = Trace(fakes, [node.name for node in placeholders], {}, writes=_writes(placeholders))
         self.env.update(zip(placeholders, fakes))
         self.prefer = self.prefer and any(fake.device.type == "cuda" for fake in fakes)
         recorder = _Recorder(self.trace, self.keeps, mode, self.prefer)
         # below autograd, or composite operations would never arrive whole
         with mode, enable_python_dispatcher() if is_open else nullcontext(), torch._C._AutoDispatchBelowAutograd(), recorder:
-            for node in graph.nodes:
-                if node.op == "output":
-                    self.trace.outputs = self._outputs(node.args[0])
-                elif node.op != "placeholder":
-                    recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), autocast_state()
-                    self.env[node] = self._value(node)
-            self.left_state = thread_state()  # the guards above put some of it back when they end
+            try:
+                for node in graph.nodes:
+                    if node.op == "output":
+                        self.trace.outputs = self._outputs(node.args[0])
+                    elif node.op != "placeholder":
+                        recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), autocast_state()
+                        self.env[node] = self._value(node)
+                self.left_state = thread_state()  # the guards above put some of it back when they end
+            finally:
+                self._end_inference_modes()
         return self.trace
 
     def _value(self, node: fx.Node) -> Any:
@@ -161,6 +171,8 @@ class _Run:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
             raise NeedsGradients("its results need gradients")
+        if isinstance(node.target, OpaqueCall):
+            raise NotFusable(node.target.why)
         try:
             if node.op == "call_function":
                 return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -174,6 +186,13 @@ class _Run:
             raise NotFusable(f"{name} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
         raise NotFusable(f"it calls the module {node.target} ({type(module).__name__}) as a whole")
 
+    def _end_inference_modes(self) -> None:
+        """Those of a graph that was given up inside one. Its end puts back the dispatch keys of its start, which are those of the modes around this trace:
+        were it ended only when the object dies, the thread would go on with them."""
+        ended = {node.args[0] for node in self.env if node.target is _exit_inference_mode}
+        for node in reversed([node for node in self.env if node.target is _enter_inference_mode and node not in ended]):
+            self.env[node].__exit__(None, None, None)
+
     def _apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs' fakes, each with a storage of its own: whether inputs share memory is no part of what a graph is compiled for."""
         seen: set[int] = set()
@@ -181,8 +200,10 @@ class _Run:
         for fake in fakes:
             storage = storage_of(fake)
             if storage in seen or self.conditions is not None:
-                with self.mode:
+                needs_grad = fake.requires_grad
+                with self.mode, torch.inference_mode(False):
                     fake = torch.empty_strided(self._sizes(fake.shape), self._sizes(fake.stride()), dtype=fake.dtype, device=fake.device)
+                fake.requires_grad_(needs_grad)
             seen.add(storage)
             result.append(fake)
         return result
@@ -214,7 +235,24 @@ class _Run:
         outputs = [self._laid_out(self.env[item], item) if isinstance(item, fx.Node) else item for item in value]
         if any(isinstance(item, (tuple, list, dict)) for item in outputs):
             raise NotFusable("it returns a nested tuple")
+        for position, item in enumerate(value):
+            shown = _shown(item) if isinstance(item, fx.Node) and item.op != "placeholder" else None
+            if isinstance(shown, torch.Tensor):
+                if shown.requires_grad:  # what a view under no_grad() does
+                    raise NeedsGradients("its results need gradients")
+                if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):
+                    self.trace.views.add(position)
         return outputs
+
+    def _is_view(self, node: fx.Node, shown: torch.Tensor, outputs: list[fx.Node]) -> bool:
+        """Whether autograd has the output as a view of an input or of another output."""
+        inputs = [fake for n in self.gm.graph.nodes if n.op == "placeholder" and isinstance(fake := _shown(n), torch.Tensor)]
+        if not shown.is_inference() and not torch.is_inference_mode_enabled():
+            known = [*inputs, *(fake._base for fake in inputs if not fake.is_inference()), *map(_shown, outputs)]
+            return shown._is_view() and any(shown._base is fake for fake in known)
+        # in inference mode a view of a normal tensor is a normal tensor and a view, which its fake is not
+        name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
+        return any(storage_of(fake) == storage_of(shown) for fake in inputs) and name not in ("detach", "data")
 
     def _laid_out(self, value: Any, node: fx.Node) -> Any:
         """An output with the strides that eager gives it, where a preference has led to others."""
@@ -260,6 +298,8 @@ class _Recorder(TorchDispatchMode):
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name == "aten::as_strided_" and _is_same_layout(args[0], *args[1:4]):
             return func(*args, **kwargs)
+        if name == "aten::detach_" and any(args[0] is fake for fake in self.trace.inputs):
+            raise NotFusable("it detaches an input")
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
             return self._lifted(args[0])
         if self.preferences is not None:
@@ -299,6 +339,20 @@ class _Recorder(TorchDispatchMode):
             fresh: torch.Tensor = func(*args, **kwargs)
         self.trace.calls.append(Call(func, args, kwargs, fresh, self.origin))
         return fresh
+
+
+def _shown(node: fx.Node) -> Any:
+    """What capture has for the value of a node."""
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+def _writes(placeholders: list[fx.Node]) -> dict[int, int]:
+    found = {}
+    for position, node in enumerate(placeholders):
+        fake = node.meta.get("val")
+        if FIRST_VERSION in node.meta and isinstance(fake, torch.Tensor) and not fake.is_inference():
+            found[position] = fake._version - node.meta[FIRST_VERSION]
+    return found
 
 
 def _has_out(func: torch._ops.OpOverload) -> bool:

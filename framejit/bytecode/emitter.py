@@ -121,6 +121,16 @@ class Emitter:
             self.op("LOAD_CONST", self.slot(value, VALUE))
             self.load_attr("target")
 
+    def renew_slots(self) -> None:
+        """Go on with slots of the same content: a slot belongs to one entry, and another is to be made of the same instructions."""
+        renewed = {id(slot): native.Slot(slot.target, slot.kind) for slot in self.slots}
+        owned, self.slots = self.slots, [*renewed.values()]  # what was owned stays alive here, so that no id is used again
+        self._slot_of = {key: renewed[id(slot)] for key, slot in self._slot_of.items()}
+        for instruction in self.instructions:
+            if isinstance(instruction, Instr) and id(instruction.arg) in renewed:
+                instruction.arg = renewed[id(instruction.arg)]  # type: ignore[assignment]  # any constant may be one
+        del owned
+
     # ---- calls ----------------------------------------------------------------------------
 
     def call(self, load_callable: Callable[[], Any], load_args: Callable[[], Any], n: int, keywords: tuple[str, ...] = ()) -> None:

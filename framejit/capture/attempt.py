@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import inspect
-
-import torch
+import sys
 
 from framejit import _native as native
+from framejit.capture.budget import Budget
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.entry_assembly import codegen, compiled_entry, plain_entry
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_break import finish_at_break
 from framejit.capture.recompile import changing_numbers, explain_recompile
+from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, guard_aside, hooks_would_see_effects, reason_to_stand_aside
 from framejit.config import config
 from framejit.events import emit
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
-from framejit.values.signals import Restart, SkipFrame, Unsupported
+from framejit.values.signals import NotYet, Restart, SkipFrame, Unsupported, forget_frames
 
 MAX_RESTARTS = 200
 
@@ -27,29 +28,48 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     Raises LimitReached, SkipFrame or Unsupported when it stays with plain Python, GraphBreakError under fullgraph, and BackendError.
     """
     fn, flat_args = compilation.fn, compilation.flat_args
+    if _dynamo_is_being_imported():
+        raise NotYet("torch._dynamo is being imported", "FJ212")
     emit("capture_started", **compilation.place, fn=fn, flat_args=flat_args)
+    aside = reason_to_stand_aside()
+    if aside is not None:
+        return _entry_aside(compilation, aside)
     changing = changing_numbers(compilation, explain_recompile(compilation))
     dynamic = DynamicDims.of_compilation(compilation)
     _check_capturable(compilation)
     forced: dict[int, Unsupported] = {}
-    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
-        # Operations mean something else here; the entry is guarded by this state.
-        outside = Capture(fn, flat_args, forced)
-        try:
-            return plain_entry(compilation, outside, "a torch dispatch mode or functorch transform is active")
-        finally:
-            outside.close()
+    budget = Budget()
     for _ in range(MAX_RESTARTS):
-        capture = Capture(fn, flat_args, forced, changing | compilation.points.changing, dynamic)
+        budget.new_attempt()
+        capture = Capture(fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising)
         try:
             return _attempt(compilation, capture)
+        except RecursionError:
+            raise SkipFrame("values are nested too deep to capture", "FJ203") from None
         except Restart as again:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
         finally:
             capture.close()
+            for reason in forced.values():
+                forget_frames(reason)
     raise SkipFrame("too many restarts", "FJ205")
+
+
+def _dynamo_is_being_imported() -> bool:
+    """Whether torch's fakes, which look into it once it is there, can't be made: an operation under a dispatch mode imports it."""
+    return getattr(getattr(sys.modules.get("torch._dynamo"), "__spec__", None), "_initializing", False)
+
+
+def _entry_aside(compilation: FrameCompilation, reason: str) -> native.Entry:
+    """An entry that runs the program as it is for as long as the thread's state is of the same kind."""
+    capture = Capture(compilation.fn, compilation.flat_args, {})
+    try:
+        guard_aside(capture)
+        return plain_entry(compilation, capture, reason)
+    finally:
+        capture.close()
 
 
 def _check_capturable(compilation: FrameCompilation) -> None:
@@ -72,6 +92,11 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         return plain_entry(compilation, capture, "no tensor operations")
     if compilation.resume is None and capture.graph.n_ops < config.min_graph_size:
         return plain_entry(compilation, capture, f"fewer tensor operations than config.min_graph_size: {capture.graph.n_ops}")
+    capture.check_generators()
+    if hooks_would_see_effects(capture):
+        return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
+    if not compilation.options.fullgraph:
+        capture.break_before_final()
     cg = codegen(compilation, capture, compilation.fn.__code__.co_firstlineno)
     cg.finish_return(result)
     return compiled_entry(compilation, capture, cg, "compiled", "")

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
-from collections.abc import Callable
-from types import CellType, FunctionType
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from framejit import _native as native
+from framejit.capture.budget import Budget, OverBudget
+from framejit.capture.distinct_objects import DistinctObjects
 from framejit.capture.dynamic_dims import DynamicDims
-from framejit.capture.graph_builder import GraphBuilder
+from framejit.capture.graph_builder import GraphBuilder, Origin
+from framejit.capture.graph_effects import GraphEffects
 from framejit.capture.input_sizes import InputSizes
+from framejit.capture.metadata import label
 from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
 from framejit.guards.guard import Guard
-from framejit.guards.sources import ArgSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource
+from framejit.guards.sources import ArgSource, CallSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource, const_source
+from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.values.base import Value
 from framejit.values.functions import CellValue
 from framejit.values.lazy import LazyValue
-from framejit.values.signals import Restart, Unsupported
+from framejit.values.signals import Restart, SkipFrame, Unsupported
 from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.resume import ResumeCode
     from framejit.interpreter.frame import Frame
+    from framejit.values.generators import GeneratorValue
+
+
+def storage_offset(tensor: torch.Tensor) -> int:
+    """Where in its storage a tensor begins."""
+    return int(tensor.storage_offset())
+
+
+StateChange = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A setter of torch's state, and what to call it with."""
+MANY_PAIRS = 100  # of objects that must differ: beyond, one guard for all, though it assumes more
 
 
 class Broken(Exception):
@@ -35,11 +53,18 @@ class Broken(Exception):
         self.frame, self.reason = frame, reason
 
 
+def exception_handled_now(module: Any) -> BaseException | None:
+    """What the running frame, or a caller of it, is handling; `module` is sys."""
+    found: BaseException | None = module.exception()
+    return found
+
+
 class Capture:
     """The state shared by all frames of one attempt.
 
     `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.  `changing` names
-    the sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open.
+    the sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open, `raising` the
+    operations (by id of the code and index) that raised when graphs ran them.
     """
 
     def __init__(
@@ -49,24 +74,34 @@ class Capture:
         forced: dict[int, Unsupported],
         changing: frozenset[str] = frozenset(),
         dynamic: DynamicDims | None = None,
+        budget: Budget | None = None,
+        raising: Mapping[tuple[int, int], tuple[CodeType, str]] = MappingProxyType({}),
     ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder()
-        self.graph.user_frame, self.graph.user_place = self.user_stack_text, self.user_place
+        self.graph.user_frame, self.graph.user_place, self.graph.user_origin = self.user_stack_text, self.user_place, self.user_origin
         self.effects = SideEffects()
         self.graph.on_write = self.effects.tensor_written
+        self.graph.on_place_seen = self._guard_place
         self.frame: Frame | None = None
         self.seq = 0
-        self.changing = changing
+        self.changing, self.raising = changing, raising
+        self.transforms = 0  # how many function transforms the code being captured is inside
+        self.budget = budget or Budget()
+        self.initial_state: list[StateChange] = []  # calls that put back the torch state that was changed
         self.dynamic = dynamic or DynamicDims(never=True)
         self.sizes = InputSizes(self)
+        self.generators: list[GeneratorValue] = []  # all that were made
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._cells: dict[int, CellValue] = {}
         self._undo: list[Callable[[], Any]] = []
+        self._graph_effects: GraphEffects | None = None
         self._distinct_done: set[tuple[Source, Source]] = set()
+        self.distinct = DistinctObjects(self)
+        self._caller_handles = sys.exception()
         self.root: Frame = self._make_root()
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
 
@@ -84,6 +119,7 @@ class Capture:
                 cells[name] = self.cell(obj, CellArgSource(i, name), name)
             else:
                 variables[name] = LazyValue(obj, ArgSource(i, name))
+        self._arguments = dict(variables)
         for name in code.co_cellvars:
             if name not in cells:
                 cells[name] = CellValue(variables.pop(name, None))
@@ -95,7 +131,17 @@ class Capture:
 
     def next_step(self) -> int:
         self.seq += 1
+        self.spend(1)
         return self.seq
+
+    def spend(self, steps: int) -> None:
+        """Count what the capture costs. Past the budget the outermost call that runs is made for real, or the frame is left to plain Python."""
+        try:
+            self.budget.spend(steps, self.graph.n_ops)
+        except OverBudget as e:
+            if self.frame is None or self.frame is self.root:
+                raise SkipFrame(e.reason, e.code) from None
+            raise Restart(self.root.seq, e) from None
 
     def progress(self) -> tuple[int, int]:
         """Changes when an instruction had an effect that can't be taken back."""
@@ -105,6 +151,11 @@ class Capture:
         for guard in reason.assumes:
             self.add_guard(*guard)
         raise Broken(frame, reason)
+
+    def refuse_what_raised(self, code: CodeType, index: int) -> None:
+        """Break the graph before an instruction that raised when a graph did what it does."""
+        if (id(code), index) in self.raising:
+            raise Unsupported(f"this raised when a graph ran it ({self.raising[id(code), index][1].splitlines()[0]})", "FJ162")
 
     def break_at(self, seq: int, reason: Unsupported) -> NoReturn:
         """Start again and break at an earlier step."""
@@ -136,20 +187,33 @@ class Capture:
     def guards(self) -> list[Guard]:
         """All guards, with those aliasing of written inputs needs."""
         self._guard_aliasing()
-        return list(self._guards.values())
+        return [*self._guards.values(), *self.distinct.guards()]
 
     def _guard_aliasing(self) -> None:
         """What was written must not be reachable as another input that was taken for a different object."""
-        written = [t for t in self.effects.written_tensors.values() if t.source is not None]
-        for tensor in written:
-            for other in self.graph.inputs:
-                if other is not tensor and other.source is not None and tensor.source is not None:
-                    self.guard_distinct(tensor.source, other.source)
+        self._guard_apart(list(self.effects.written_tensors.values()), self.graph.inputs)
+        changed: dict[tuple[type, type], list[Value]] = {}
         for value in [v for v in self.effects.replayed() if v.source is not None]:
-            for _, known in list(self._memo.values()):
-                alike = type(known) is type(value) and known.mutable and known.python_type() is value.python_type()
-                if alike and known is not value and known.source is not None and value.source is not None:
-                    self.guard_distinct(value.source, known.source)
+            changed.setdefault((type(value), value.python_type()), []).append(value)
+        for kind, values in changed.items():
+            others = [known for _, known in self._memo.values() if known.mutable and type(known) is kind[0] and known.python_type() is kind[1]]
+            self._guard_apart(values, others)
+
+    def _guard_apart(self, changed: Sequence[Value], others: Sequence[Value]) -> None:
+        """None of the changed values is one of the others. Where that makes many pairs, all are told apart at once."""
+        changed, others = [v for v in changed if v.source is not None], [v for v in others if v.source is not None]
+        if len(changed) * len(others) > MANY_PAIRS:
+            for value in (*changed, *others):
+                self.distinct.tell_apart(changed[0], value)
+            return
+        for value in changed:
+            for other in others:
+                if other is not value and value.source is not None and other.source is not None:
+                    self.guard_distinct(value.source, other.source)
+
+    def _guard_place(self, tensor: TensorValue) -> None:
+        if tensor.source is not None:
+            self.add_guard(CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor)))
 
     # ---- objects ----------------------------------------------------------------------------------
 
@@ -183,6 +247,23 @@ class Capture:
             self.remember(cell, found)
         return found
 
+    def exception_of_caller(self) -> Value:
+        """The exception, or None, that the caller of the captured function is handling; guarded."""
+        from framejit.values.wrap import wrap
+
+        return wrap(self, self._caller_handles, CallSource(const_source(sys), exception_handled_now))
+
+    def may_have_dropped(self) -> bool:
+        """Whether the captured code may have let go of the last reference to an object that the replacement code still holds."""
+        if self.effects.any() or any(name.startswith("__stack") for name in self._arguments):
+            return True
+        root = self.root
+        return any((root.locals.get(name) or name in root.cells and root.cells[name].contents) is not value for name, value in self._arguments.items())
+
+    def check_generators(self) -> None:
+        for generator in self.generators:
+            check_may_be_dropped(generator)
+
     # ---- torch's state ----------------------------------------------------------------------------
 
     def change_state(self, setter: Callable[..., Any], getter: Callable[..., Any], values: tuple[Any, ...], n_keys: int) -> None:
@@ -190,6 +271,7 @@ class Capture:
         keys = values[:n_keys]
         before = getter(*keys)
         setter(*values)
+        self.initial_state.insert(0, (setter, (*keys, before)))
         self.run_state_change(setter, values, lambda: setter(*keys, before))
 
     def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
@@ -212,36 +294,62 @@ class Capture:
         self.run_state_change(change, (), back)
         return change()
 
+    @contextlib.contextmanager
+    def inside_transform(self) -> Iterator[None]:
+        """While the function is captured that a function transform is given: operations run under the transform later."""
+        self.transforms += 1
+        try:
+            yield
+        finally:
+            self.transforms -= 1
+
     def close(self) -> None:
         """Let go of the user's objects, which the cycles among frames and values would keep until a collection."""
         self.restore_state()
-        self.flat_args = ()
-        self._memo.clear()
-        self._cells.clear()
-        self._guards.clear()
         self.graph.examples.clear()
         self.sizes.close()
-        for part in (self.root.locals, self.root.cells, self.root.stack):
-            part.clear()
+        self.effects.close()
+        for value in self.generators:
+            value.close()
+        self.root.close()
+        self.__dict__.clear()
 
     def restore_state(self) -> None:
         while self._undo:
             self._undo.pop()()
 
+    def graph_effects(self) -> GraphEffects:
+        """What the captured operations may do to the world besides giving results; asked when all of them are there."""
+        if self._graph_effects is None:
+            self._graph_effects = GraphEffects(self.graph.graph, self.graph.inputs, self.graph.examples)
+        return self._graph_effects
+
+    def break_before_final(self) -> None:
+        """Start again and break the graph at an operation that may raise after something that can't be taken back, if there is one."""
+        node = self.graph_effects().precautions().final
+        if node is not None and node in self.graph.origins:
+            self.break_at(
+                self.graph.origins[node].seq, Unsupported(f"{label(node.target)} may raise, and a write before it could not be taken back then", "FJ163")
+            )
+
     # ---- where we are -----------------------------------------------------------------------------
 
     def user_line(self) -> tuple[str, int] | None:
         """File and line of the innermost captured instruction."""
-        frame = self.frame
+        frame = None if self.frame is None else self.frame.visible()
         return None if frame is None else (frame.code.co_filename, frame.instruction.line or frame.code.co_firstlineno)
+
+    def user_origin(self) -> Origin | None:
+        """The innermost captured instruction."""
+        return None if self.frame is None else Origin(self.frame.seq, *self.frame.origin)
 
     def user_place(self) -> Place | None:
         """The expression of the innermost captured instruction."""
-        return None if self.frame is None else self.frame.place
+        return None if self.frame is None else self.frame.visible().place
 
     def user_stack(self) -> list[tuple[str, int, str]]:
         frames = [] if self.frame is None else self.frame.chain()
-        return [(f.code.co_filename, f.instruction.line or 0, f.name) for f in reversed(frames)]
+        return [(f.code.co_filename, f.instruction.line or 0, f.name) for f in reversed(frames) if not f.hidden]
 
     def user_stack_text(self) -> str:
         """The user's stack in the form fx keeps in `stack_trace`."""

@@ -6,7 +6,11 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from framejit.bytecode.emitter import TAIL, VALUE, Emitter, assemble
+from bytecode import Label
+from bytecode.instr import TryBegin, TryEnd
+
+from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, assemble
+from framejit.capture.cycles import Cycles
 from framejit.events.meter import Owner, meter
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -15,6 +19,7 @@ from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
+    from framejit.capture.graph_failure import Keeper
 
 
 class Codegen:
@@ -26,6 +31,7 @@ class Codegen:
         self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
         self._kept: dict[int, str] = {}  # id(value) -> temporary
         self._alive: list[Value] = []  # ids above stay unique while these live
+        self._cycles = Cycles()
 
     # ---- values -----------------------------------------------------------------------------------
 
@@ -35,9 +41,9 @@ class Codegen:
         name = self._kept.get(id(value))
         if name is not None:
             self.em.load_fast(name)
-        elif value.source is not None and not isinstance(value, ConstantValue):
+        elif value.source is not None and (value.built_once or not isinstance(value, ConstantValue)):
             self.em.load_source(value.source)
-        elif value.mutable and not isinstance(value, TensorValue):
+        elif (value.mutable or value.built_once) and not isinstance(value, TensorValue):
             self._alive.append(value)
             value.reconstruct(self)
             self._kept[id(value)] = name = self.em.new_temporary("v")
@@ -45,6 +51,10 @@ class Codegen:
             self.em.store_fast(name)
         else:
             value.reconstruct(self)
+
+    def holds_itself(self, container: Value) -> bool:
+        """Whether a container that is being built is to be left empty, for its replay to fill: what goes into it holds it."""
+        return self._cycles.begin_at(container)
 
     def resolved(self, value: Value) -> Value:
         """What a lazy value turned out to be, if anything looked at it."""
@@ -122,30 +132,52 @@ class Codegen:
 
     # ---- assembling ---------------------------------------------------------------------------------
 
-    def code(self, compiled: Callable[..., Any] | None, inputs: list[TensorValue], has_nodes: bool) -> CodeType:
-        """The replacement: what was emitted so far, after the call of the compiled graph."""
+    def code(
+        self,
+        compiled: Callable[..., Any] | None,
+        inputs: list[TensorValue],
+        failure: Callable[..., Any] | None,
+        keeper: Keeper | None,
+        rehearsal: Callable[..., Any] | None = None,
+    ) -> CodeType:
+        """The replacement: what was emitted so far, after the call of the compiled graph.
+
+        `keeper` is called before the graph, if there is one, and `rehearsal` with its inputs; `failure` when either raises.
+        """
         body, self.em.instructions = self.em.instructions, []
         # Sources the body keeps in temporaries are not filled yet where the graph is called.
         saved, self.em._saved = self.em._saved, {}
-        root = self.capture.root
-        free = root.code.co_freevars
+        handler = list[Any]()
+        code = self.capture.root.code
+        free = code.co_freevars
         if free:
             self.em.op("COPY_FREE_VARS", len(free))
         self.em.op("RESUME", 0)
         if meter.running:
             self.em.call_object(meter.entered, list, 0)
             self.em.pop()
+        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        arguments = list(code.co_varnames[:n])
         if compiled is not None:
+            kept = None if keeper is None else self._keep(keeper)
+            on_error = Label()
+            region = TryBegin(on_error, push_lasti=False, stack_depth=0)
+            self.em.instructions.append(region)
+
             def load_inputs() -> None:
                 for value in inputs:
                     assert value.source is not None
                     self.em.load_source(value.source)
 
+            if rehearsal is not None:
+                self.em.call_object(rehearsal, load_inputs, len(inputs))
+                self.em.pop()
             if isinstance(compiled, (FunctionType, MethodType)):
                 # The interpreter enters a Python function it finds on the stack without a call in C.
                 self.em.call(lambda: self.em.load_object(compiled), load_inputs, len(inputs))
             else:
                 self.em.call_slot(compiled, VALUE, load_inputs, len(inputs))
+            self.em.instructions.append(TryEnd(region))
             names = [self._output_of[id(o.fake)] for o in self.outputs]
             if names:
                 self.em.op("UNPACK_SEQUENCE", len(names))
@@ -156,7 +188,45 @@ class Codegen:
             if meter.running:
                 self.em.call_object(partial(meter.ran_graph, self.owner), list, 0)
                 self.em.pop()
+            before, self.em.instructions = self.em.instructions, []
+            self._leave_after_error(on_error, failure, kept, arguments, free)
+            handler, self.em.instructions = self.em.instructions, before
         self.em._saved = saved
-        code = root.code
-        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-        return assemble(self.em.instructions + body, code, list(code.co_varnames[:n]), free=free)
+        instructions, self.em.instructions = self.em.instructions + body + handler, body
+        return assemble(instructions, code, arguments, free=free)
+
+    def _keep(self, keeper: Keeper) -> str:
+        """Have kept what the graph may change before it raises; the name of the temporary."""
+        sources = keeper.sources
+        self.em.call_object(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
+        name = self.em.new_temporary("kept")
+        self.em.store_fast(name)
+        return name
+
+    def _leave_after_error(self, label: Label, failure: Callable[..., Any] | None, kept: str | None, arguments: list[str], free: tuple[str, ...]) -> None:
+        """The handler for the call of the graph. The exception does not become the one being handled: what happens next is to show no trace of it."""
+        em, error, target, going_on = self.em, self.em.new_temporary("error"), self.em.new_temporary("target"), Label()
+        em.place(label)
+        em.store_fast(error)
+
+        def load() -> None:
+            em.load_fast(error)
+            if kept is None:
+                em.load_object(None)
+            else:
+                em.load_fast(kept)
+            for name in free:
+                em.load_closure(name)
+            em.build("TUPLE", len(free))
+            for name in arguments:
+                em.load_fast(name)
+
+        em.call_object(failure, load, 3 + len(arguments))
+        em.store_fast(target)
+        em.load_fast(target)
+        em.op("POP_JUMP_IF_NONE" if PY312 else "POP_JUMP_FORWARD_IF_NONE", going_on)
+        em.load_fast(target)
+        em.return_value()
+        em.place(going_on)
+        em.load_fast(error)
+        em.op("RERAISE", 0)

@@ -20,6 +20,7 @@ from framejit.capture.collector import working
 from framejit.capture.entry_tag import EntryTag
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.frozen_weights import Seen, candidates, contents, guard_folded
+from framejit.capture.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
 from framejit.config import config
 from framejit.errors import GuardError
 from framejit.events import emit, listening
@@ -39,27 +40,46 @@ def codegen(compilation: FrameCompilation, capture: Capture, line: int | None) -
 
 def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) -> native.Entry:
     """Nothing to compile for these guards: run the function's own code."""
-    code = compilation.fn.__code__
-    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    plain = code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
-    return _add_entry(compilation, capture, plain, [], native.RUNS_USER_CODE, "eager", reason, 0)
+    entry = _entry(compilation, capture, flattened(compilation.fn.__code__), [], native.RUNS_USER_CODE, "eager")
+    _add_entry(compilation, capture, entry, reason, 0)
+    return entry
 
 
 def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
     """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it."""
     has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
     compiled, inputs, folded = None, list[TensorValue](), tuple[Seen, ...]()
+    failure: GraphFailure | None = None
+    keeper: Keeper | None = None
+    first: Rehearsal | FirstKeeper | None = None
     if has_nodes:
         capture.sizes.drop_unused_nodes()
         module, inputs, examples = capture.graph.finish(cg.outputs)
         cg.em.expect_sources([i.source for i in inputs if i.source is not None])
+        failure = GraphFailure(compilation, capture, module, inputs)
+        effects = capture.graph_effects()
+        taken = effects.precautions()
+        keeper = Keeper(module.graph, taken) if taken else None
+        # Where nothing is written a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those that it takes over.
+        if ((effects.writes and len(effects.nodes) > 1) or not is_built_in(compilation.options.backend)) and effects.can_be_rehearsed:
+            first = Rehearsal(compilation, capture, module)
+        elif effects.drawing and len(effects.nodes) > 1:
+            first = FirstKeeper(compilation, module.graph, taken)
         weights = candidates(compilation, capture, inputs, examples)
         compiled = _compile_graph(compilation, capture, module, examples)
         folded = guard_folded(capture, weights)
-    code = cg.code(compiled, inputs, has_nodes)
+    code = cg.code(compiled, inputs, failure, keeper)
     if listening():
         emit("bytecode", frame_id=compilation.frame_id, original=compilation.fn.__code__, rewritten=code)
-    return _add_entry(compilation, capture, code, cg.em.slots, 0, state, reason, int(has_nodes), folded)
+    proper = _entry(compilation, capture, code, cg.em.slots, 0, state, folded)
+    served = proper
+    if first is not None:
+        cg.em.renew_slots()
+        parts = (first, None) if isinstance(first, FirstKeeper) else (keeper, first)
+        served = native.Entry(cg.code(compiled, inputs, failure, *parts), compilation.fn, proper.guards, tuple(cg.em.slots), 0, proper.tag)
+        first.proper = proper
+    _add_entry(compilation, capture, served, reason, int(has_nodes))
+    return served
 
 
 def _compile_graph(compilation: FrameCompilation, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
@@ -85,20 +105,16 @@ def _compile_watched(compilation: FrameCompilation, module: torch.fx.GraphModule
     return watched_graph(compiled, graph, compilation.function_place)
 
 
-def _add_entry(
+def _entry(
     compilation: FrameCompilation,
     capture: Capture,
     code: CodeType,
     slots: list[native.Slot],
     flags: int,
     state: str,
-    reason: str,
-    n_graphs: int,
     folded: tuple[Seen, ...] = (),
 ) -> native.Entry:
-    fn, flat_args = compilation.fn, compilation.flat_args
     guards = capture.guards()
-    tree = lower(guards)
     tag = EntryTag(
         [record(g) for g in guards],
         compilation.points,
@@ -108,26 +124,29 @@ def _add_entry(
         frozen=contents(folded, compilation.owner),
         weight_changes=compilation.weight_changes,
     )
-    entry = native.Entry(code, fn, tree, tuple(slots), flags, tag)
+    return native.Entry(code, compilation.fn, lower(guards), tuple(slots), flags, tag)
+
+
+def _add_entry(compilation: FrameCompilation, capture: Capture, entry: native.Entry, reason: str, n_graphs: int) -> None:
+    fn, flat_args, tag, tree = compilation.fn, compilation.flat_args, entry.tag, entry.guards
     capture.restore_state()
     if config.debug and not tree.check(flat_args, fn):
         miss = explain_miss(tag.records, tree, flat_args, fn)
         raise GuardError(f"a new entry of {fn.__qualname__} fails its own guards: {miss}")
     if listening():
-        emit("guards", frame_id=compilation.frame_id, guards=[_renamed(compilation, r) for r in tag.records], tree_text=render(guards))
+        emit("guards", frame_id=compilation.frame_id, guards=[_renamed(compilation, r) for r in tag.records], tree_text=render(capture.guards()))
     compilation.owner.add_entry(entry)
     emit(
         "frame_done",
         **compilation.place,
-        state=state,
+        state=tag.state,
         reason=reason,
         code="",
         seconds=time.perf_counter() - compilation.started,
         n_graphs=n_graphs,
         n_ops=capture.graph.n_ops,
-        n_guards=len(guards),
+        n_guards=len(tag.records),
     )
-    return entry
 
 
 def _renamed(compilation: FrameCompilation, guard: GuardRecord) -> GuardRecord:

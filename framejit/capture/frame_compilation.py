@@ -33,6 +33,7 @@ class FrameCompilation:
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
         known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
         self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)  # all entries of a function share its resume functions
+        self.points.raising.update(getattr(owner, "raising", {}))
         self.weight_changes = 0  # how often entries of the function were outdated by new weights
         self.frame_id = new_frame_id()
         self.started = time.perf_counter()

@@ -8,10 +8,11 @@ from typing import Any
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.capture import Broken, Capture
-from framejit.capture.entry_assembly import codegen, compiled_entry
+from framejit.capture.entry_assembly import codegen, compiled_entry, plain_entry
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.provenance import in_program_terms, of_break, place_of
 from framejit.capture.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, build_step
+from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, hooks_would_see_effects
 from framejit.errors import GraphBreakError
 from framejit.events import emit
 from framejit.values.base import Value
@@ -19,7 +20,7 @@ from framejit.values.exceptions import NULL, ExceptionValue, PreviousException, 
 from framejit.values.scalar import ScalarValue
 from framejit.values.signals import SkipFrame, Unsupported
 
-TENSOR_OPERATIONS = frozenset(f"FJ10{i}" for i in range(1, 8))
+TENSOR_OPERATIONS = frozenset((*(f"FJ10{i}" for i in range(1, 8)), "FJ162", "FJ163"))
 """Codes of breaks at an operation on a tensor, which then runs outside graphs."""
 RAISES, STEPS_LOOP = "FJ161", "FJ150"
 
@@ -28,6 +29,10 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
     """An entry that runs what was captured and leaves through a tail call to the step that carries out the broken instruction."""
     points, reason, chain = compilation.points, broken.reason, list(reversed(broken.frame.chain()))
     _check_handled_exceptions(capture, chain, reason)
+    capture.check_generators()
+    if hooks_would_see_effects(capture):
+        return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
+    capture.break_before_final()
     _report_break(compilation, capture, broken)
     frames, loads = [], []
     cg = codegen(compilation, capture, broken.frame.instruction.line)
@@ -57,19 +62,20 @@ def _original_place(frame: Any) -> tuple[CodeType, Instruction]:
     A resume function is a prologue and a copy of that code, so that breaks in it lead to the same resume
     functions as breaks in the original: a loop comes back to where it was.
     """
-    if frame.resume is None:
-        return frame.code, frame.instruction
-    index = frame.resume.indices[frame.pc]
+    code, index = frame.origin
     if index < 0:
         raise SkipFrame("a graph break before the resume point", "FJ206")
-    return frame.resume.original, decode(frame.resume.original).instructions[index]
+    return code, decode(code).instructions[index]
 
 
 def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupported) -> None:
-    """An exception in flight that only exists in the capture must be raised for real: break where it was raised."""
+    """An exception in flight that was raised in the capture must be raised for real: break where it was raised.
+
+    Also one that existed before: only raising it gives it the traceback that handlers rely on.
+    """
     for frame in chain:
         for exc in [*frame.handled, *frame.stack]:
-            if isinstance(exc, ExceptionValue) and exc.source is None and exc.seq >= 0 and exc.obj is None:
+            if isinstance(exc, ExceptionValue) and exc.seq >= 0:
                 capture.break_at(exc.seq, Unsupported(f"raises {exc.cls.__name__}, and {reason.reason}", RAISES))
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 import operator
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import fx
 
+from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.capture.metadata import Metadata, label
+from framejit.capture.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.values.base import Value
 from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
+from framejit.values.tensor_classes import is_of_torch
 
 if TYPE_CHECKING:
     from framejit.capture.input_sizes import OpenLayout
@@ -24,6 +30,14 @@ _MAY_RETURN_SELF = frozenset(
 )
 
 
+class Origin(NamedTuple):
+    """The instruction that led to a node: the step of the capture that executed it, its code and its position there."""
+
+    seq: int
+    code: CodeType
+    position: int
+
+
 class GraphBuilder:
     def __init__(self) -> None:
         self.graph = fx.Graph()
@@ -32,9 +46,13 @@ class GraphBuilder:
         self.examples: list[torch.Tensor] = []
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
+        self._made_in_inference: dict[int, bool] = {}  # by storage: of a normal tensor views are normal, also in inference mode, where those of fakes are not
         self.user_frame: Any = None  # gives the user's stack as text; set by the capture
         self.user_place: Any = None  # gives the expression the user's program is at; likewise
+        self.user_origin: Callable[[], Origin | None] = lambda: None  # gives the instruction it is at; likewise
+        self.origins: dict[fx.Node, Origin] = {}
         self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
+        self.on_place_seen: Callable[[TensorValue], None] = lambda tensor: None  # told of inputs whose place in their storage matters
 
     # ---- inputs ---------------------------------------------------------------------------
 
@@ -48,10 +66,17 @@ class GraphBuilder:
         self._last_placeholder = node
         node.meta["val"] = node.meta["example_value"] = fake
         node.meta["source"] = source.name()
+        if not fake.is_inference():
+            node.meta[FIRST_VERSION] = fake._version
         value = TensorValue(node, fake, type(tensor), source)
+        self._made_in_inference.setdefault(fake.untyped_storage()._cdata, tensor.is_inference())
         self.inputs.append(value)
         self.examples.append(tensor)
         return value
+
+    def is_inference(self, value: TensorValue) -> bool:
+        """Whether the real tensor is one of inference mode."""
+        return self._made_in_inference.get(value.fake.untyped_storage()._cdata, value.fake.is_inference())
 
     def input_at(self, source: Source) -> TensorValue:
         """The input that was read at a source. Raises StopIteration where there is none."""
@@ -64,27 +89,71 @@ class GraphBuilder:
 
         A call whose result is a plain Python value known from metadata alone leaves no node.
         """
+        if not is_method and not is_operation(target):
+            raise Unsupported(f"{label(target)} is none framejit knows to be safe to call while capturing", "FJ109")
         kwargs = kwargs or {}
         node_args = tuple(a.proxy() for a in args)
         node_kwargs = {k: v.proxy() for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
+        self._look(name_of(target), tensors)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: _version(t.fake) for key, t in tensors.items()}
-        result = self.metadata.run(target, is_method, *fakes)
+        uncounted = any(version < 0 for version in versions.values())
+        result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
+        strange = next((type(t) for t in _tensors_of(result) if not is_of_torch(type(t).__module__)), None)
+        if strange is not None:
+            raise Unsupported(f"{label(target)} gives a tensor of the class {strange.__qualname__}", "FJ141")
         written = [t for key, t in tensors.items() if _version(t.fake) != versions[key]]
+        if uncounted:
+            written += [t for key, t in tensors.items() if versions[key] < 0 and t.fake.untyped_storage()._cdata in self.metadata.written]
         if not written:
             if not _has_tensor(result) and not (result is None and tensors):
-                if tensors or _answers_without_tensors(target):
+                if is_answered_by_fakes(target, bool(tensors)):
                     return _plain(result)
                 raise Unsupported(f"{label(target)} is none framejit knows to be safe to ask while capturing", "FJ109")
             if isinstance(result, torch.Tensor) and id(result) in tensors and target in _MAY_RETURN_SELF:
                 return tensors[id(result)]
-        for tensor in written:
-            self.on_write(tensor)
-        node = self.graph.create_node("call_method" if is_method else "call_function", target, node_args, node_kwargs)
+        if not torch.is_inference_mode_enabled() and uncounted:
+            if written:
+                raise Unsupported(f"{label(target)} writes into an inference tensor outside of inference mode")
+            for made in _tensors_of(result):
+                if not made.is_inference() and any(t.fake.is_inference() and _shares(t.fake, made) for t in tensors.values()):
+                    raise Unsupported(f"{label(target)} gives a view of an inference tensor outside of inference mode")
+        if written:
+            storages = {t.fake.untyped_storage()._cdata for t in written}
+            for tensor in [*written, *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages)]:
+                self.on_write(tensor)
+        node = self._create_node(target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument))
+        node.meta["written"] = [t.fake for t in written]
         return self._added(node, result, tensors)
+
+    def _create_node(self, target: Any, is_method: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+        if any(keyword.iskeyword(name) for name in kwargs):  # `x.uniform_(**{"from": 0.0})`, which the code of a graph module can't write
+            name = target if is_method else getattr(target, "__name__", "")
+            if not is_method and getattr(torch.Tensor, name, None) is not target:
+                raise Unsupported(f"{label(target)} is called with a keyword that is one of Python's own", "FJ120")
+            return self.graph.call_function(call_method_with, (name, args, kwargs))
+        return self.graph.create_node("call_method" if is_method else "call_function", target, args, kwargs)
+
+    def _look(self, name: str, tensors: dict[int, TensorValue]) -> None:
+        """Before an operation: what it is going to know or do of its tensors beyond their fakes."""
+        if name in LAYS_OUT_ANEW and any(t.source is not None and t.fake._has_symbolic_sizes_strides for t in tensors.values()):
+            # open sizes are read from the inputs, wherever they are needed
+            raise Unsupported(f"Tensor.{name}() of an input whose sizes are not assumed")
+        if name == "detach_":  # a change that is counted nowhere
+            for tensor in tensors.values():
+                self.on_write(tensor)
+        if name in LOOKS_AT_PLACE:
+            storages = {t.fake.untyped_storage()._cdata for t in tensors.values()}
+            for known, example in zip(self.inputs, self.examples):
+                if known.fake.untyped_storage()._cdata in storages:
+                    if name.startswith("as_strided") and known.fake._has_symbolic_sizes_strides:
+                        raise Unsupported(f"{name}() of {known.describe()}, of which it may reach past the ends")
+                    if known.fake.storage_offset() != example.storage_offset():
+                        raise Unsupported(f"{name}() of {known.describe()}, which does not begin where its storage does")
+                    self.on_place_seen(known)
 
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
@@ -93,6 +162,9 @@ class GraphBuilder:
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
         node.meta["place"] = self.user_place() if self.user_place is not None else None
+        origin = self.user_origin()
+        if origin is not None:
+            self.origins[node] = origin
         self.n_ops += 1
         return self._wrap(result, node, tensors)
 
@@ -110,6 +182,7 @@ class GraphBuilder:
                 return known
             value = TensorValue(node, result, torch.Tensor if type(result).__name__ == "FakeTensor" else type(result))
             tensors[id(result)] = value
+            self._made_in_inference.setdefault(result.untyped_storage()._cdata, result.is_inference())
             return value
         if isinstance(result, (tuple, list)):
             from framejit.values.sequence import ListValue, TupleValue
@@ -158,6 +231,31 @@ def _drop_dead_views(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+# What torch takes a Python type for where it wants a dtype. The code of a graph module can't name a type.
+_DTYPE_OF_TYPE = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+_PLAIN_ARGUMENTS = (fx.Node, str, int, float, complex, bytes, range, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.SymInt)
+
+
+def _as_graph_argument(argument: Any) -> Any:
+    """The argument in a form that the code of a graph module can write down."""
+    if isinstance(argument, type) and argument in _DTYPE_OF_TYPE:
+        return _DTYPE_OF_TYPE[argument]
+    if type(argument) is type(torch.FloatTensor):
+        return f"{argument.__module__}.{argument.__name__}"
+    if isinstance(argument, complex) and not math.isfinite(argument.imag):
+        raise Unsupported(f"{argument} as an argument of a tensor operation: Python has no literal for it", "FJ120")
+    if argument is None or argument is ... or isinstance(argument, _PLAIN_ARGUMENTS):
+        return argument
+    raise Unsupported(f"an object of type {type(argument).__name__} as an argument of a tensor operation", "FJ120")
+
+
+def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The call of a method of tensors with keywords that are Python's own."""
+    return getattr(args[0], name)(*args[1:], **kwargs)
+
+
 def _plain(obj: Any) -> Value:
     from framejit.values.wrap import from_python
 
@@ -169,20 +267,20 @@ def _version(fake: torch.Tensor) -> int:
     return -1 if fake.is_inference() else fake._version
 
 
-def _answers_without_tensors(target: Any) -> bool:
-    """Operators compute from their arguments alone; other C functions of torch may read or change hidden state."""
-    return isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or getattr(target, "__module__", None) in (
-        "_operator",
-        "builtins",
-        "torch.functional",
-        "torch.nn.functional",
-    )
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def _tensors_of(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from _tensors_of(part)
 
 
 def _has_tensor(tree: Any) -> bool:
-    if isinstance(tree, torch.Tensor):
-        return True
-    return isinstance(tree, (tuple, list)) and any(map(_has_tensor, tree))
+    return next(_tensors_of(tree), None) is not None
 
 
 def _tensors_in(values: tuple[Value, ...]) -> list[TensorValue]:

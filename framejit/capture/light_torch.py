@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import operator
 import sys
 import threading
@@ -80,6 +81,14 @@ class _Light:
 
 
 _light = _Light()
+
+
+def _is_of_the_program(record: logging.LogRecord) -> bool:
+    """Torch's fakes write each operation that fails to the log, with a traceback; what fails while framejit uses them is dealt with and no news."""
+    return not _here.depth
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_of_the_program)
 
 
 def light() -> _Light:

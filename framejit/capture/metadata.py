@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.capture.data_checks import only_checks_data, run_unchecked
+from framejit.capture.fakes import Fakes
 from framejit.capture.light_torch import light
 from framejit.capture.open_fakes import KnownResults
 from framejit.values.signals import Unsupported
@@ -18,12 +21,13 @@ if TYPE_CHECKING:
 
 
 class Metadata:
-    """One FakeTensorMode per compile, and the fakes of the real tensors seen in it."""
+    """One mode for fakes per compile, and the fakes of the real tensors seen in it."""
 
     def __init__(self) -> None:
         with light():
-            self.mode = FakeTensorMode(allow_fallback_kernels=False)
+            self.mode = Fakes(allow_fallback_kernels=False)
         self._known: AbstractContextManager[Any] = nullcontext()
+        self.written: set[int] = set()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
@@ -32,6 +36,11 @@ class Metadata:
             raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
         if layout is not None:
             self._make_symbolic()
+        is_inference = tensor.is_inference()
+        with nullcontext() if torch.is_inference_mode_enabled() == is_inference else torch.inference_mode(is_inference):
+            return self._made(tensor, layout)
+
+    def _made(self, tensor: torch.Tensor, layout: OpenLayout | None) -> torch.Tensor:
         if layout is not None or can_be_made_empty(tensor):
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
             sizes, strides = (layout.sizes, layout.strides) if layout is not None else (tuple(tensor.shape), tuple(tensor.stride()))
@@ -51,10 +60,16 @@ class Metadata:
             self._known = KnownResults()
         self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
 
-    def run(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
-        """Run an operation on fakes.  Unsupported says why it can't be in a graph."""
+    def run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool = False) -> Any:
+        """Run an operation on fakes.  Unsupported says why it can't be in a graph.
+
+        With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count writes themselves.
+        """
+        self.written = set()
         try:
-            with light(), self._decompositions(), self.mode, self._known:
+            with light(), self._decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+                if only_checks_data(target):
+                    return run_unchecked(target, args, kwargs)
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
         except DataDependentOutputException as e:
             raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
@@ -69,6 +84,24 @@ class Metadata:
             raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
 
 
+class _Writes(TorchDispatchMode):
+    """Notes the storages of the tensors that operations write into, by their schemas."""
+
+    def __init__(self, written: set[int]) -> None:
+        super().__init__()
+        self.written = written
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
+                for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self.written.add(tensor.untyped_storage()._cdata)
+        return func(*args, **kwargs)
+
+
 def can_be_made_empty(tensor: torch.Tensor) -> bool:
     """Whether an empty tensor of the same sizes, strides, dtype and device has all the metadata of this one."""
     return _is_plain(tensor) and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf)
@@ -81,7 +114,7 @@ def can_be_open(tensor: torch.Tensor) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg() and not tensor.is_inference()
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg()
 
 
 def label(target: Any) -> str:

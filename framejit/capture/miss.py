@@ -5,33 +5,48 @@ from __future__ import annotations
 import os
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from framejit import _native as native
 from framejit.capture.attempt import compile_frame
 from framejit.capture.collector import resting
 from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
 from framejit.capture.recompile import LimitReached
+from framejit.capture.standing_aside import without_saved_tensor_hooks
 from framejit.config import config
-from framejit.errors import BackendError, GraphBreakError, RecompileLimit
+from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.progress import doing
-from framejit.values import own_functions  # noqa: F401  register framejit's own functions
-from framejit.values.signals import SkipFrame, Unsupported
+from framejit.values import (  # noqa: F401  register what they handle
+    autograd_functions,
+    class_statement,
+    dispatch_guards,
+    function_transforms,
+    own_functions,
+    parameters,
+    random_state,
+    repeated_functions,
+)
+from framejit.values.signals import NotYet, SkipFrame, Unsupported
+
+MOST_POSTPONED = 4
+"""Calls of one function that are left to Python in the hope that the next can be captured."""
+_postponed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
     """Capture the frame `fn(*flat_args)`.
 
     Returns the entry to run, or None to run the function as it is.  Raises only what the user asked for
-    (GraphBreakError under fullgraph); anything unexpected becomes one warning and plain Python.
+    (GraphBreakError, and InternalError, under fullgraph); else anything unexpected becomes one warning and plain Python.
     """
     options = owner.options
     if any(entry.tag.full for entry in owner.entries):
         return None
     try:
-        with resting(), doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"):
+        with resting(), without_saved_tensor_hooks(), doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"):
             return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
     except (GraphBreakError, BackendError) as e:
         if options.fullgraph:
@@ -44,14 +59,28 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             raise RecompileLimit(f"{fn.__qualname__}: {e}") from None
         _report(fn, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
         return None
+    except NotYet as e:
+        _postponed[owner] = _postponed.get(owner, 0) + 1
+        if _postponed[owner] < MOST_POSTPONED:
+            _report(fn, e.reason, "eager", e.code)
+        else:
+            _skip(owner, fn, e.reason, "skipped", e.code)
+        return None
     except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
         if options.fullgraph:
             raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
         _skip(owner, fn, e.reason, "skipped", e.code)
         return None
+    except RecursionError:
+        _skip(owner, fn, "its data is nested too deeply to capture", "skipped", "FJ203")
+        return None
     except Exception as e:
         if config.debug:
             raise
+        if options.fullgraph:
+            raise InternalError(
+                f"fullgraph=True, but framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}). This is a defect in framejit: please report it."
+            ) from e
         _skip(owner, fn, f"internal error: {type(e).__name__}: {e}", "eager", "FJ298")
         warn(
             f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.",

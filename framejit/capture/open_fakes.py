@@ -6,12 +6,12 @@ expressions for sizes, and its other arguments. Only operations are kept whose r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.backends.may_raise import tensors_in
 from framejit.symbols.expression import Expression
 from framejit.symbols.node import IntegerNode, symbolic
 
@@ -34,6 +34,8 @@ class KnownResults(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
+        if torch.Tag.inplace_view in func.tags and func._schema.name in _LAID_OUT_ANEW:
+            return _lay_out_anew(func, args, kwargs)
         key = self._key(func, args, kwargs)
         known = self._known.get(key) if key is not None else None
         if known is not None:
@@ -42,7 +44,7 @@ class KnownResults(TorchDispatchMode):
         result = func(*args, **kwargs)
         if key is not None:
             made = result if isinstance(result, tuple) else (result,)
-            given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, tuple(kwargs.values())))}
+            given = {tensor.untyped_storage()._cdata for tensor in tensors_in((args, tuple(kwargs.values())))}
             if all(_is_own(fake) and fake.untyped_storage()._cdata not in given for fake in made):
                 self._known[key] = [(self._place(fake.shape), self._place(fake.stride()), fake.dtype, fake.device) for fake in made]
         return result
@@ -95,12 +97,16 @@ class KnownResults(TorchDispatchMode):
         return [symbolic(size, self._conditions) if isinstance(size, Expression) else size for size in sizes]
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    for value in tree:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
+_LAID_OUT_ANEW = frozenset(f"aten::{name}_" for name in "t squeeze unsqueeze transpose swapaxes swapdims".split())
+
+
+def _lay_out_anew(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """What `t_` and its like do to a tensor with open sizes: torch would do it to a fake twice."""
+    name, overload = func._schema.name.removeprefix("aten::").removesuffix("_"), func._overloadname
+    tensor: torch.Tensor = args[0]
+    view = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs)
+    result: torch.Tensor = torch.ops.aten.as_strided_.default(tensor, view.shape, view.stride(), view.storage_offset())
+    return result
 
 
 def _is_own(fake: Any) -> bool:

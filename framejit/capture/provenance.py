@@ -65,6 +65,9 @@ class Origins:
                     found = self.of_variable(holder.code, holder.resume, name)
                     if found is not None:
                         return found
+        if isinstance(root, ArgSource):  # an argument of a resume function that went to the stack, and is in no variable any more
+            outermost = frame.chain()[-1]
+            return self.of_variable(outermost.code, outermost.resume, root.arg)
         return None
 
     def of_variable(self, code: CodeType, resume: ResumeCode | None, name: str) -> Place | None:

@@ -77,6 +77,8 @@ class ResumePoints:
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
     tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
     origins: Origins = field(default_factory=Origins)
+    raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
+    """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was raised."""
 
     def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
         """The function that goes on at instruction `index` of `code`.
@@ -156,8 +158,12 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
     return body, label, indices
 
 
-def _enter(em: Emitter, layout: Layout) -> None:
-    """Rebuild the stack from the arguments."""
+def _enter(em: Emitter, layout: Layout, in_step: bool = True) -> None:
+    """Rebuild the stack from the arguments.
+
+    They do not stay in variables: what the program has on its stack alone must die when it is popped, and an exception must not be held by a frame it
+    went through. A step passes on what was handled before, and clears it when it leaves.
+    """
     for i, kind in enumerate(layout.stack):
         if kind == NULL_SLOT:
             em.op("PUSH_NULL")
@@ -168,6 +174,15 @@ def _enter(em: Emitter, layout: Layout) -> None:
             if kind == PREVIOUS_SLOT:
                 em.op("PUSH_EXC_INFO")
                 em.pop()
+            if kind != PREVIOUS_SLOT or not in_step:
+                em.op("DELETE_FAST", f"__stack{i}")
+
+
+def _hand_over(em: Emitter, parameters: list[str]) -> None:
+    """Push arguments that this frame has for the one below it only; like `_enter`, it keeps none."""
+    for name in parameters:
+        em.load_fast(name)
+        em.op("DELETE_FAST", name)
 
 
 INNER_FUNCTION = "__inner_function"
@@ -180,11 +195,11 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
     body, label, indices = _listing(decoded, index if inner_args is None else index + 1)
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
-    _enter(em, layout)
+    _enter(em, layout, in_step=False)
     if inner_args is not None:
         names = [f"__inner{i}" for i in range(inner_args)]
         parameters += [INNER_FUNCTION, *names]
-        em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: [em.load_fast(n) for n in names], inner_args)
+        em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: _hand_over(em, names), inner_args)
     em.op("JUMP_FORWARD", label)
     prologue = [index if isinstance(i, Instr) and i.name in ("CALL", "PRECALL") else -1 for i in em.instructions]
     return assemble(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices
@@ -356,6 +371,10 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
             em.load_cell(name)
 
     em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
+    previous = [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
+    for name in dict.fromkeys((*names.values(), *previous, *frame.layout_before().variables, *after.variables, *(n for o in outers for n in o.names))):
+        em.op("LOAD_CONST", None)  # the frame may live on in a traceback, which must not keep what the program lets go of
+        em.store_fast(name)
     em.return_value()
 
 
@@ -378,7 +397,7 @@ def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, p
     em = Emitter(frame.instruction.line)
     em.op("RESUME", 0)
     with em.at(frame.instruction.original.location if frame.instruction.original else None):
-        em.call(lambda: em.load_object(inner.function), lambda: [em.load_fast(p) for p in parameters], len(parameters))
+        em.call(lambda: em.load_object(inner.function), lambda: _hand_over(em, parameters), len(parameters))
     em.return_value()
     return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
 
@@ -469,7 +488,7 @@ def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: 
 
     def emit() -> None:
         with em.at(frame.instruction.original.location if frame.instruction.original else None):
-            em.call_slot(inner, CALL, lambda: [em.load_fast(p) for p in passed_on], len(passed_on))
+            em.call_slot(inner, CALL, lambda: _hand_over(em, passed_on), len(passed_on))
 
     after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
     body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))

@@ -1,6 +1,8 @@
 """What the captured code changed outside the graph, to be replayed after the graph has run."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,6 @@ from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
-    from framejit.interpreter.frame import Frame
     from framejit.values.tensor import TensorValue
 
 
@@ -23,7 +24,7 @@ class SideEffects:
 
     def __init__(self) -> None:
         self._changed: dict[int, Value] = {}
-        self._attributes: dict[int, tuple[Value, dict[str, Value | None]]] = {}
+        self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}  # the written function or class, as value and object
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
         self.written_tensors: dict[int, TensorValue] = {}
         self.cached_calls: list[tuple[Value, list[Value], dict[str, Value]]] = []  # of functions behind lru_cache
@@ -38,24 +39,52 @@ class SideEffects:
         self.outside += value.source is not None
         self._changed.setdefault(id(value), value)
 
-    def set_attribute(self, owner: Value, name: str, value: Value | None) -> None:
+    def has_changed(self, value: Value) -> bool:
+        return id(value) in self._changed
+
+    @contextmanager
+    def changed_inside(self) -> Iterator[list[Value]]:
+        """The values that are changed within the block, those also that were changed before; complete at its end."""
+        before, self._changed = self._changed, {}
+        found: list[Value] = []
+        try:
+            yield found
+        finally:
+            found += self._changed.values()
+            self._changed = before | self._changed
+
+    def set_attribute(self, owner: Value, obj: Any, name: str, value: Value | None) -> None:
+        """Set, or delete, an attribute of the function or class `obj`; it is known that this succeeds."""
         self.version += 1
         self.outside += 1
-        self._attributes.setdefault(id(owner), (owner, {}))[1][name] = value
+        self._attributes.setdefault(id(obj), (owner, obj, {}))[2][name] = value
 
-    def attribute(self, owner: Value, name: str) -> Value | None:
-        """What captured code wrote to an attribute of a function, class or module."""
-        found = self._attributes.get(id(owner))
-        if found is None or name not in found[1]:
+    def attribute(self, obj: Any, name: str) -> Value | None:
+        """What captured code wrote to an attribute of a function or class."""
+        found = self._attributes.get(id(obj))
+        if found is None or name not in found[2]:
             return None
-        if found[1][name] is None:
+        written = found[2][name]
+        if written is None:
             raise Unsupported(f"reading attribute {name!r} after deleting it")
-        return found[1][name]
+        return written
 
-    def set_global(self, tx: Frame, name: str, value: Value | None) -> None:
+    def check_not_inherited(self, cls: type, name: str) -> None:
+        """Break where an attribute is looked up in a class that captured code has written it to, or in one derived from that."""
+        if self._attributes:
+            for klass in cls.__mro__:
+                if id(klass) in self._attributes and name in self._attributes[id(klass)][2]:
+                    raise Unsupported(f"reading attribute {name!r}, which was written on {klass.__qualname__}")
+
+    def wrote_attributes(self, obj: Any) -> bool:
+        """Whether captured code wrote attributes of a function or class."""
+        return id(obj) in self._attributes
+
+    def set_global(self, namespace: dict[str, Any], name: str, value: Value | None) -> None:
+        """Set, or delete, a name in the namespace of a module."""
         self.version += 1
         self.outside += 1
-        self._globals.setdefault(id(tx.globals), (tx.globals, {}))[1][name] = value
+        self._globals.setdefault(id(namespace), (namespace, {}))[1][name] = value
 
     def globals_of(self, namespace: dict[str, Any]) -> dict[str, Value | None]:
         found = self._globals.get(id(namespace))
@@ -71,6 +100,13 @@ class SideEffects:
         self.version += 1
         self.cached_calls.append((function, args, kwargs))
 
+    def close(self) -> None:
+        """Let go of the values; those that were changed may hold each other."""
+        for value in self._changed.values():
+            value.close()
+        for part in (self._changed, self._attributes, self._globals, self.written_tensors, self.cached_calls):
+            part.clear()
+
     # ---- replaying ------------------------------------------------------------------------------
 
     def replayed(self) -> list[Value]:
@@ -85,7 +121,7 @@ class SideEffects:
         for function, args, kwargs in self.cached_calls:
             for part in (function, *args, *kwargs.values()):
                 cg.keep(part)
-        for _, names in (*self._attributes.values(), *self._globals.values()):
+        for names in (*(a[2] for a in self._attributes.values()), *(g[1] for g in self._globals.values())):
             for value in names.values():
                 if value is not None:
                     cg.keep(value)
@@ -108,7 +144,7 @@ class SideEffects:
         for value in list(self._changed.values()):
             if value.source is not None or cg.is_kept(value):
                 value.replay(cg)  # type: ignore[attr-defined]
-        for owner, names in self._attributes.values():
+        for owner, _, names in self._attributes.values():
             for name, written in names.items():
                 if written is not None:
                     cg.load(written)

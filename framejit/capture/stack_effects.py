@@ -27,6 +27,8 @@ _FIXED: dict[str, tuple[int, int]] = {
     "UNARY_NOT": (1, 1),
     "UNARY_INVERT": (1, 1),
     "TO_BOOL": (1, 1),
+    "POP_TOP": (1, 0),
+    "STORE_FAST": (1, 0),
     "GET_ITER": (1, 1),
     "GET_LEN": (0, 1),
     "GET_YIELD_FROM_ITER": (1, 1),
@@ -69,6 +71,7 @@ _FIXED: dict[str, tuple[int, int]] = {
     "PRINT_EXPR": (1, 0),
     "BUILD_CONST_KEY_MAP": (0, 0),
     "CHECK_EG_MATCH": (2, 2),
+    "PREP_RERAISE_STAR": (2, 1),
     "SET_FUNCTION_ATTRIBUTE": (2, 1),
     "END_SEND": (2, 1),
 }

@@ -14,6 +14,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "bytecode": ("frame_id", "original", "rewritten"),
     "recompile": ("frame_id", "function", "file", "line", "failures", "provenance"),
+    "graph_raised": ("frame_id", "function", "file", "line", "error", "outcome"),
     "backend": ("frame_id", "name", "seconds"),
     "frame_done": ("frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards"),
     "fusion": ("graph_id", "region", "text", "reason"),

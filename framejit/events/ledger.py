@@ -37,6 +37,8 @@ class FunctionRecord:
     ops: int = 0
     guards: int = 0
     recompiles: int = 0
+    raised: int = 0
+    """How often it was told that an operation raised in a graph (of each entry no more than twice)."""
     seconds: float = 0.0
     backend: str = ""
     breaks: dict[tuple[str, int, str], Break] = field(default_factory=dict)
@@ -175,6 +177,11 @@ class Ledger:
 
     def _recompile(self, fields: dict[str, Any]) -> None:
         self._record(fields).recompiles += 1
+
+    def _graph_raised(self, fields: dict[str, Any]) -> None:
+        record = self._record(fields)
+        record.raised += 1
+        record.reason = record.reason or f"a graph raised {fields['error'].splitlines()[0]}: {fields['outcome']}"
 
     def _frame_done(self, fields: dict[str, Any]) -> None:
         self._open.pop(fields["frame_id"], None)

@@ -74,6 +74,10 @@ def recompile(event: Event, where: str, level: Level) -> str:
     return "\n".join(lines)
 
 
+def graph_raised(event: Event, where: str, level: Level) -> str:
+    return f"a graph of {event.function} ({event.file}:{event.line}) raised {event.error}: {event.outcome}"
+
+
 def fusion(event: Event, where: str, level: Level) -> str:
     return f"fusion of {_graph(event, where)}\n{event.text}"
 
@@ -129,6 +133,7 @@ LOGS: dict[str, Log] = {
     "guards": Log("guards", guards, "what compiled code assumes, as a tree, with the lines that made the assumptions"),
     "recompiles": Log("recompile", recompile, "which assumptions did not hold, so that a function is compiled again"),
     "graph_breaks": Log("graph_break", graph_break, "where graphs end early, why, and what to do"),
+    "exceptions": Log("graph_raised", graph_raised, "which graphs raised while they ran, and what became of the call"),
     "bytecode": Log("bytecode", bytecode, "the original and the rewritten bytecode, side by side"),
     "graph": Log("graph", graph, "the captured graphs"),
     "fusion": Log("fusion", fusion, "which operations were fused into which kernels"),

@@ -9,9 +9,9 @@ from framejit.guards.sources import const_source
 from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.values.base import Value
-from framejit.values.classes import SuperValue
+from framejit.values.classes import ClassValue, make_super
 from framejit.values.python_module import PythonModuleValue
-from framejit.values.signals import NotConstant, Raised, Unsupported
+from framejit.values.signals import Raised, Unsupported
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -45,14 +45,12 @@ def load_method(tx: Frame, ins: Instruction) -> None:
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(tx: Frame, ins: Instruction) -> None:
-    owner, cls, _ = tx.pop(), tx.pop(), tx.pop()
+    owner, start, function = tx.pop(), tx.pop(), tx.pop()
     flags = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     method, name = flags[0], flags[-1]
-    try:
-        start = cls.constant()
-    except NotConstant:
-        raise Unsupported("super() of an unknown class") from None
-    value = SuperValue(start, owner).getattr(tx, name)
+    if not isinstance(function, ClassValue) or function.cls is not super:
+        raise Unsupported("a global variable called super that is not Python's own")
+    value = make_super(start, owner).getattr(tx, name)
     if method:
         _push_callable(tx, value)
     else:
@@ -78,6 +76,10 @@ def import_name(tx: Frame, ins: Instruction) -> None:
     module = sys.modules.get(name)
     if module is None:
         raise Unsupported(f"the first import of {name}", "FJ118", "import it at the top of the file")
+    if from_list and hasattr(module, "__path__"):
+        for part in from_list:
+            if not hasattr(module, part):  # a module of the package, perhaps
+                raise Unsupported(f"the first import of {name}.{part}", "FJ118", "import it at the top of the file")
     if not from_list and not level:
         module = sys.modules[name.partition(".")[0]]
     tx.push(PythonModuleValue(module, const_source(module, module.__name__)))

@@ -9,9 +9,10 @@ from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
-from framejit.values.functions import CallableValue, FunctionValue, MethodValue, PartialValue, bind
+from framejit.values.functions import CallableValue, FunctionValue, MethodValue, bind
 from framejit.values.mapping import pairs
 from framejit.values.module import ModuleValue
+from framejit.values.partial import PartialValue
 from framejit.values.sequence import TupleValue
 from framejit.values.torch_functions import call_known_function
 from framejit.values.user_object import ObjectValue
@@ -59,11 +60,12 @@ def _call(tx: Frame, args: list[Value], names: tuple[str, ...]) -> None:
 
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(tx: Frame, ins: Instruction) -> None:
-    kwargs = {}
+    kwargs: dict[str, Value] = {}
     if int(ins.arg) & 1:
         mapping = tx.pop()
-        for key, value in pairs(tx, mapping).items():
-            kwargs[key] = value
+        kwargs = pairs(tx, mapping)
+        if not all(isinstance(key, str) for key in kwargs):
+            raise tx.raised(TypeError, "keywords must be strings")
     args = list(tx.iterate(tx.pop()))
     if NULL_FIRST:
         fn = tx.pop()
@@ -82,7 +84,7 @@ def call_function(tx: Frame, fn: Value, args: list[Value], kwargs: dict[str, Val
             args = [fn.owner, *args]
             fn = realize(tx, fn.function)
         elif isinstance(fn, PartialValue):
-            args, kwargs = [*fn.args, *args], {**fn.kwargs, **kwargs}
+            args, kwargs = fn.arguments(args, kwargs)
             fn = realize(tx, fn.function)
         elif isinstance(fn, ModuleValue) and fn.forwards_directly(tx):
             fn = realize(tx, fn.getattr(tx, "forward"))

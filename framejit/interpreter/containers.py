@@ -1,15 +1,22 @@
 """Building, extending and unpacking containers; text formatting."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import opcode
-from framejit.values.base import Value, realize
+from framejit.values.base import Value
+from framejit.values.builtin_reflection import attribute_or_none
 from framejit.values.builtin_text import text_of
+from framejit.values.classes import ClassValue
 from framejit.values.constant import ConstantValue
-from framejit.values.mapping import DictValue, SetValue, as_key, pairs
+from framejit.values.handlers import HANDLERS
+from framejit.values.instance_checks import is_instance
+from framejit.values.mapping import DictValue, pairs
 from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.sets import SetValue
 from framejit.values.signals import Unsupported
+from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -28,13 +35,19 @@ def build_list(tx: Frame, ins: Instruction) -> None:
 
 @opcode("BUILD_SET")
 def build_set(tx: Frame, ins: Instruction) -> None:
-    tx.push(SetValue(dict.fromkeys(as_key(tx, v) for v in tx.pop_n(ins.arg))))
+    made = SetValue(set())
+    for member in tx.pop_n(ins.arg):
+        made.put(tx, member)
+    tx.push(made)
 
 
 @opcode("BUILD_MAP")
 def build_map(tx: Frame, ins: Instruction) -> None:
     flat = tx.pop_n(2 * ins.arg)
-    tx.push(DictValue({as_key(tx, k): v for k, v in zip(flat[::2], flat[1::2])}))
+    made = DictValue({})
+    for key, value in zip(flat[::2], flat[1::2]):
+        made.put(tx, key, value)
+    tx.push(made)
 
 
 @opcode("BUILD_CONST_KEY_MAP")
@@ -64,6 +77,8 @@ def map_add(tx: Frame, ins: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
+    if isinstance(value, ObjectValue) and all(static_lookup(value.cls, name, None) is None for name in ("__iter__", "__getitem__")):
+        raise tx.raised(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
     tx.peek(ins.arg).call_method(tx, "extend", [value], {})
 
 
@@ -85,8 +100,8 @@ def dict_merge(tx: Frame, ins: Instruction) -> None:
     target = tx.peek(ins.arg)
     assert isinstance(target, DictValue)
     new = pairs(tx, value)
-    if any(k in target.items for k in new):
-        raise Unsupported("a keyword argument given twice", "FJ112")
+    if not all(isinstance(k, str) for k in new) or any(k in target.items for k in new):
+        raise Unsupported("a keyword argument that is given twice, or is no text", "FJ112")
     target.change(tx, {**target.items, **new})
 
 
@@ -164,31 +179,32 @@ def build_string(tx: Frame, ins: Instruction) -> None:
 
 @opcode("GET_LEN")
 def get_len(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.handlers import HANDLERS
-
     tx.push(HANDLERS[len](tx, [tx.peek(1)], {}))
 
 
-def _matches(value: Value, flag: str) -> Value:
-    import collections.abc
+_SEQUENCE, _MAPPING, _MATCHES_SELF = 1 << 5, 1 << 6, 1 << 22  # Py_TPFLAGS_SEQUENCE and so on: what match statements go by
 
-    abc = getattr(collections.abc, flag)
-    return ConstantValue(issubclass(value.python_type(), abc) and not issubclass(value.python_type(), (str, bytes, bytearray)))
+
+def _matches(value: Value, flag: int) -> Value:
+    return ConstantValue(bool(value.python_type().__flags__ & flag))
 
 
 @opcode("MATCH_SEQUENCE")
 def match_sequence(tx: Frame, ins: Instruction) -> None:
-    tx.push(_matches(tx.peek(1), "Sequence"))
+    tx.push(_matches(tx.peek(1), _SEQUENCE))
 
 
 @opcode("MATCH_MAPPING")
 def match_mapping(tx: Frame, ins: Instruction) -> None:
-    tx.push(_matches(tx.peek(1), "Mapping"))
+    tx.push(_matches(tx.peek(1), _MAPPING))
 
 
 @opcode("MATCH_KEYS")
 def match_keys(tx: Frame, ins: Instruction) -> None:
     keys, mapping = tx.peek(1), tx.peek(2)
+    names = tx.constants(tx.iterate(keys))
+    if not isinstance(mapping, DictValue) or len(set(names)) < len(names):
+        raise Unsupported("a pattern for a mapping that is no dict, or with one key twice")
     found: list[Value] = []
     for key in tx.iterate(keys):
         if not tx.contains(mapping, key):
@@ -201,29 +217,27 @@ def match_keys(tx: Frame, ins: Instruction) -> None:
 @opcode("MATCH_CLASS")
 def match_class(tx: Frame, ins: Instruction) -> None:
     names, cls_value, subject = tx.pop().constant(), tx.pop(), tx.pop()
-    cls: Any = cls_value.constant()
-    if not issubclass(subject.python_type(), cls):
+    if not isinstance(cls_value, ClassValue):
+        raise Unsupported(f"a class pattern with {cls_value.describe()}, which is no class")
+    if not is_instance(tx, subject, cls_value.cls):
         tx.push(ConstantValue(None))
         return
-    attributes: list[str] = []
+    attributes, values = list[str](), list[Value]()
     if ins.arg:
-        if cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
-            tx.push(TupleValue([subject] + [realize(tx, subject.getattr(tx, n)) for n in names]))
-            return
-        match_args = getattr(cls, "__match_args__", ())
-        if len(match_args) < ins.arg:
-            raise tx.raised(TypeError, f"{cls.__name__}() accepts {len(match_args)} positional sub-patterns ({ins.arg} given)")
-        attributes = list(match_args[: ins.arg])
-    values: list[Value] = []
-    from framejit.values.signals import Raised
-
-    for name in (*attributes, *names):
-        try:
-            with tx.catching():
-                values.append(realize(tx, subject.getattr(tx, name)))
-        except Raised as e:
-            if not issubclass(e.value.cls, AttributeError):
-                raise
+        match_args = attribute_or_none(tx, cls_value, "__match_args__")
+        if match_args is None and ins.arg == 1 and cls_value.cls.__flags__ & _MATCHES_SELF:
+            values.append(subject)
+        elif not isinstance(match_args, TupleValue) or match_args.cls is not tuple or len(match_args.items) < ins.arg:
+            raise Unsupported(f"the positional patterns do not fit {cls_value.describe()}")
+        else:
+            attributes = tx.constants(match_args.items[: ins.arg])
+    attributes += names
+    if any(type(a) is not str for a in attributes) or len(set(attributes)) < len(attributes):
+        raise Unsupported(f"a pattern with an attribute of {cls_value.describe()} twice, or with one that has no name")
+    for name in attributes:
+        found = attribute_or_none(tx, subject, name)
+        if found is None:
             tx.push(ConstantValue(None))
             return
+        values.append(found)
     tx.push(TupleValue(values))

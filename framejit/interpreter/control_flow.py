@@ -112,8 +112,8 @@ def send(tx: Frame, ins: Instruction) -> int | None:
             item = receiver.resume(tx, sent, None)
         else:
             item = tx.next(receiver) if sent is NONE or sent.is_constant() and sent.constant() is None else receiver.call_method(tx, "send", [sent], {})
-    except Exhausted:
-        result: Value = receiver.result if isinstance(receiver, GeneratorValue) else NONE
+    except Exhausted as e:
+        result: Value = receiver.result if isinstance(receiver, GeneratorValue) else e.value
     except Raised as e:
         if not issubclass(e.value.cls, StopIteration):
             raise

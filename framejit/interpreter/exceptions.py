@@ -8,6 +8,7 @@ from framejit.interpreter.opcodes import breaks, opcode
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.exceptions import ExceptionValue, PreviousException
+from framejit.values.inspection import is_a
 from framejit.values.signals import Raised, Unsupported
 from framejit.values.user_object import ObjectValue, class_attribute
 from framejit.values.wrap import from_python
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 @opcode("RAISE_VARARGS")
 def raise_varargs(tx: Frame, ins: Instruction) -> None:
     if ins.arg == 0:
-        current = tx.current_exception()
+        current = tx.handled[-1] if tx.hidden and tx.handled else tx.current_exception()
         if not isinstance(current, ExceptionValue):
             raise tx.raised(RuntimeError, "No active exception to reraise")
+        _check_may_leave(current, ins)
         raise Raised(current)
     cause = tx.pop() if ins.arg == 2 else None
     exc = tx.exception_from(tx.pop())
+    if exc.source is not None:
+        raise Unsupported("raising an existing exception, which changes its traceback and context", "FJ161")
     if cause is not None:
-        if exc.source is not None:
-            raise Unsupported("raising an existing exception with a cause")
         exc.cause = tx.exception_from(cause) if not (cause.is_constant() and cause.constant() is None) else cause
         exc.suppress_context = True
     tx.chain_context(exc)
@@ -40,7 +42,14 @@ def reraise(tx: Frame, ins: Instruction) -> None:
     exc = tx.pop()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("re-raising an unknown exception")
+    _check_may_leave(exc, ins)
     raise Raised(exc)
+
+
+def _check_may_leave(exc: ExceptionValue, ins: Instruction) -> None:
+    """An exception that was really raised grows its traceback with each frame it leaves, so it has to leave for real."""
+    if exc.source is not None and ins.handler is None:
+        raise Unsupported("an existing exception leaves a function, which adds to its traceback", "FJ161")
 
 
 @opcode("PUSH_EXC_INFO")
@@ -62,7 +71,11 @@ def _matches(tx: Frame, exc: Value, target: Value) -> bool:
     classes = realize(tx, target).constant()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("matching an unknown exception")
-    return issubclass(exc.cls, classes)
+    several = classes if isinstance(classes, tuple) else (classes,)
+    for cls in several:
+        if not is_a(cls, type) or BaseException not in cls.__mro__:
+            raise tx.raised(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    return any(cls in exc.cls.__mro__ for cls in several)  # a metaclass is not asked
 
 
 @opcode("CHECK_EXC_MATCH")
@@ -89,6 +102,10 @@ def stop_iteration_error(tx: Frame) -> None:
 @opcode("BEFORE_WITH")
 def before_with(tx: Frame, ins: Instruction) -> None:
     manager = tx.pop()
+    if manager.enters_natively:
+        tx.push(manager.getattr(tx, "__exit__"))
+        tx.push(tx.call(manager.getattr(tx, "__enter__"), [], {}))
+        return
     if not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
         raise Unsupported(f"entering {manager.describe()}", "FJ119")
     exit_method = class_attribute(tx, manager, manager.cls, "__exit__")

@@ -17,11 +17,13 @@ from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL, PreviousException, RaisingOffset
 from framejit.values.functions import CallableValue, CellValue, FunctionValue
 from framejit.values.mapping import DictValue
-from framejit.values.signals import Raised, Restart, SkipFrame, Unsupported
+from framejit.values.models import is_model_namespace, model_global
+from framejit.values.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
     from framejit.capture.resume import ResumeCode
+    from framejit.values.exceptions import ExceptionValue
 
 GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
 
@@ -77,8 +79,15 @@ class Frame(Operations):
         self.keyword_names: tuple[str, ...] = ()
         self.handled: list[Value] = []  # exceptions being handled, innermost last
         self.name = code.co_qualname
+        self.hidden = is_model_namespace(globals)  # stands for C code: the program and its users don't see it
         self.catches = 0  # how many of framejit's own try blocks (hasattr, next, ...) are open at this instruction
         self._saved_stack: list[Value] = []
+
+    def close(self) -> None:
+        """At the end of the capture: let go of all that is in the frame, some of which may hold the frame."""
+        for part in (self.locals, self.cells, self.stack, self.handled, self._saved_stack):
+            part.clear()
+        self.__dict__.clear()
 
     # ---- stack and variables ------------------------------------------------------------------
 
@@ -127,6 +136,8 @@ class Frame(Operations):
     def load_global(self, name: str) -> Value:
         from framejit import _native as native
 
+        if self.hidden:
+            return model_global(self.globals, name)
         namespace_value = self.capture.known(self.globals)
         if isinstance(namespace_value, DictValue) and name in namespace_value.items:
             return realize(self, namespace_value.items[name])  # it was seen, and maybe changed, as a dict
@@ -139,9 +150,17 @@ class Frame(Operations):
         if name in self.globals:
             root = self._globals_source is None
             return self.wrap(self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name))
-        namespace = self.globals.get("__builtins__", builtins)
-        namespace = namespace if isinstance(namespace, dict) else vars(namespace)
+        if self.caller is None:
+            namespace = self.capture.fn.__builtins__
+        else:
+            namespace = self.globals.get("__builtins__", builtins)
+            namespace = namespace if isinstance(namespace, dict) else vars(namespace)
+            if namespace is not vars(builtins):  # a function keeps those that its globals named when it was made
+                raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
         self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
+        written = self.capture.effects.globals_of(namespace)
+        if name in written:
+            raise Unsupported(f"the builtin {name!r}, which the captured code has replaced", "FJ115")
         if name not in namespace:
             raise self.raised(NameError, f"name {name!r} is not defined")
         return self.wrap(namespace[name], BuiltinSource(name))
@@ -149,6 +168,13 @@ class Frame(Operations):
     @property
     def instruction(self) -> Instruction:
         return self.instructions[self.pc]
+
+    @property
+    def origin(self) -> tuple[CodeType, int]:
+        """Code and index of the current instruction; in a resume function, those in the code it was made from (-1 in its prologue)."""
+        if self.resume is None:
+            return self.code, self.pc
+        return self.resume.original, self.resume.indices[self.pc]
 
     @property
     def place(self) -> Place:
@@ -169,7 +195,8 @@ class Frame(Operations):
         """Run a generator frame to its next yield or its end: ("yield" or "return", value)."""
         try:
             if raising is not None:
-                self._unwind(raising)
+                if not self._unwind(raising.value):
+                    raise Raised(raising.value)
             elif sent is not None:
                 self.push(sent)
             self._loop()
@@ -197,6 +224,8 @@ class Frame(Operations):
             forced = capture.forced.get(self.seq)
             if forced is not None:
                 raise forced
+            if capture.raising:
+                capture.refuse_what_raised(*self.origin)
             handler = HANDLERS.get(ins.name)
             if handler is None:
                 raise Unsupported(BREAKS.get(ins.name, f"opcode {ins.name}"), "FJ160")
@@ -204,10 +233,14 @@ class Frame(Operations):
             self.pc = self.pc + 1 if target is None else target
         except Raised as e:
             self.pc = ins.index
-            if not self._is_handled():
+            if not self.hidden and not self._is_handled():
                 self._break(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), saved_names, mark)
-            self._unwind(e)
+            if not self._unwind(e.value):
+                raise
+            forget_frames(e)
         except Unsupported as e:
+            if self.hidden:  # what it stands for runs as a whole
+                raise
             self.pc = ins.index
             self._break(e, saved_names, mark)
         except RecursionError:
@@ -217,13 +250,13 @@ class Frame(Operations):
         """Break the graph at the current instruction; does not return."""
         if reason.operands is None:
             reason.operands = operands(self, self._saved_stack)
-        unbreakable = [f for f in self.chain() if not f.breakable]
+        unbreakable = [f for f in self.chain() if not f.breakable or f is self and isinstance(reason, LooksAtFrame)]
         if unbreakable:  # the outermost such call is made for real, as a whole
             caller = unbreakable[-1].caller
             if caller is None:
                 raise SkipFrame(reason.reason, reason.code)
             self.capture.note_inner_break(self, reason)
-            raise Restart(caller.seq, reason)
+            raise Restart(caller.seq, reason.again())
         if self.capture.progress() != mark:  # the instruction was carried out in part
             raise Restart(self.seq, reason)
         self.stack[:] = self._saved_stack
@@ -244,18 +277,23 @@ class Frame(Operations):
         """Whether this frame or a caller has a handler where it stands, so that the exception stays in the capture."""
         return any(f.instruction.handler is not None or f.catches for f in self.chain())
 
-    def _unwind(self, e: Raised) -> None:
+    def _unwind(self, exc: ExceptionValue) -> bool:
+        """Enter the handler of the current instruction; False without one."""
         handler = self.instructions[self.pc].handler
-        if e.value.seq < 0:
-            e.value.seq = self.seq
-        e.value.places.append((self.code.co_filename, self.code.co_name, self.instruction.line or self.code.co_firstlineno))
+        if not self.hidden:
+            if exc.seq < 0:
+                exc.seq = self.seq
+            ins, first = self.instruction, self.code.co_firstlineno
+            if ins.name != "RERAISE" and not (ins.name == "RAISE_VARARGS" and ins.arg == 0):  # these go on with the traceback as it is
+                exc.places.append((self.code.co_filename, self.code.co_name, first, ins.line or first))
         if handler is None:
-            raise e
+            return False
         del self.stack[handler.depth :]
         if handler.push_lasti:
             self.stack.append(RaisingOffset())
-        self.stack.append(e.value)
+        self.stack.append(exc)
         self.pc = handler.target
+        return True
 
     def enter_handler(self, exc: Value) -> None:
         """PUSH_EXC_INFO."""
@@ -264,11 +302,23 @@ class Frame(Operations):
         self.stack.append(exc)
         self.handled.append(exc)
 
-    def current_exception(self) -> Value | None:
+    def handled_exception(self) -> Value | None:
+        """What this frame, or a caller of it in the capture, handles."""
         for frame in self.chain():
-            if frame.handled:
+            if frame.handled and not frame.hidden:
                 return frame.handled[-1]
         return None
+
+    def current_exception(self) -> Value:
+        """What `sys.exception()` gives: also the caller of the captured function may be handling an exception."""
+        return self.handled_exception() or self.capture.exception_of_caller()
+
+    def visible(self) -> Frame:
+        """This frame, or the one whose instruction it stands for."""
+        frame = self
+        while frame.hidden and frame.caller is not None:
+            frame = frame.caller
+        return frame
 
     # ---- inlining -------------------------------------------------------------------------------
 
@@ -297,7 +347,7 @@ class Frame(Operations):
         )
         if code.co_flags & GENERATOR:
             frame.breakable = False
-            return GeneratorValue(frame, self.seq)
+            return GeneratorValue(frame, self.seq, fn)
         if code.co_flags & (COROUTINE | ASYNC_GENERATOR | ITERABLE_COROUTINE):
             raise Unsupported(f"{fn.describe()} is a coroutine", "FJ117")
         return frame.run()

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from framejit.guards.sources import Source, static_lookup
+from framejit.guards.sources import Source, const_source, static_lookup
 from framejit.values import operators
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE
-from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
+from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
@@ -67,9 +67,21 @@ class Operations:
             return False
         if type(x) is not type(y):
             return False
-        if isinstance(x, (int, float, complex, str, bytes)) and not isinstance(x, bool):
-            return bool(x == y)
+        if type(x) in (float, complex, int, str, bytes):
+            self._guard_identity(a, b, x, y)
         return x is y
+
+    def _guard_identity(self, a: Value, b: Value, x: Any, y: Any) -> None:
+        """Guard whether two numbers or texts are one object: of what is read from outside, only the value is guarded."""
+        equal = x == y or x is y
+        first, second = (a, b) if a.source is not None else (b, a)
+        if first.source is None or first.source == second.source or not equal or type(x) is int and -5 <= x <= 256:
+            return  # made here as the program makes it; unequal; or one of the ints of which there is one each
+        if second.source is None:
+            other: Source = const_source(y if first is a else x)
+        else:
+            other = second.source
+        (self.capture.guard_same if x is y else self.capture.guard_distinct)(first.source, other)
 
     def equal(self: Frame, a: Value, b: Value) -> bool:  # type: ignore[misc]
         return operators.equal(self, a, b)
@@ -98,6 +110,9 @@ class Operations:
         self.catches += 1
         try:
             yield
+        except Raised as e:
+            forget_frames(e)
+            raise
         finally:
             self.catches -= 1
 
@@ -115,10 +130,21 @@ class Operations:
         """The next item; Exhausted at the end."""
         from framejit.values.iterators import IteratorValue
 
-        if not isinstance(iterator, IteratorValue):
-            raise Unsupported(f"stepping {iterator.describe()}")
-        item = realize(self, iterator.next(self))
+        iterator = realize(self, iterator)
+        if isinstance(iterator, IteratorValue):
+            item = realize(self, iterator.next(self))
+        elif static_lookup(iterator.python_type(), "__next__", None) is None:
+            raise Unsupported(f"stepping {iterator.describe()}, which has no __next__ any more", "FJ161")
+        else:
+            try:
+                with self.catching():
+                    item = realize(self, iterator.call_method(self, "__next__", [], {}))
+            except Raised as e:
+                if issubclass(e.value.cls, StopIteration):
+                    raise Exhausted(*e.value.args[:1]) from None
+                raise
         self.capture.effects.version += 1  # the step can't be taken back
+        self.capture.spend(1)
         return item
 
     def drain(self: Frame, iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
@@ -158,15 +184,22 @@ class Operations:
         """Make the exception being handled the context of one that is about to be raised."""
         from framejit.values.exceptions import ExceptionValue
 
-        current = self.current_exception()
-        if exc.source is not None or not isinstance(current, ExceptionValue) or current is exc:
+        if exc.source is not None:
+            return
+        current = self.handled_exception()
+        if current is None:
+            exc.context_of_caller = True
+            return
+        if not isinstance(current, ExceptionValue) or current is exc:
             return
         walk: Value = current
-        while isinstance(walk, ExceptionValue):  # no exception is in its own chain of contexts
+        seen: set[int] = set()
+        while isinstance(walk, ExceptionValue) and id(walk) not in seen:  # no exception is in its own chain of contexts, but other cycles may be there
+            seen.add(id(walk))
             if walk.context is exc:
-                walk.context = NONE
+                walk.context, walk.context_of_caller = NONE, False
             walk = walk.context
-        exc.context = current
+        exc.context, exc.context_of_caller = current, False
 
     def exception_from(self: Frame, value: Value) -> ExceptionValue:  # type: ignore[misc]
         """What `raise value` raises."""
@@ -184,5 +217,12 @@ class Operations:
         """Call a special method of the owner's type, as an operator would."""
         owner = realize(self, owner)
         if static_lookup(owner.python_type(), name, None) is None:
-            raise self.raised(TypeError, f"{owner.python_type().__name__!r} object {complaint}")
+            from framejit.values.complaints import SPECIAL, refused
+
+            says = f"{owner.python_type().__name__!r} object {complaint}"
+            if name not in SPECIAL:
+                raise self.raised(TypeError, says)
+            from framejit.values.constant import ConstantValue
+
+            raise refused(self, SPECIAL[name], [owner, *(ConstantValue(0) for _ in args)], says)
         return realize(self, owner.call_method(self, name, [realize(self, a) for a in args], {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sysconfig
 from types import CodeType
@@ -12,6 +13,7 @@ import torch
 from framejit.config import config
 from framejit.values.builtin_functions import NUMPY_HINT, OUTPUT_HINT
 from framejit.values.inspection import instance_dict, is_a
+from framejit.values.models import is_model_namespace
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -52,7 +54,10 @@ _NEVER_INLINE = (
 )
 _YET_INLINED = ("torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call")
 _OUTPUT = ("logging", "warnings")
-_FRAME_READERS = frozenset(("locals", "eval", "exec", "_getframe", "currentframe"))
+_FRAME_ATTRIBUTES = frozenset(("_getframe", "currentframe"))
+_FRAME_READERS = frozenset(("locals", "eval", "exec")) | _FRAME_ATTRIBUTES
+_NAME_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # a method may be called `eval`
+_READERS_WITHOUT_ARGUMENTS = frozenset(("vars", "dir"))
 
 
 def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
@@ -75,6 +80,8 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     if _module_in(module, _NEVER_INLINE) and not _module_in(module, _YET_INLINED):
         machinery = module.split(".")[0]
         return Unsupported(f"{fn.describe()} belongs to {machinery}'s own machinery and is called as it is", "FJ116", "call it outside the compiled function")
+    if is_model_namespace(fn.globals):
+        return None
     if fn.code.co_filename.startswith(_PACKAGE + os.sep):
         return Unsupported(f"{fn.describe()} is part of framejit", "FJ116")
     reader = frame_reader(fn.code)
@@ -84,7 +91,19 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
 def frame_reader(code: CodeType) -> str | None:
     """Why code can't be moved into another frame, or None."""
     used = _FRAME_READERS.intersection(code.co_names)
+    if used:
+        used = used.intersection(ins.argval for ins in dis.get_instructions(code) if ins.opname in _NAME_LOADS or ins.argval in _FRAME_ATTRIBUTES)
+    if not used and not _READERS_WITHOUT_ARGUMENTS.isdisjoint(code.co_names):
+        used = _called_without_arguments(code)
     return f"{code.co_qualname} uses {min(used)}(), which looks at its own frame" if used else None
+
+
+def _called_without_arguments(code: CodeType) -> frozenset[str]:
+    """Which of vars and dir the code calls without arguments, which then speak of its frame."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("PRECALL", "PUSH_NULL", "CACHE")]
+    pairs = zip(instructions, instructions[1:])
+    called = {a.argval for a, b in pairs if a.opname in ("LOAD_GLOBAL", "LOAD_NAME") and b.opname == "CALL" and b.arg == 0}
+    return _READERS_WITHOUT_ARGUMENTS & called
 
 
 def may_hold_tensors(flat_args: tuple[Any, ...]) -> bool:

@@ -10,6 +10,7 @@ from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
 from framejit.values.functions import CellValue
 from framejit.values.mapping import DictValue
+from framejit.values.signals import SkipFrame
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ def load_and_clear(tx: Frame, ins: Instruction) -> None:
 @opcode("STORE_FAST")
 def store_fast(tx: Frame, ins: Instruction) -> None:
     value = tx.pop_unseen()
-    if ins.arg in tx.code.co_cellvars:  # the end of an inlined comprehension puts the cell back
+    if ins.arg in tx.code.co_cellvars and value is NULL:  # the end of an inlined comprehension, for whose cell nobody outside has a use
+        tx.cells.pop(ins.arg, None)
+    elif ins.arg in tx.code.co_cellvars:  # likewise; it puts the cell back
         cell = realize(tx, value)
-        assert isinstance(cell, CellValue)
+        if not isinstance(cell, CellValue):
+            raise SkipFrame("what an inlined comprehension puts back is not known", "FJ209")
         tx.cells[ins.arg] = cell
     elif value is NULL:
         tx.locals.pop(ins.arg, None)
@@ -141,7 +145,7 @@ def delete_global(tx: Frame, ins: Instruction) -> None:
 def _set_global(tx: Frame, name: str, value: Value | None) -> None:
     namespace = tx.capture.known(tx.globals)
     if not isinstance(namespace, DictValue):
-        tx.capture.effects.set_global(tx, name, value)
+        tx.capture.effects.set_global(tx.globals, name, value)
     elif value is None:
         namespace.call_method(tx, "__delitem__", [from_python(name)], {})
     else:

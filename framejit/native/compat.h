@@ -141,6 +141,13 @@ static inline PyObject **instance_dict_slot(PyObject *obj)
     return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : NULL;
 }
 
+/* ---- attributes: without making an AttributeError where there is none ---- */
+#if FJ_V313
+#define optional_attribute PyObject_GetOptionalAttr
+#else
+#define optional_attribute _PyObject_LookupAttr
+#endif
+
 /* ---- exceptions: save and restore around code that must not disturb the one in flight ---- */
 #if FJ_V311
 typedef struct { PyObject *type, *value, *traceback; } SavedError;

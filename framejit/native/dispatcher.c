@@ -70,6 +70,10 @@ static PyObject *miss(Dispatcher *self, PyObject *const *flat, PyObject *const *
     Py_DECREF(on_miss);
     int current = self->cache.code == code;
     Py_DECREF(code);
+    if (answer == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
+        PyErr_Clear();                    /* the program is deep, capturing goes deeper: the function may still fit */
+        return call_original(self, args, nargsf, kwnames);
+    }
     if (answer == NULL)
         return NULL;
     if (answer == Py_None || !current) {

@@ -324,7 +324,19 @@ static PyObject *is_tailcall(PyObject *module, PyObject *obj)
     return PyBool_FromLong(Py_IS_TYPE(obj, &TailCall_Type));
 }
 
+static PyObject *tail_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs == 0 || !Py_IS_TYPE(args[0], &Dispatcher_Type)) {
+        PyErr_SetString(PyExc_TypeError, "a tail call's target is a Dispatcher");
+        return NULL;
+    }
+    return tailcall_new(args[0], args + 1, nargs - 1);
+}
+
 static PyMethodDef methods[] = {
+    {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL,
+     "tail_call(dispatcher, *args) -> TailCall: what replacement code returns to leave through a call of the dispatcher."},
     {"is_tailcall", is_tailcall, METH_O, "is_tailcall(obj) -> bool: whether obj is a call still to be made."},
     {NULL, NULL, 0, NULL},
 };

@@ -109,8 +109,10 @@ static FJ_APART PyObject *read_key_at(Node *node, PyObject *parent)
     if (!PyDict_CheckExact(parent))
         return NULL;
     PyObject *key;
-    Py_ssize_t pos = 0;
-    for (Py_ssize_t i = 0; PyDict_Next(parent, &pos, &key, NULL); i++)
+    /* Without gaps the key stands at its own index, so that reading all keys of a dict takes no quadratic time. */
+    int gaps = ((PyDictObject *)parent)->ma_keys->dk_nentries != ((PyDictObject *)parent)->ma_used;
+    Py_ssize_t i = gaps ? 0 : node->index, pos = i;
+    for (; i >= 0 && PyDict_Next(parent, &pos, &key, NULL); i++)
         if (i == node->index)
             return key;
     return NULL;
@@ -250,12 +252,9 @@ static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
 
 static FJ_APART int check_has_attr(Check *check, PyObject *value)
 {
-    PyObject *found = PyObject_GetAttr(value, check->payload);
-    if (found == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-            return FAIL;
-        PyErr_Clear();
-    }
+    PyObject *found;
+    if (optional_attribute(value, check->payload, &found) < 0)
+        return FAIL;
     Py_XDECREF(found);
     return (found != NULL) == (check->kind == C_HAS_ATTR);
 }

@@ -126,6 +126,9 @@ int frame_hook_init(PyObject *module);
 /* ---- lru_cache.c ---- */
 int lru_cache_init(PyObject *module);
 
+/* ---- hash_table.c ---- */
+int hash_table_init(PyObject *module);
+
 /* ---- region.c ---- */
 int region_init(PyObject *module);
 int size_switch_init(PyObject *module);

@@ -1,6 +1,7 @@
-/* The modes of torch that shape what a frame computes without appearing among its values: a State is a snapshot of this thread's. */
+/* The modes of torch that shape what a frame computes without appearing among its values: a State is a snapshot of this thread's, and of the
+ * process's. */
 #define _GNU_SOURCE
-#include "native.h"
+#include "process_state.h"
 #include <dlfcn.h>
 
 enum { DEVICE_CPU = 0, DEVICE_CUDA = 1, AUTOGRAD_STATE_BYTES = 48 };
@@ -10,6 +11,8 @@ typedef struct {
     int64_t n_function_modes;
     uint8_t autograd;                     /* grad, inference and forward-mode flags */
     uint8_t function_disabled, default_dtype, autocast_cache, autocast_cpu, autocast_cuda;
+    int forward_level;
+    uint32_t tensor_methods;
 } Words;
 
 typedef struct {
@@ -68,6 +71,8 @@ static inline void read_words(Words *w)
         w->function_disabled = (uint8_t)torch.disabled_state();
     }
     w->default_dtype = (uint8_t)torch.default_dtype();
+    w->forward_level = forward_level_now();
+    w->tensor_methods = tensor_methods_now();
 }
 
 /* Only under autocast do its dtypes matter, and autocast changes the dispatch keys. */
@@ -87,9 +92,15 @@ static int same_mode(PyObject *a, PyObject *b)
 {
     if (a == b)
         return 1;
-    /* torch.set_default_device and `with torch.device(...)` make a new mode each time; the device is what counts */
-    if (torch.device_mode == NULL || (PyObject *)Py_TYPE(a) != torch.device_mode || Py_TYPE(a) != Py_TYPE(b))
+    if (torch.device_mode == NULL)
         return 0;
+    int is_device = (PyObject *)Py_TYPE(a) == torch.device_mode;
+    if (is_device != ((PyObject *)Py_TYPE(b) == torch.device_mode))
+        return 0;
+    /* what runs under a mode of the program's own is never captured, whichever mode it is */
+    if (!is_device)
+        return 1;
+    /* torch.set_default_device and `with torch.device(...)` make a new mode each time; the device is what counts */
     PyObject *x = PyObject_GetAttr(a, name_device), *y = PyObject_GetAttr(b, name_device);
     int same = x && y ? PyObject_RichCompareBool(x, y, Py_EQ) : -1;
     Py_XDECREF(x);
@@ -129,7 +140,7 @@ int state_matches(PyObject *self)
         read_words(&now);
         if (now.included != old->included || now.excluded != old->excluded || now.autograd != old->autograd
             || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled
-            || now.default_dtype != old->default_dtype)
+            || now.default_dtype != old->default_dtype || now.forward_level != old->forward_level || now.tensor_methods != old->tensor_methods)
             return 0;
         if (FJ_UNLIKELY(autocast_may_be_on(&now))) {
             read_autocast(&now);
@@ -190,7 +201,8 @@ static int states_equal(State *a, State *b)
     const Words *x = &a->words, *y = &b->words;
     if (x->included != y->included || x->excluded != y->excluded || x->autograd != y->autograd || x->n_function_modes != y->n_function_modes
         || x->function_disabled != y->function_disabled || x->default_dtype != y->default_dtype || x->autocast_cache != y->autocast_cache
-        || x->autocast_cpu != y->autocast_cpu || x->autocast_cuda != y->autocast_cuda)
+        || x->autocast_cpu != y->autocast_cpu || x->autocast_cuda != y->autocast_cuda || x->forward_level != y->forward_level
+        || x->tensor_methods != y->tensor_methods)
         return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a->modes); i++) {
         int same = same_mode(PyTuple_GET_ITEM(a->modes, i), PyTuple_GET_ITEM(b->modes, i));

@@ -22,6 +22,8 @@ Kwargs = "dict[str, Value]"
 class Value:
     source: Source | None = None
     mutable = False  # identity matters: build it once, then share
+    built_once: bool = False  # the same for what never changes: two names of one tuple are one tuple after a graph break too
+    enters_natively = False  # a context manager written in C whose methods the value itself has
 
     @property
     def symbolic(self) -> bool:
@@ -66,6 +68,10 @@ class Value:
         """Values directly inside this one."""
         return iter(())
 
+    def close(self) -> None:
+        """At the end of the capture: let go of the values inside, among which this one may be."""
+        self.__dict__.clear()
+
     # ---- behaviour ---------------------------------------------------------------------------
 
     def getattr(self, tx: Frame, name: str) -> Value:
@@ -82,6 +88,8 @@ class Value:
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call method `name` of this value's type; containers implement theirs here."""
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
         raise Unsupported(f"method {name!r} of {self.describe()}", "FJ111")
 
     def truth(self, tx: Frame) -> bool:

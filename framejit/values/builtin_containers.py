@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import _collections
 import collections
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit.guards.sources import static_lookup
+from framejit.models.registry import REALS
 from framejit.values.base import Value
 from framejit.values.classes import ITERATOR_CLASSES
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.functions import PartialValue
+from framejit.values.deque import DequeValue
 from framejit.values.handlers import HANDLERS, handles
 from framejit.values.iterator_tools import make_tool
-from framejit.values.mapping import DictValue, SetValue, as_key, pairs
+from framejit.values.mapping import DictValue, dict_part
+from framejit.values.models import call_model, is_modelled
+from framejit.values.partial import make_partial
 from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.sets import SetValue, frozen
+from framejit.values.signals import Unsupported
+from framejit.values.signatures import checked
 from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
@@ -25,9 +34,11 @@ if TYPE_CHECKING:
 def construct_builtin(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Call a built-in class; None if `cls` is none of those known here."""
     if cls in HANDLERS:
-        return HANDLERS[cls](tx, args, kwargs)
+        return HANDLERS[cls](tx, *checked(tx, cls, args, kwargs))
+    if is_modelled(cls):
+        return call_model(tx, cls, args, kwargs) if cls in REALS else call_model(tx, cls, *checked(tx, cls, args, kwargs))
     if cls in ITERATOR_CLASSES:
-        return make_tool(tx, cls, args, kwargs)
+        return make_tool(tx, cls, *checked(tx, cls, args, kwargs))
     return None
 
 
@@ -46,42 +57,66 @@ def _tuple(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 HANDLERS[torch.Size] = lambda tx, args, kwargs: TupleValue(list(tx.iterate(args[0])) if args else [], torch.Size)
 
 
-@handles(dict, collections.OrderedDict)
-def _dict(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return DictValue({**(pairs(tx, args[0]) if args else {}), **kwargs})
+def _filled(tx: Frame, made: DictValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made.update(tx, args, kwargs)
+    return made
 
 
-HANDLERS[collections.OrderedDict] = lambda tx, args, kwargs: DictValue({**(pairs(tx, args[0]) if args else {}), **kwargs}, cls=collections.OrderedDict)
-HANDLERS[collections.defaultdict] = lambda tx, args, kwargs: DictValue(
-    {**(pairs(tx, args[1]) if len(args) > 1 else {}), **kwargs}, cls=collections.defaultdict, default_factory=args[0] if args else NONE
-)
+HANDLERS[dict] = lambda tx, args, kwargs: _filled(tx, DictValue({}), args, kwargs)
+HANDLERS[collections.OrderedDict] = lambda tx, args, kwargs: _filled(tx, DictValue({}, cls=collections.OrderedDict), args, kwargs)
 
 
-@handles(collections.Counter)
-def _counter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    counts: dict[Any, Value] = {}
-    if args and isinstance(args[0], DictValue):
-        counts = dict(args[0].items)
-    elif args:
-        for item in tx.iterate(args[0]):
-            key = as_key(tx, item)
-            counts[key] = ConstantValue(counts.get(key, ConstantValue(0)).constant() + 1)
-    return DictValue({**counts, **kwargs}, cls=collections.Counter)
+@handles(collections.defaultdict)
+def _defaultdict(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made = DictValue({}, cls=collections.defaultdict)
+    made.set_factory(tx, args[0] if args else NONE)
+    return _filled(tx, made, args[1:], kwargs)
 
 
-@handles(set, frozenset)
+@handles(types.MappingProxyType)
+def _mappingproxy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Unsupported("a mappingproxy made here")
+
+
+@handles(_collections._count_elements)
+def _count_elements(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    counts, iterable = args
+    table, cls = dict_part(counts), counts.python_type()
+    plain = table is not None and all(static_lookup(cls, name) is dict.__dict__[name] for name in ("get", "__setitem__"))
+    for item in tx.drain(tx.get_iter(iterable)):
+        if plain:
+            assert table is not None
+            table.count(tx, item)
+        else:
+            before = tx.call(counts.getattr(tx, "get"), [item, ConstantValue(0)], {})
+            tx.call_special(counts, "__setitem__", [item, tx.binary("+", before, ConstantValue(1))], "does not support item assignment")
+    return NONE
+
+
+@handles(set)
 def _set(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return SetValue(dict.fromkeys(as_key(tx, v) for v in tx.iterate(args[0])) if args else {})
+    made = SetValue(set())
+    if args:
+        made.call_method(tx, "update", args, {})
+    return made
 
 
-HANDLERS[frozenset] = lambda tx, args, kwargs: SetValue(dict.fromkeys(as_key(tx, v) for v in tx.iterate(args[0])) if args else {}, cls=frozenset)
+@handles(frozenset)
+def _frozenset(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return frozen(tx, args[0]) if args else SetValue(frozenset())
 
 
 @handles(collections.deque)
 def _deque(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    maxlen = (args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)).constant()
-    items = list(tx.iterate(args[0])) if args else []
-    return ListValue(items[len(items) - maxlen :] if maxlen is not None and len(items) > maxlen else items, cls=collections.deque, maxlen=maxlen)
+    maxlen = (args[1] if len(args) > 1 else NONE).constant()
+    try:
+        collections.deque((), maxlen)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise tx.raised_from(e) from None
+    made = DequeValue([], maxlen)
+    if args:
+        made.push_all(tx, args[0])
+    return made
 
 
 @handles(object)
@@ -91,4 +126,4 @@ def _object(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(functools.partial)
 def _partial(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return PartialValue(args[0], args[1:], dict(kwargs))
+    return make_partial(tx, args[0], args[1:], kwargs)

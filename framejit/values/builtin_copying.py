@@ -9,8 +9,9 @@ import torch
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.handlers import handles
-from framejit.values.mapping import DictValue, SetValue
+from framejit.values.mapping import DictValue
 from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.sets import SetValue
 from framejit.values.signals import Unsupported
 from framejit.values.user_object import InstanceDictValue, ObjectValue
 
@@ -23,7 +24,9 @@ def _copy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0]
     if isinstance(value, (ListValue, DictValue, SetValue, InstanceDictValue)):
         return value.call_method(tx, "copy", [], {})
-    if value.is_constant() or isinstance(value, TupleValue):
+    if isinstance(value, TupleValue):
+        return value if value.cls is tuple else TupleValue(value.items, value.cls)  # other classes go through __reduce_ex__
+    if value.is_constant():
         return value
     raise Unsupported(f"copy.copy() of {value.describe()}")
 
@@ -41,10 +44,15 @@ def _deep_copy(tx: Frame, value: Value, memo: dict[int, Value]) -> Value:
     if id(value) in memo:
         return memo[id(value)]
     made: Value
+    if isinstance(value, TupleValue):
+        copies = [_deep_copy(tx, i, memo) for i in value.items]
+        if id(value) in memo:
+            return memo[id(value)]  # it holds itself
+        changed = value.cls is not tuple or any(new is not realize(tx, old) for new, old in zip(copies, value.items))
+        memo[id(value)] = made = TupleValue(copies, value.cls) if changed else value
+        return made
     if value.is_constant():
         return value
-    if isinstance(value, TupleValue):
-        return TupleValue([_deep_copy(tx, i, memo) for i in value.items], value.cls)
     if isinstance(value, ListValue) and value.cls is list:
         memo[id(value)] = made = ListValue([])
         made.items = [_deep_copy(tx, i, memo) for i in value.items]
@@ -53,10 +61,14 @@ def _deep_copy(tx: Frame, value: Value, memo: dict[int, Value]) -> Value:
         value = value.snapshot(tx)
     if isinstance(value, DictValue):
         memo[id(value)] = made = DictValue({}, None, value.cls, value.default_factory)
-        made.items = {k: _deep_copy(tx, v, memo) for k, v in value.items.items()}
+        if any(isinstance(k, Value) for k in value.items):
+            raise Unsupported("copy.deepcopy() of a dictionary with objects as keys")
+        made.change(tx, {k: _deep_copy(tx, v, memo) for k, v in value.items.items()})
         return made
     if isinstance(value, SetValue):
-        return SetValue(dict(value.items), None, value.cls)
+        if any(isinstance(k, Value) for k in value.items):
+            raise Unsupported("copy.deepcopy() of a set of objects")
+        return SetValue(value.cls(value.in_order(tx)))  # as reduced and built again
     custom = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__slots__")
     plain = isinstance(value, ObjectValue) and value.base is None and not issubclass(value.cls, (torch.nn.Module, BaseException))
     if plain and all(static_lookup(value.python_type(), n, None) in (None, getattr(object, n, None)) for n in custom):

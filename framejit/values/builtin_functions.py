@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import Source
 from framejit.values.base import Value, realize
-from framejit.values.classes import BuiltinNewValue
+from framejit.values.classes import BuiltinNewValue, ClassValue
 from framejit.values.constant import NONE
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.iterator_tools import make_tool
-from framejit.values.mapping import DictValue, as_key
+from framejit.values.models import call_model, is_modelled
 from framejit.values.signals import Unsupported
+from framejit.values.signatures import checked
+from framejit.values.tensor import TensorValue
 from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ PURE_BUILTINS: tuple[Any, ...] = (
     max,
     hash,
     repr,
-    issubclass,
     callable,
     math.prod,
     typing.get_origin,
@@ -94,10 +95,23 @@ class BuiltinValue(Value):
         except TypeError:
             handler = None
         if handler is not None:
+            args, kwargs = checked(tx, function, args, kwargs)
             return handler(tx, args, kwargs)
+        if is_modelled(function):
+            args, kwargs = checked(tx, function, args, kwargs)
+            return call_model(tx, function, args, kwargs)
         owner = getattr(function, "__self__", None)
         if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+            if not isinstance(args[0], TensorValue):  # torch checks what its own methods are given
+                args, kwargs = checked(tx, function, args, kwargs)
             return _unbound(tx, function, args, kwargs)
+        if (
+            isinstance(function, types.BuiltinMethodType)
+            and isinstance(owner, type)
+            and function.__name__ == "fromkeys"
+            and issubclass(owner, dict)
+        ):
+            return _from_keys(tx, owner, *args, **kwargs)
         if (
             isinstance(function, types.BuiltinMethodType)
             and isinstance(owner, type)
@@ -105,7 +119,7 @@ class BuiltinValue(Value):
         ):
             return _class_method(tx, owner, function.__name__, args, kwargs)
         if function is object.__new__ or getattr(function, "__name__", "") == "__new__":
-            return BuiltinNewValue().call(tx, args, kwargs)
+            return BuiltinNewValue(owner).call(tx, args, kwargs)
         if getattr(function, "__module__", None) in PURE_MODULES or function in PURE_BUILTINS:
             return fold(tx, function, args, kwargs)
         if function is print or function is warnings.warn:
@@ -122,15 +136,22 @@ def _unbound(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Valu
     """`dict.get(d, key)`: a method taken from its class."""
     from framejit.values.builtin_methods import BuiltinMethodValue
 
+    if getattr(function, "__objclass__", None) is dict and issubclass(args[0].python_type(), collections.OrderedDict):
+        raise Unsupported(f"dict.{function.__name__}() of an OrderedDict, which keeps its order elsewhere")
     if isinstance(args[0], ObjectValue):
         return BuiltinMethodValue(args[0], function.__name__, function).call(tx, args[1:], kwargs)
     return args[0].call_method(tx, function.__name__, args[1:], kwargs)
 
 
+def _from_keys(tx: Frame, cls: type, iterable: Value, value: Value = NONE) -> Value:
+    """`cls.fromkeys(iterable, value)`: the class is called, and what it gives is filled."""
+    made = tx.call(ClassValue(cls), [], {})
+    for key in tx.drain(tx.get_iter(iterable)):
+        tx.call_special(made, "__setitem__", [key, value], "does not support item assignment")
+    return made
+
+
 def _class_method(tx: Frame, owner: type, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if name == "fromkeys":
-        value = args[1] if len(args) > 1 else NONE
-        return DictValue({as_key(tx, k): value for k in tx.iterate(args[0])}, cls=owner)
     if name == "from_iterable":
         return make_tool(tx, itertools.chain, list(tx.iterate(args[0])), {})
     return fold(tx, getattr(owner, name), args, kwargs)

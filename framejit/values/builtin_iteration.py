@@ -1,17 +1,22 @@
 """Built-in functions over iterables: iter, next, any, all, sum, min, max, sorted, reduce."""
 from __future__ import annotations
 
-import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from framejit.guards.sources import static_lookup
+from framejit.models.absent import message
 from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import ConstantValue
+from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.iterators import CallIterator, IteratorValue, sort_values
-from framejit.values.sequence import ListValue
+from framejit.values.iterators import IteratorValue
+from framejit.values.models import call_model, make_model_iterator
+from framejit.values.sequence import ListValue, SequenceValue
 from framejit.values.signals import Exhausted, Raised, Unsupported
+from framejit.values.sorting import sort_values
 from framejit.values.tensor import TensorValue
 from framejit.values.user_object import ObjectValue
 
@@ -19,9 +24,16 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
+_NOT_CALLABLE = message(iter, 0, 0)
+
+
 @handles(iter)
 def _iter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return CallIterator(args[0], args[1]) if len(args) == 2 else tx.get_iter(args[0])
+    if len(args) == 1:
+        return tx.get_iter(args[0])
+    if static_lookup(args[0].python_type(), "__call__", None) is None:
+        raise tx.raised(TypeError, _NOT_CALLABLE)
+    return make_model_iterator(tx, type(iter(int, 1)), args, kwargs)
 
 
 @handles(next)
@@ -61,57 +73,38 @@ def _short_circuit(tx: Frame, iterable: Value, stop: bool) -> Value:
 HANDLERS[all] = lambda tx, args, kwargs: _short_circuit(tx, args[0], False)
 
 
-@handles(sum)
-def _sum(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    total = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
-    for item in tx.iterate(args[0]):
-        total = tx.binary("+", total, realize(tx, item))
-    return total
+def _on_data(function: Any) -> Handler:
+    """`function` itself where all it works on is known numbers and text, else its model."""
 
-
-@handles(math.prod)
-def _prod(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    total = kwargs.get("start", ConstantValue(1))
-    for item in tx.iterate(args[0]):
-        total = tx.binary("*", total, realize(tx, item))
-    return total
-
-
-def _extreme(name: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        items = [realize(tx, i) for i in (tx.iterate(args[0]) if len(args) == 1 else args)]
-        key = kwargs.get("key", NONE)
-        if not items:
-            if "default" in kwargs:
-                return kwargs["default"]
-            raise tx.raised(ValueError, f"{'max' if name == 'gt' else 'min'}() iterable argument is empty")
-        plain = key.is_constant() and key.constant() is None
-        best, best_key = items[0], items[0] if plain else realize(tx, tx.call(key, [items[0]], {}))
-        for item in items[1:]:
-            k = item if plain else realize(tx, tx.call(key, [item], {}))
-            if tx.truth(tx.compare(name, k, best_key)):
-                best, best_key = item, k
-        return best
+        if all(_is_data(tx, v) for v in (*args, *kwargs.values())):
+            try:
+                return _value_of(function(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
+            except Exception as e:
+                raise tx.raised_from(e) from None
+        return call_model(tx, function, args, kwargs)
 
     return handler
 
 
-HANDLERS.update({max: _extreme("gt"), min: _extreme("lt")})
+def _value_of(result: Any) -> Value:
+    from framejit.values.wrap import from_python
+
+    return from_python(result)
+
+
+def _is_data(tx: Frame, value: Value) -> bool:
+    if isinstance(value, SequenceValue):
+        return value.python_type() in (list, tuple, torch.Size) and all(_is_data(tx, realize(tx, i)) for i in value.items)
+    return isinstance(value, ConstantValue) and type(value.value) in _DATA
+
+
+_DATA = (int, float, complex, bool, str, bytes, type(None), range)
+HANDLERS.update({f: _on_data(f) for f in (sum, math.prod, min, max)})
 
 
 @handles(sorted)
 def _sorted(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ListValue(sort_values(tx, list(tx.iterate(args[0])), kwargs))
-
-
-@handles(functools.reduce)
-def _reduce(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    items = list(tx.iterate(args[1]))
-    if len(args) > 2:
-        items.insert(0, args[2])
-    if not items:
-        raise tx.raised(TypeError, "reduce() of empty iterable with no initial value")
-    total = items[0]
-    for item in items[1:]:
-        total = tx.call(args[0], [total, item], {})
-    return total
+    items = list(tx.iterate(args[0]))
+    sort_values(tx, items, kwargs)
+    return ListValue(items)

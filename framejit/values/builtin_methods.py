@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.inspection import type_name
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _OBJECT_METHODS = frozenset(
 class BuiltinMethodValue(Value):
     """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
 
+    built_once = True
+
     def __init__(self, owner: Value, name: str, static: Any = None) -> None:
         self.owner, self.name, self.static = owner, name, static
 
@@ -42,29 +45,47 @@ class BuiltinMethodValue(Value):
     def getattr(self, tx: Frame, name: str) -> Value:
         if name == "__self__":
             return self.owner
-        if name in ("__name__", "__qualname__"):
+        if name == "__name__":
             return ConstantValue(self.name)
-        raise tx.raised(AttributeError, f"'builtin_function_or_method' object has no attribute {name!r}")
+        if name == "__qualname__":
+            return ConstantValue(f"{self.owner.python_type().__qualname__}.{self.name}")
+        return builtin_attribute(tx, self, name)
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.models import call_model, is_modelled
+        from framejit.values.signatures import checked
+        from framejit.values.tensor import TensorValue
         from framejit.values.user_object import ObjectValue
 
-        args = [realize(tx, a) for a in args]
+        args, kwargs = [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()}
         owner = self.owner
+        static = self.static or static_lookup(owner.python_type(), self.name, None)
+        if isinstance(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            (_, *args), kwargs = checked(tx, static, [owner, *args], kwargs)
+            if is_modelled(static):
+                return call_model(tx, static, [owner, *args], kwargs)
         if isinstance(owner, ObjectValue):
             return object_method(tx, owner, self.name, self.static, args, kwargs)
+        if isinstance(owner, TensorValue) and self.static is not None:
+            return owner.torch_method(tx, self.name, args, kwargs)
         return owner.call_method(tx, self.name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
+        if self.static is not None and static_lookup(self.owner.python_type(), self.name, None) is not self.static:
+            # reached through super(): by its name the class has another one
+            cg.em.call_object(type(self.static).__get__, lambda: (cg.em.load_object(self.static), cg.load(self.owner)), 2)
+            return
         cg.load(self.owner)
         cg.em.load_attr(self.name)
 
 
 def object_method(tx: Frame, owner: Any, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A C-written method that an instance of a Python class inherits."""
-    from framejit.values.exceptions import ExceptionValue, make_exception
+    from framejit.values.dict_subclasses import dict_method
+    from framejit.values.exceptions import ExceptionValue, check_plain_exception, make_exception
     from framejit.values.mapping import DictValue
     from framejit.values.operators import is_not_implemented
+    from framejit.values.sets import SetValue
 
     if name == "__setattr__":
         owner.generic_setattr(tx, args[0].constant(), args[1])
@@ -76,16 +97,27 @@ def object_method(tx: Frame, owner: Any, name: str, static: Any, args: list[Valu
         return owner.generic_getattr(tx, args[0].constant())
     if name in ("__init__", "__init_subclass__"):
         if isinstance(owner, ExceptionValue):
-            if kwargs:
-                raise Unsupported(f"{owner.cls.__qualname__}() with keyword arguments")
+            if kwargs or owner.source is not None:
+                raise Unsupported(f"{owner.cls.__qualname__}() with keyword arguments, or once more")
+            check_plain_exception(owner.cls, args)
             owner.args = list(args)
+        elif owner.source is not None and (args or kwargs) and static is not object.__init__:
+            raise Unsupported(f"initializing {owner.describe()} again")
+        elif static is object.__init__ and (args or kwargs):
+            if static_lookup(owner.cls, "__init__") is not static or static_lookup(owner.cls, "__new__") is object.__new__:
+                raise Unsupported(f"object.__init__() of {owner.describe()} takes no arguments", "FJ112")
         elif static is types.SimpleNamespace.__init__:
             if args:
                 raise Unsupported("types.SimpleNamespace() of a mapping")
             for key, value in kwargs.items():
                 owner.generic_setattr(tx, key, value)
+        elif isinstance(owner.base, DictValue):
+            return dict_method(tx, owner, name, args, kwargs)
+        elif isinstance(owner.base, SetValue):
+            if owner.base.cls is set:
+                owner.base.call_method(tx, "__init__", args, kwargs)
         elif owner.base is not None and (args or kwargs):
-            fill = {"DictValue": "update", "ListValue": "extend", "SetValue": "update"}.get(type(owner.base).__name__)
+            fill = {"ListValue": "extend"}.get(type(owner.base).__name__)
             if fill is not None:
                 owner.base.call_method(tx, fill, args, kwargs)
         return NONE
@@ -97,15 +129,13 @@ def object_method(tx: Frame, owner: Any, name: str, static: Any, args: list[Valu
             owner.add_note(tx, args[0])
             return NONE
         return ConstantValue(static(make_exception(owner.cls, tuple(tx.constants(owner.args)))))
-    if (
-        name == "__getitem__"
-        and isinstance(owner.base, DictValue)
-        and static_lookup(owner.cls, "__missing__", None) is not None
-        and not tx.contains(owner.base, args[0])
-    ):
-        return owner.call_method(tx, "__missing__", args, {})
     if owner.base is not None and (name not in _OBJECT_METHODS or name in ("__eq__", "__ne__")):
-        return owner.base.call_method(tx, name, args, kwargs)
+        if isinstance(owner.base, DictValue):
+            return dict_method(tx, owner, name, args, kwargs)
+        found = owner.base.call_method(tx, name, args, kwargs)
+        if found is not owner.base:
+            return found
+        return owner.base.frozen() if isinstance(owner.base, SetValue) and owner.base.cls is frozenset else owner
     if name == "__ne__" and static is object.__ne__:
         equal = owner.call_method(tx, "__eq__", args, {})
         return equal if is_not_implemented(equal) else ConstantValue(not tx.truth(equal))
@@ -140,7 +170,7 @@ def builtin_attribute(tx: Frame, value: Value, name: str) -> Value:
     if static is None:
         if value.is_constant() and hasattr(value.constant(), name):
             return from_python(getattr(value.constant(), name))
-        raise tx.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        raise tx.raised(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
     if isinstance(static, (types.FunctionType, property, classmethod)):
         from framejit.values.user_object import class_attribute
 
@@ -149,6 +179,8 @@ def builtin_attribute(tx: Frame, value: Value, name: str) -> Value:
         return class_attribute(tx, value, cls, name)
     if isinstance(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return BuiltinMethodValue(value, name, static)
+    if isinstance(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
+        return from_python(getattr(cls, name))
     if value.is_constant():
         found = getattr(value.constant(), name)
         return BuiltinMethodValue(value, name, static) if callable(found) and not isinstance(found, type) else from_python(found)

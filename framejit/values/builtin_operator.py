@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from framejit.guards.sources import Source
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.handlers import HANDLERS
+from framejit.values.folding import fold
+from framejit.values.handlers import HANDLERS, handles
 from framejit.values.operators import BINARY, COMPARE
 from framejit.values.sequence import TupleValue
+from framejit.values.signals import Unsupported
+from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -29,12 +32,29 @@ HANDLERS[operator.contains] = lambda tx, a, k: ConstantValue(tx.contains(a[0], a
 HANDLERS[operator.not_] = lambda tx, a, k: ConstantValue(not tx.truth(a[0]))
 HANDLERS[operator.neg] = lambda tx, a, k: tx.unary("-", a[0])
 HANDLERS[operator.is_] = lambda tx, a, k: ConstantValue(tx.same(a[0], a[1]))
-HANDLERS[operator.index] = lambda tx, a, k: a[0] if a[0].is_constant() else a[0].call_method(tx, "__index__", [], {})
-HANDLERS[operator.setitem] = lambda tx, a, k: (a[0].call_method(tx, "__setitem__", a[1:], {}), NONE)[1]
+HANDLERS[operator.pos] = lambda tx, a, k: tx.unary("+", a[0])
+HANDLERS[operator.invert] = lambda tx, a, k: tx.unary("~", a[0])
+HANDLERS[operator.is_not] = lambda tx, a, k: ConstantValue(not tx.same(a[0], a[1]))
+HANDLERS[operator.delitem] = lambda tx, a, k: (tx.call_special(a[0], "__delitem__", a[1:], "doesn't support item deletion"), NONE)[1]
+HANDLERS[operator.setitem] = lambda tx, a, k: (tx.call_special(a[0], "__setitem__", a[1:], "does not support item assignment"), NONE)[1]
+
+
+@handles(operator.index)
+def _index(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args[0].is_constant():
+        return fold(tx, operator.index, args, {})
+    if issubclass(args[0].python_type(), int) and isinstance(args[0], ObjectValue):
+        raise Unsupported(f"operator.index() of {args[0].describe()}", "FJ122")
+    made = tx.call_special(args[0], "__index__", [], "cannot be interpreted as an integer")
+    if made.python_type() is not int:
+        raise Unsupported(f"__index__ that returns {made.describe()}", "FJ122")
+    return made
 
 
 class GetterValue(Value):
     """operator.attrgetter, itemgetter and methodcaller objects."""
+
+    built_once = True
 
     def __init__(self, kind: type, args: list[Value], kwargs: dict[str, Value], source: Source | None = None) -> None:
         self.kind, self.args, self.kwargs, self.source = kind, args, kwargs, source
@@ -46,9 +66,11 @@ class GetterValue(Value):
         return iter((*self.args, *self.kwargs.values()))
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) != 1 or kwargs:
+            raise Unsupported(f"operator.{self.kind.__name__} called with other than one argument", "FJ161")
         owner = realize(tx, args[0])
         if self.kind is operator.methodcaller:
-            return owner.getattr(tx, self.args[0].constant()).call(tx, self.args[1:], self.kwargs)
+            return tx.call(owner.getattr(tx, self.args[0].constant()), self.args[1:], self.kwargs)
         found: list[Value] = []
         for key in self.args:
             if self.kind is operator.itemgetter:
@@ -69,5 +91,12 @@ class GetterValue(Value):
         )
 
 
+def _getter(kind: type, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    names = args if kind is operator.attrgetter else args[:1] if kind is operator.methodcaller else []
+    if not all(n.python_type() is str and n.is_constant() for n in names):
+        raise Unsupported(f"operator.{kind.__name__} of a name that is no str", "FJ161")
+    return GetterValue(kind, args, kwargs)
+
+
 for _kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
-    HANDLERS[_kind] = functools.partial(lambda c, tx, a, k: GetterValue(c, a, k), _kind)
+    HANDLERS[_kind] = functools.partial(_getter, _kind)

@@ -5,57 +5,41 @@ import builtins
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
-from framejit.values.classes import ClassValue, SuperValue
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.classes import ClassValue, SuperValue, make_super
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.functions import MethodValue
-from framejit.values.handlers import HANDLERS, handles
-from framejit.values.mapping import HashedKey, as_key
+from framejit.values.handlers import handles
+from framejit.values.hashing import as_key, asking, is_exact
+from framejit.values.instance_checks import is_instance, is_subclass
 from framejit.values.sequence import TupleValue
-from framejit.values.signals import Raised, Unsupported
-from framejit.values.tensor import TensorValue
-from framejit.values.user_object import ObjectValue, class_attribute
+from framejit.values.signals import LooksAtFrame, Raised, Unsupported
+from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
 
-# Metaclasses of these modules check by the class alone, so that issubclass() answers.
-_REAL_CHECKS = frozenset(("abc", "typing", "torch", "enum", "typing_extensions"))
-
-
 @handles(isinstance)
 def _isinstance(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    cls, target = args[0].python_type(), tx.constants([args[1]])[0]
-    for single in target if isinstance(target, tuple) else (target,):
-        check = static_lookup(type(single), "__instancecheck__", None)
-        if isinstance(check, types.FunctionType) and check.__module__.partition(".")[0] not in _REAL_CHECKS and not isinstance(args[0], TensorValue):
-            if isinstance(target, tuple):
-                raise Unsupported(f"isinstance() with several classes, of which {single.__qualname__} has its own check")
-            return ConstantValue(cls is target or tx.truth(class_attribute(tx, args[1], type(target), "__instancecheck__").call(tx, [args[0]], {})))
-    if isinstance(args[0], ObjectValue) and args[0].claims_another_class():
-        raise Unsupported(f"isinstance() of {args[0].describe()}, which claims to be of another class")
+    return _checked(tx, args, is_instance, args[0])
+
+
+@handles(issubclass)
+def _issubclass(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _checked(tx, args, is_subclass, tx.constants([args[0]])[0])
+
+
+def _checked(tx: Frame, args: list[Value], check: Callable[[Frame, Any, Any], bool], what: Any) -> Value:
     try:
-        if issubclass(cls, torch.Tensor) and isinstance(args[0], TensorValue):
-            return ConstantValue(_tensor_isinstance(args[0], target))
-        return ConstantValue(issubclass(cls, target))
+        return ConstantValue(check(tx, what, tx.constants([args[1]])[0]))
     except TypeError as e:
         raise tx.raised_from(e) from None
-
-
-def _tensor_isinstance(value: TensorValue, target: Any) -> bool:
-    if isinstance(target, (tuple, types.UnionType)):
-        return any(_tensor_isinstance(value, t) for t in (target if isinstance(target, tuple) else target.__args__))
-    if type(target).__instancecheck__ is type.__instancecheck__ or target in (torch.nn.Parameter, torch.nn.Buffer):
-        return issubclass(value.cls, target)
-    return isinstance(value.fake, target) if target.__module__ == "torch" and target is not torch.nn.Parameter else issubclass(value.cls, target)
 
 
 @handles(type)
@@ -67,46 +51,72 @@ def _type(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return from_python(args[0].python_type())
 
 
+def attribute_name(value: Value) -> str:
+    """The name of an attribute, given as an argument."""
+    name = value.constant()
+    if type(name) is not str:
+        raise Unsupported("an attribute whose name is no plain string")
+    return name
+
+
+def attribute_or_none(tx: Frame, owner: Value, name: str) -> Value | None:
+    """The attribute, or None where looking it up raises AttributeError."""
+    try:
+        with tx.catching():
+            return realize(tx, owner.getattr(tx, name))
+    except Raised as e:
+        if issubclass(e.value.cls, AttributeError):
+            return None
+        raise
+
+
 @handles(getattr)
 def _getattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) < 3:
-        return realize(tx, args[0].getattr(tx, args[1].constant()))
-    try:
-        with tx.catching():
-            return realize(tx, args[0].getattr(tx, args[1].constant()))
-    except Raised as e:
-        if issubclass(e.value.cls, AttributeError):
-            return args[2]
-        raise
+        return realize(tx, args[0].getattr(tx, attribute_name(args[1])))
+    found = attribute_or_none(tx, args[0], attribute_name(args[1]))
+    return args[2] if found is None else found
 
 
 @handles(hasattr)
 def _hasattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    try:
-        with tx.catching():
-            args[0].getattr(tx, args[1].constant())
-    except Raised as e:
-        if issubclass(e.value.cls, AttributeError):
-            return ConstantValue(False)
-        raise
-    return ConstantValue(True)
+    return ConstantValue(attribute_or_none(tx, args[0], attribute_name(args[1])) is not None)
 
 
 @handles(setattr)
 def _setattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    args[0].setattr(tx, args[1].constant(), args[2])
+    args[0].setattr(tx, attribute_name(args[1]), args[2])
     return NONE
 
 
 @handles(delattr)
 def _delattr(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    args[0].setattr(tx, args[1].constant(), None)
+    args[0].setattr(tx, attribute_name(args[1]), None)
     return NONE
 
 
-HANDLERS[object.__setattr__] = lambda tx, args, kwargs: (args[0].generic_setattr(tx, args[1].constant(), args[2]), NONE)[1]  # type: ignore[attr-defined]
-HANDLERS[object.__delattr__] = lambda tx, args, kwargs: (args[0].generic_setattr(tx, args[1].constant(), None), NONE)[1]  # type: ignore[attr-defined]
-HANDLERS[object.__getattribute__] = lambda tx, args, kwargs: args[0].generic_getattr(tx, args[1].constant())  # type: ignore[attr-defined]
+def _instance(args: list[Value], n: int) -> ObjectValue:
+    """The object that a method of `object` is called on by name, with `n` arguments in all."""
+    if len(args) != n or not isinstance(args[0], ObjectValue):
+        raise Unsupported(f"a method of object, called on {args[0].describe()}" if args else "a method of object without one")
+    return args[0]
+
+
+@handles(object.__setattr__)
+def _set_past_class(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    _instance(args, 3).generic_setattr(tx, attribute_name(args[1]), args[2])
+    return NONE
+
+
+@handles(object.__delattr__)
+def _delete_past_class(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    _instance(args, 2).generic_setattr(tx, attribute_name(args[1]), None)
+    return NONE
+
+
+@handles(object.__getattribute__)
+def _get_past_class(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _instance(args, 2).generic_getattr(tx, attribute_name(args[1]))
 
 
 @handles(types.MethodType)
@@ -117,14 +127,14 @@ def _method(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(sys.exc_info)
 def _exc_info(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     current = tx.current_exception()
-    if current is None:
+    if is_none(current):
         return TupleValue([NONE, NONE, NONE])
     return TupleValue([ClassValue(current.python_type()), current, current.getattr(tx, "__traceback__")])
 
 
 @handles(sys.exception)
 def _exception(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return tx.current_exception() or NONE
+    return tx.current_exception()
 
 
 @handles(callable)
@@ -135,16 +145,17 @@ def _callable(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(vars)
 def _vars(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
-        raise Unsupported("vars() of the running frame")
+        raise LooksAtFrame("vars() looks at the running frame")
     return args[0].getattr(tx, "__dict__")
 
 
 @handles(hash)
 def _address(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = as_key(tx, args[0])
-    if isinstance(key, Value) and not isinstance(key, HashedKey):
+    if not is_exact(key):
         raise Unsupported("hash() of an object, which depends on its address", "FJ124")
-    return ConstantValue(hash(key))
+    with asking():
+        return ConstantValue(hash(key))
 
 
 @handles(id)
@@ -181,12 +192,17 @@ def _globals(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("globals()", "FJ115")
 
 
+@handles(locals, eval, exec, sys._getframe)
+def _looks_at_frame(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise LooksAtFrame("a function that looks at the frame it is called from")
+
+
 @handles(super)
 def _super(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args:
-        if not isinstance(args[0], ClassValue):
-            raise Unsupported("super() of an unknown class")
-        return SuperValue(args[0].cls, args[1])
+        if len(args) != 2:
+            raise Unsupported("super() without an object")
+        return make_super(args[0], args[1])
     cell = tx.cells.get("__class__")
     first = tx.code.co_varnames[0] if tx.code.co_varnames else None
     owner = None if first is None else tx.variable(first)

@@ -10,8 +10,9 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold, plain
 from framejit.values.handlers import HANDLERS
-from framejit.values.mapping import DictValue, SetValue
+from framejit.values.mapping import DictValue
 from framejit.values.sequence import SequenceValue
+from framejit.values.sets import SetValue
 from framejit.values.signals import Unsupported
 from framejit.values.user_object import ObjectValue
 

@@ -13,19 +13,34 @@ import torch
 
 from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.values.base import Value, realize
-from framejit.values.constant import ConstantValue
-from framejit.values.exceptions import ExceptionValue
-from framejit.values.mapping import DICT_CLASSES, DictValue, SetValue
-from framejit.values.sequence import ListValue, TupleValue, is_namedtuple_class, is_return_type
-from framejit.values.signals import Unsupported
-from framejit.values.user_object import ObjectValue, bind_attribute, guard_missing, native_class
+from framejit.values.constant import ConstantValue, is_none
+from framejit.values.exceptions import ExceptionValue, check_plain_exception
+from framejit.values.functions import CallableValue
+from framejit.values.instance_checks import by_type
+from framejit.values.mapping import DICT_CLASSES, DictValue
+from framejit.values.sequence import ListValue, TupleValue, adds_only_names, is_return_type
+from framejit.values.sets import SetValue
+from framejit.values.signals import SkipFrame, Unsupported
+from framejit.values.user_object import HEAP_TYPE, ObjectValue, bind_attribute, guard_missing, native_class
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
 _ABSENT = object()
+_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether a class was made by a class statement, so that its attributes can be set."""
+    return bool(cls.__flags__ & HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE
+
+
+def is_finalized(cls: type) -> bool:
+    """Whether the program has code that runs when the last reference to an instance goes."""
+    return isinstance(static_lookup(cls, "__del__", None), types.FunctionType)
 
 
 class ClassValue(Value):
@@ -52,9 +67,12 @@ class ClassValue(Value):
             return from_python(getattr(self.cls, name))
         if name == "__dict__":
             return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
-        written = tx.capture.effects.attribute(self, name)
+        written = tx.capture.effects.attribute(self.cls, name)
         if written is not None:
+            if static_lookup(written.python_type(), "__get__", None) is not None and not isinstance(written, CallableValue):
+                raise Unsupported(f"reading {name!r} of {self.describe()}, to which a {written.python_type().__name__} was written")
             return written
+        tx.capture.effects.check_not_inherited(self.cls, name)
         if issubclass(self.cls, enum.Enum) and name in self.cls.__members__:
             return from_python(self.cls.__members__[name])
         meta = static_lookup(type(self.cls), name, _ABSENT)
@@ -72,15 +90,25 @@ class ClassValue(Value):
         return self.source or const_source(self.cls)
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
-        if type(self.cls).__setattr__ is not type.__setattr__:
+        meta = type(self.cls)
+        if meta.__setattr__ is not type.__setattr__ or meta.__delattr__ is not type.__delattr__:
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__")
-        tx.capture.effects.set_attribute(self, name, value)
+        if name.startswith("__") and name.endswith("__") or hasattr(meta, name) or not is_python_class(self.cls):
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}, which means more than keeping it")
+        if value is None and name not in self.cls.__dict__:
+            raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
+        tx.capture.effects.set_attribute(self, self.cls, name, value)
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__getitem__" and issubclass(self.cls, enum.Enum):
             from framejit.values.wrap import from_python
 
-            return from_python(self.cls[args[0].constant()])
+            if type(self.cls).__getitem__ is not enum.EnumMeta.__getitem__ or not all(a.is_constant() for a in args) or len(args) != 1:
+                raise Unsupported(f"a subscript of {self.describe()}")
+            member = self.cls._member_map_.get(args[0].constant())
+            if member is None:
+                raise tx.raised(KeyError, args[0])
+            return from_python(member)
         if name == "__getitem__":  # list[int] and friends
             from framejit.values.folding import fold
 
@@ -89,6 +117,11 @@ class ClassValue(Value):
             return fold(tx, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
+        if name in ("__instancecheck__", "__subclasscheck__") and isinstance(static_lookup(type(self.cls), name), types.FunctionType):
+            # reached by super() from the metaclass's own: what `type` does
+            if name == "__instancecheck__":
+                return ConstantValue(by_type(args[0], self.cls))
+            return ConstantValue(type.__subclasscheck__(self.cls, args[0].constant()))
         if name == "mro":
             return ListValue([ClassValue(c) for c in self.cls.__mro__])
         if name == "__subclasses__":
@@ -114,23 +147,44 @@ class ClassValue(Value):
 
 def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls(*args, **kwargs)` for a class written in Python: inline `__new__` and `__init__`."""
-    if issubclass(cls, enum.Enum) or cls in _PURE:
+    if issubclass(cls, enum.Enum):
+        return enum_member(tx, cls, args, kwargs)
+    if cls in _PURE:
         from framejit.values.folding import fold
 
         return fold(tx, cls, args, kwargs)
     meta_call = static_lookup(type(cls), "__call__")
-    if isinstance(meta_call, types.FunctionType):
+    if meta_call is not type.__dict__["__call__"] and type(cls).__module__ != "torch":
         return bind_attribute(tx, meta_call, ClassValue(cls), type(cls), "__call__").call(tx, args, kwargs)
-    if issubclass(cls, (torch.nn.Module, torch.Tensor)):
+    if issubclass(cls, torch.Tensor):
         raise Unsupported(f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in")
-    if is_namedtuple_class(cls) and isinstance(static_lookup(cls, "__new__"), (types.FunctionType, staticmethod)) and "_make" in cls.__dict__:
+    if "_make" in cls.__dict__ and adds_only_names(cls) and cls.__new__.__module__.startswith("namedtuple_"):
         return namedtuple_instance(tx, cls, args, kwargs)
     if is_return_type(cls) and len(args) == 1:
         return TupleValue(list(tx.iterate(args[0])), cls)
+    if is_finalized(cls):
+        raise SkipFrame(f"makes a {cls.__qualname__}, whose __del__ runs when the last reference goes", "FJ213")
     instance = new_value(tx, cls, args, kwargs)
-    if isinstance(instance, ObjectValue) and issubclass(instance.cls, cls):
-        init_instance(tx, instance, args, kwargs)
+    if cls in instance.python_type().__mro__:
+        if isinstance(instance, ObjectValue):
+            init_instance(tx, instance, args, kwargs)
+        elif static_lookup(instance.python_type(), "__init__") is not object.__init__:
+            raise Unsupported(f"{cls.__qualname__}.__new__ gives {instance.describe()}, which is then initialized")
     return instance
+
+
+def enum_member(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(value)`: the member that has the value."""
+    values = tx.constants(args)
+    if len(values) == 1 and not kwargs and issubclass(type(cls), enum.EnumMeta) and type(cls).__call__ is enum.EnumMeta.__call__:
+        for member in cls:
+            if type(member._value_) is type(values[0]) and member._value_ == values[0] or member is values[0]:
+                return ConstantValue(member)
+        if issubclass(cls, enum.Flag) and cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
+            from framejit.values.folding import fold
+
+            return fold(tx, cls, args, {})
+    raise Unsupported(f"calling {cls.__qualname__} with something that is no value of a member")
 
 
 def namedtuple_instance(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -159,45 +213,67 @@ def new_value(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value])
             else TypeLookupSource(const_source(cls), "__new__"),
         )
         return function.call(tx, [ClassValue(cls), *args], kwargs)
-    return bare_instance(tx, cls, args)
+    if kwargs and issubclass(cls, frozenset) and static_lookup(cls, "__init__") is object.__init__:
+        raise tx.raised(TypeError, "frozenset() takes no keyword arguments")
+    return bare_instance(tx, cls, args, kwargs)
 
 
-def bare_instance(tx: Frame, cls: type, args: list[Value]) -> Value:
+def bare_instance(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What the built-in `__new__` that `cls` inherits makes."""
     if issubclass(cls, BaseException):
-        if issubclass(cls, OSError) and len(args) > 1:
-            raise Unsupported(f"making a {cls.__qualname__}, whose class depends on the number of the error")
+        check_plain_exception(cls, args)
         return ExceptionValue(cls, list(args))
-    if issubclass(cls, DICT_CLASSES[:4]):
-        if issubclass(cls, collections.Counter):
-            raise Unsupported("a subclass of Counter")
+    if issubclass(cls, DICT_CLASSES[:3]):
         kind = next(k for k in (collections.OrderedDict, collections.defaultdict, dict) if issubclass(cls, k))
         return ObjectValue(cls, base=DictValue({}, cls=kind))
     if issubclass(cls, list):
         return ObjectValue(cls, base=ListValue([]))
     if issubclass(cls, tuple):
+        if len(args) > 1 or kwargs:
+            raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
         return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
     if issubclass(cls, set):
-        return ObjectValue(cls, base=SetValue({}))
+        return ObjectValue(cls, base=SetValue(set()))
+    if issubclass(cls, frozenset):
+        from framejit.values.sets import frozen
+
+        if len(args) > 1:
+            raise tx.raised(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
+        part = frozen(tx, args[0]) if args else SetValue(frozenset())
+        return ObjectValue(cls, base=part.frozen() if isinstance(part, SetValue) else SetValue(part.constant()))
     if native_class(cls) is types.SimpleNamespace:
         return ObjectValue(cls)
     makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
     if all(m is object.__new__ or isinstance(m, (staticmethod, types.FunctionType)) for m in makers):
+        if cls.__flags__ & _ABSTRACT:
+            raise Unsupported(f"making a {cls.__qualname__}, which is abstract", "FJ112")
+        if (args or kwargs) and (static_lookup(cls, "__new__") is not object.__new__ or static_lookup(cls, "__init__") is object.__init__):
+            raise Unsupported(f"object.__new__() of {cls.__qualname__} takes no arguments", "FJ112")
         return ObjectValue(cls)
     raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
 
 
 def init_instance(tx: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
     init = static_lookup(instance.cls, "__init__")
-    if init is object.__init__:
-        if (args or kwargs) and static_lookup(instance.cls, "__new__") is object.__new__:
-            raise Unsupported(f"{instance.cls.__name__}() takes no arguments", "FJ112")
-        return
-    bind_attribute(tx, init, instance, instance.cls, "__init__").call(tx, args, kwargs)
+    given = tx.call(bind_attribute(tx, init, instance, instance.cls, "__init__"), args, kwargs)
+    if not is_none(given):
+        raise Unsupported(f"__init__() of {instance.cls.__qualname__} should return None", "FJ112")
+
+
+def make_super(start: Value, owner: Value) -> SuperValue:
+    """`super(start, owner)`."""
+    if not isinstance(start, ClassValue):
+        raise Unsupported("super() of an unknown class")
+    bound = owner.cls.__mro__ if isinstance(owner, ClassValue) else ()
+    if start.cls not in (*bound, *owner.python_type().__mro__):
+        raise Unsupported("super() of an object of another class")
+    return SuperValue(start.cls, owner)
 
 
 class SuperValue(Value):
     """`super(start, owner)`: the MRO of the owner's class after `start`."""
+
+    built_once = True
 
     def __init__(self, start: type, owner: Value) -> None:
         self.start, self.owner = start, owner
@@ -211,10 +287,11 @@ class SuperValue(Value):
     def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.builtin_methods import BuiltinMethodValue, super_builtin_method
 
-        on_class = isinstance(self.owner, ClassValue)
-        cls = self.owner.cls if isinstance(self.owner, ClassValue) else self.owner.python_type()
+        on_class = isinstance(self.owner, ClassValue) and self.start in self.owner.cls.__mro__  # else in a method of a metaclass
+        cls = self.owner.cls if on_class else self.owner.python_type()  # type: ignore[attr-defined]
         if name == "__class__":
             return ClassValue(super)
+        tx.capture.effects.check_not_inherited(cls, name)
         mro = cls.__mro__
         for klass in mro[mro.index(self.start) + 1 :] if self.start in mro else ():
             if name in klass.__dict__:
@@ -224,7 +301,7 @@ class SuperValue(Value):
                 if isinstance(static, staticmethod) and name == "__new__":
                     return tx.wrap(static.__func__, AttrSource(TypeLookupSource(const_source(klass), name), "__func__"))
                 if static is object.__new__ or isinstance(static, types.BuiltinFunctionType) and name == "__new__":
-                    return BuiltinNewValue()
+                    return BuiltinNewValue(getattr(static, "__self__", object))
                 if on_class and not isinstance(static, classmethod):
                     return bind_attribute(tx, static, None, cls, name, klass)
                 return bind_attribute(tx, static, self.owner if not on_class else None, cls, name, klass)
@@ -237,12 +314,22 @@ class SuperValue(Value):
 
 
 class BuiltinNewValue(Value):
-    """The `__new__` of a built-in class, reached through super() or by name."""
+    """The `__new__` of the built-in class `owner`, reached through super() or by name."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def python_type(self) -> type:
+        return types.BuiltinFunctionType
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not args or not isinstance(args[0], ClassValue):
             raise Unsupported("__new__ without a known class")
-        return bare_instance(tx, args[0].cls, args[1:])
+        cls = args[0].cls
+        maker = next(k for k in native_class(cls).__mro__ if "__new__" in k.__dict__)
+        if self.owner is not maker or is_finalized(cls):
+            raise Unsupported(f"{self.owner.__name__}.__new__() of a {cls.__qualname__}", "FJ113")
+        return bare_instance(tx, cls, args[1:], kwargs)
 
 
 ITERATOR_CLASSES = (

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from framejit.backends.conditional import Conditional
+from framejit.capture.input_sizes import SIZE
 from framejit.values.base import Value, realize
 from framejit.values.lazy import deep_realize
 from framejit.values.sequence import ListValue, TupleValue
@@ -66,7 +67,7 @@ class _Branch:
             raise Unsupported("a branch of torch.cond changes something", CODE, HINT)
         self.shape, self.results = _tensors(tx, result)
         inputs = {value.node for value in graph.inputs}
-        self.nodes = [node for node in graph.graph.nodes if node not in before and node not in inputs]
+        self.nodes = [node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta]
         storages = [_storage(result.node) for result in self.results]
         fresh = [storage for storage in storages if storage not in known and not any(storage == _storage(node) for node in inputs)]
         if len(set(fresh)) != len(storages) or any(result.node not in self.nodes for result in self.results):

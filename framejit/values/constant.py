@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit.guards.sources import static_lookup
 from framejit.values.base import Value
 from framejit.values.inspection import is_a
-from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -41,15 +41,24 @@ def is_constant_object(obj: Any) -> bool:
     return is_a(obj, (torch.finfo, torch.iinfo))
 
 
+def _counted(tx: Frame, items: Iterable[Any]) -> Iterator[Value]:
+    for item in items:  # a range may be far longer than what can be captured
+        tx.capture.spend(1)
+        yield ConstantValue(item)
+
+
 class ConstantValue(Value):
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value, self.source = value, source
+        if type(value) is slice:
+            self.built_once = True
 
     def python_type(self) -> type:
         return type(self.value)
 
     def describe(self) -> str:
-        text = repr(self.value)
+        # a member of an enum that is being made has no name yet
+        text = f"{type(self.value).__qualname__}.{vars(self.value).get('_name_')}" if is_a(self.value, enum.Enum) else repr(self.value)
         return f"{type(self.value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
 
     def constant(self) -> Any:
@@ -60,27 +69,28 @@ class ConstantValue(Value):
 
     def iterate(self, tx: Frame) -> Iterator[Value]:
         if isinstance(self.value, (str, bytes, range, frozenset)):
-            return iter([ConstantValue(x) for x in self.value])
+            return _counted(tx, self.value)
         raise tx.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
 
     def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import RangeIterator
+        from framejit.values.iterators import RangeIterator, TextIterator
 
+        if isinstance(self.value, (str, bytes)):
+            return TextIterator(self.value)
         return RangeIterator(self.value) if isinstance(self.value, range) else super().iterator(tx)
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.folding import fold, plain
+        from framejit.values.sequence import as_index
 
         if self.value is None:
             raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
-        if (
-            name in _OPERATORS
-            and type(self.value) in _PLAIN
-            and args
-            and not args[0].is_constant()
-            and not (name == "__mod__" and type(self.value) in (str, bytes))
-        ):
-            return ConstantValue(NotImplemented)  # numbers and text only work with their own kind, which is constant
+        if name in _OPERATORS and type(self.value) in _PLAIN and args and not args[0].is_constant():
+            text, other = isinstance(self.value, (str, bytes)), args[0].python_type()
+            if text and name in ("__mul__", "__rmul__") and static_lookup(other, "__index__", None) is not None:
+                args = [ConstantValue(as_index(tx, args[0]))]
+            elif not issubclass(other, _PLAIN) and not (text and name == "__mod__"):
+                return ConstantValue(NotImplemented)  # numbers and text only work with their own kind
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(tx.constants(tx.iterate(args[0]))))]
         if name == "format" and isinstance(self.value, str):
@@ -98,6 +108,8 @@ class ConstantValue(Value):
 
 class SliceValue(Value):
     """A slice whose bounds are not all constants."""
+
+    built_once = True
 
     def __init__(self, parts: list[Value]) -> None:
         self.parts = parts
@@ -121,7 +133,7 @@ class SliceValue(Value):
     def getattr(self, tx: Frame, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
-        raise Unsupported(f"attribute {name!r} of a slice")
+        return super().getattr(tx, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         for part in self.parts:
@@ -130,3 +142,7 @@ class SliceValue(Value):
 
 
 NONE = ConstantValue(None)
+
+
+def is_none(value: Value) -> bool:
+    return isinstance(value, ConstantValue) and value.value is None

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
-from framejit.values.base import Value
-from framejit.values.constant import NONE, ConstantValue
-from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.sequence import ListValue, SequenceValue, TupleValue
 from framejit.values.signals import Unsupported
 from framejit.values.user_object import ObjectValue, native_class
 
 if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
-Place = tuple[str, str, int]  # file, function, line
+Place = tuple[str, str, int, int]  # file, function, its first line, line
 _LINKS = ("__context__", "__cause__", "__suppress_context__", "__traceback__")
 
 
@@ -32,6 +33,7 @@ class ExceptionValue(ObjectValue):
         self.args, self.seq = args, -1
         self.places: list[Place] = []  # the frames it went through, innermost first, as its traceback will say
         self.context: Value = NONE
+        self.context_of_caller = False  # raised where the captured code handled nothing: the context is what its caller handles, if anything
         self.cause: Value = NONE
         self.suppress_context = False
 
@@ -46,31 +48,45 @@ class ExceptionValue(ObjectValue):
                 case "args":
                     return TupleValue(self.args)
                 case "__context__":
-                    return self.context
+                    return self.context_in(tx.capture)
                 case "__cause__":
                     return self.cause
                 case "__suppress_context__":
                     return ConstantValue(self.suppress_context)
                 case "__traceback__":
                     return NONE if self.seq < 0 else TracebackValue(self)
-                case "value" if issubclass(self.cls, StopIteration):
+                case "value" if issubclass(self.cls, StopIteration) and name not in self.attrs:
                     return self.args[0] if self.args else NONE
                 case "message" if issubclass(self.cls, BaseExceptionGroup):
                     return self.args[0]
                 case "exceptions" if issubclass(self.cls, BaseExceptionGroup):
                     return TupleValue(list(tx.iterate(self.args[1])))
-            if isinstance(static_lookup(self.cls, name, None), (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            filled_in_c = isinstance(static_lookup(self.cls, name, None), (types.MemberDescriptorType, types.GetSetDescriptorType))
+            if filled_in_c and name != "__class__" and name not in self.attrs:
                 raise Unsupported(f"attribute {name!r} of {self.describe()}, which its C code fills")
         return super().getattr(tx, name)
 
+    def context_in(self, capture: Capture) -> Value:
+        """`__context__`; asks what the caller of the captured function handles only where that matters."""
+        if self.context_of_caller:
+            self.context, self.context_of_caller = capture.exception_of_caller(), False
+        return self.context
+
     def generic_setattr(self, tx: Frame, name: str, value: Value | None) -> None:
-        if name not in _LINKS or self.source is not None or value is None:
+        if name not in _LINKS or self.source is not None:
             super().generic_setattr(tx, name, value)
-        elif name == "__context__":
-            self.context = value
+            return
+        value = realize(tx, value) if value is not None else None
+        if value is None or name in ("__context__", "__cause__") and not isinstance(value, ExceptionValue) and not is_none(value):
+            raise Unsupported(f"setting {name} of {self.describe()} to something it can't be")
+        tx.capture.effects.version += 1
+        if name == "__context__":
+            self.context, self.context_of_caller = value, False
         elif name == "__cause__":
             self.cause, self.suppress_context = value, True
         elif name == "__suppress_context__":
+            if value.python_type() is not bool:
+                raise Unsupported("setting __suppress_context__ to something that is no bool")
             self.suppress_context = tx.truth(value)
         else:
             self.set_traceback(value)
@@ -92,6 +108,7 @@ class ExceptionValue(ObjectValue):
         return TupleValue(self.args)
 
     def reconstruct(self, cg: Codegen) -> None:
+        self.context_in(cg.capture)
         cg.em.call_object(make_exception, lambda: (cg.em.load_object(self.cls), cg.load(TupleValue(self.args)), cg.em.load_object(tuple(self.places))), 3)
         cg.capture.effects.changed(self)  # replay fills in the rest, so that cycles are possible
 
@@ -106,6 +123,20 @@ class ExceptionValue(ObjectValue):
                 cg.em.store_attr(name)
 
 
+_CHOOSY = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, SyntaxError, BaseExceptionGroup)
+
+
+def check_plain_exception(cls: type, args: list[Value]) -> None:
+    """Break where making an exception does more than keeping its arguments."""
+    base = native_class(cls)
+    if ExceptionGroup in cls.__mro__ and len(args) == 2 and args[0].python_type() is str and isinstance(args[1], SequenceValue):
+        if args[1].items and all(isinstance(m, ExceptionValue) and issubclass(m.cls, Exception) for m in args[1].items):
+            return
+    elif not issubclass(base, _CHOOSY) and not (issubclass(base, OSError) and len(args) > 1):  # the number of an OSError may decide on its class
+        return
+    raise Unsupported(f"making a {cls.__qualname__}, whose C code looks at its arguments", "FJ113")
+
+
 def make_exception(cls: type, args: tuple[Any, ...], places: tuple[Place, ...] = ()) -> Any:
     """What `cls(*args)` leaves, without the class's own `__init__`, which the captured code has run.
 
@@ -114,16 +145,32 @@ def make_exception(cls: type, args: tuple[Any, ...], places: tuple[Place, ...] =
     base = native_class(cls)
     made = base.__new__(cls, *args)
     base.__init__(made, *args)
-    for file, name, line in places:
-        made.__traceback__ = types.TracebackType(made.__traceback__, _frame_of(file, name, line), -1, line)
+    for file, name, first_line, line in places:
+        made.__traceback__ = types.TracebackType(made.__traceback__, _frame_of(file, name, first_line, line), -1, line)
     return made
 
 
-def _frame_of(file: str, name: str, line: int) -> types.FrameType:
+def _frame_of(file: str, name: str, first_line: int, line: int) -> types.FrameType:
     """A frame that says it runs function `name` at `line` of `file`; it has no variables."""
-    code = _frame_of_nothing.__code__.replace(co_filename=file, co_name=name, co_firstlineno=line)
+    code = _frame_of_nothing.__code__
+    code = code.replace(co_filename=file, co_name=name, co_firstlineno=first_line, co_linetable=_one_line(len(code.co_code) // 2, line - first_line))
     frame: types.FrameType = types.FunctionType(code, {"getframe": sys._getframe})()
     return frame
+
+
+def _one_line(units: int, delta: int) -> bytes:
+    """The table of lines of code that is all on one line (CPython: Objects/locations.md): runs of up to eight units without columns."""
+    table = bytearray()
+    while units > 0:
+        run = min(units, 8)
+        table.append(0x80 | 13 << 3 | run - 1)
+        number = -delta << 1 | 1 if delta < 0 else delta << 1
+        while number >= 64:
+            table.append(64 | number & 63)
+            number >>= 6
+        table.append(number)
+        units, delta = units - run, 0
+    return bytes(table)
 
 
 def _frame_of_nothing() -> types.FrameType:

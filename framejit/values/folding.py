@@ -31,6 +31,9 @@ def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dic
         result = function(*real_args, **real_kwargs)
     except Exception as e:
         raise tx.raised_from(e) from None
+    for value, real in zip(args, real_args):
+        if result is real:
+            return value
     if not is_constant_object(result) and type(result) not in (list, tuple, dict, set):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
@@ -38,16 +41,21 @@ def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dic
 
 def plain(tx: Frame, value: Value) -> Any:
     """A Python copy of containers of constants, for functions that only read them."""
-    from framejit.values.mapping import DictValue, SetValue
+    from framejit.values.mapping import DictValue
     from framejit.values.sequence import ListValue, TupleValue
+    from framejit.values.sets import SetValue
 
     value = realize(tx, value)
     if isinstance(value, ListValue):
-        return value.cls([plain(tx, i) for i in value.items])
+        items = [plain(tx, i) for i in value.items]
+        return items if value.cls is list else value.cls(items, value.maxlen)  # type: ignore[attr-defined]
     if isinstance(value, TupleValue):
         return value.real([plain(tx, i) for i in value.items])
     if isinstance(value, DictValue):
         return value.cls({k.constant() if isinstance(k, Value) else k: plain(tx, v) for k, v in value.items.items()})
     if isinstance(value, SetValue):
-        return value.cls([k.constant() if isinstance(k, Value) else k for k in value.items])
+        if any(isinstance(k, Value) for k in value.items):
+            raise NotConstant(value.describe())
+        value.in_order(tx)
+        return value.items
     return value.constant()

@@ -11,9 +11,9 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, IndexSource, Source, key_source
-from framejit.values.base import Value
-from framejit.values.constant import NONE, ConstantValue
+from framejit.guards.sources import AttrSource, IndexSource, Source, key_source, static_lookup
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue
 from framejit.values.sequence import TupleValue
@@ -162,6 +162,8 @@ class FunctionValue(CallableValue):
 
     def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
         where, kw_where = AttrSource(self.source, "__defaults__"), AttrSource(self.source, "__kwdefaults__")
+        if self.fn.__defaults__ is not None:
+            tx.capture.add_guard(where, native.C_LEN, len(self.fn.__defaults__))  # of how many parameters they are the defaults
         positional: list[Value] = [LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())]
         keyword: dict[str, Value] = {k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()}
         return positional, keyword
@@ -189,13 +191,24 @@ class FunctionValue(CallableValue):
     def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python, wrap_attribute
 
-        overlay = tx.capture.effects.attribute(self, name)
+        overlay = tx.capture.effects.attribute(self.fn, name)
         if overlay is not None:
             return overlay
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return from_python(getattr(self.fn, name))
+        if name == "__class__":
+            return from_python(FunctionType)
         if name == "__get__":
             return BoundGetValue(self)
+        if name == "__dict__" and tx.capture.effects.wrote_attributes(self.fn):
+            raise Unsupported(f"__dict__ of {self.describe()} after its attributes were written")
+        own = self._seen_namespace(tx)
+        if own is not None and name in own.items:
+            return own.items[name]
+        if _is_method(name):
+            return super().getattr(tx, name)
+        if own is not None and not is_special(name):
+            raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
         try:
             value = getattr(self.fn, name)
         except AttributeError as e:
@@ -207,8 +220,26 @@ class FunctionValue(CallableValue):
             return wrap_attribute(tx.capture, value, self.source, name)
         raise Unsupported(f"attribute {name!r} of {self.describe()}")
 
+    def _seen_namespace(self, tx: Frame) -> DictValue | None:
+        """The function's `__dict__`, if the program looked at it as a dict."""
+        own = tx.capture.known(self.fn.__dict__)
+        return own if isinstance(own, DictValue) else None
+
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
-        tx.capture.effects.set_attribute(self, name, value)
+        if is_special(name):
+            raise Unsupported(f"changing {name} of {self.describe()}")
+        own = self._seen_namespace(tx)
+        if own is not None:
+            change_item(tx, own, name, value, self.describe())
+            return
+        if value is None and name not in self.fn.__dict__:
+            raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
+        tx.capture.effects.set_attribute(self, self.fn, name, value)
+
+
+def is_special(name: str) -> bool:
+    """Whether Python itself keeps or computes this attribute of functions."""
+    return static_lookup(FunctionType, name, None) is not None
 
 
 class NestedFunctionValue(CallableValue):
@@ -228,7 +259,8 @@ class NestedFunctionValue(CallableValue):
     ) -> None:
         self.code, self.globals, self._globals_from = code, globals, globals_from
         self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
-        self.attributes: dict[str, Value] = {}
+        self.attributes: dict[str, Value] = {}  # those that Python treats specially, where they were written
+        self.namespace = DictValue({})
 
     def describe(self) -> str:
         return f"function {self.code.co_qualname}"
@@ -237,6 +269,7 @@ class NestedFunctionValue(CallableValue):
         yield from (v for v in (self.positional, self.keyword, self.annotations) if v is not None)
         yield from self.cells
         yield from self.attributes.values()
+        yield self.namespace
 
     def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
         return list(tx.iterate(self.positional)) if self.positional else [], dict(self.keyword.items) if self.keyword else {}
@@ -248,6 +281,8 @@ class NestedFunctionValue(CallableValue):
         return self._globals_from
 
     def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
         if name in self.attributes:
             return self.attributes[name]
         if name == "__name__":
@@ -259,24 +294,52 @@ class NestedFunctionValue(CallableValue):
         if name == "__doc__":
             return ConstantValue(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
         if name == "__dict__":
-            return DictValue({k: v for k, v in self.attributes.items() if not k.startswith("__")})
+            return self.namespace
         if name == "__defaults__":
             return self.positional or NONE
         if name == "__get__":
             return BoundGetValue(self)
         if name == "__kwdefaults__":
             return self.keyword or NONE
+        if name == "__class__":
+            return from_python(FunctionType)
+        if name == "__code__":
+            return from_python(self.code)
+        if name == "__closure__":
+            return TupleValue(list(self.cells)) if self.cells else NONE
         if name == "__annotations__":
             self.annotations = self.annotations or DictValue({})
             return self.annotations
-        if name == "__type_params__":
+        if name == "__type_params__" and is_special(name):
             return TupleValue([])
+        if name in self.namespace.items:
+            return self.namespace.items[name]
+        if _is_method(name):
+            return super().getattr(tx, name)
+        if is_special(name):
+            raise Unsupported(f"attribute {name!r} of {self.describe()}")
         raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        if not is_special(name):
+            change_item(tx, self.namespace, name, value, self.describe())
+            return
         if value is None:
             raise Unsupported("deleting an attribute of a function")
-        self.attributes[name] = value
+        value = realize(tx, value) if is_special(name) else value
+        tx.capture.effects.version += 1
+        if name == "__defaults__" and (is_none(value) or isinstance(value, TupleValue) and value.cls is tuple):
+            self.positional = None if is_none(value) else value
+        elif name == "__kwdefaults__" and (is_none(value) or isinstance(value, DictValue) and value.cls is dict):
+            self.keyword = value if isinstance(value, DictValue) else None
+        elif name in ("__name__", "__qualname__") and value.python_type() is str or name in ("__doc__", "__module__"):
+            self.attributes[name] = value
+        elif name == "__dict__" and isinstance(value, DictValue) and value.cls is dict:
+            self.namespace = value
+        elif name == "__annotations__" and isinstance(value, DictValue) and value.cls is dict:
+            self.annotations = value
+        else:
+            raise Unsupported(f"changing {name} of {self.describe()}")
 
     def reconstruct(self, cg: Codegen) -> None:
         em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations]
@@ -288,11 +351,31 @@ class NestedFunctionValue(CallableValue):
                 cg.load(part if part is not None else NONE)
 
         em.call_object(make_function, load, 6)
-        for name, value in self.attributes.items():
-            em.copy()
+        cg.capture.effects.changed(self)  # replay fills in the attributes, which may lead back to the function
+
+    def replay(self, cg: Codegen) -> None:
+        named = dict(self.attributes)
+        if self.namespace.items or cg.is_kept(self.namespace):
+            named["__dict__"] = self.namespace
+        for name, value in named.items():
             cg.load(value)
-            em.swap()
-            em.store_attr(name)
+            cg.load(self)
+            cg.em.store_attr(name)
+
+
+def _is_method(name: str) -> bool:
+    """Whether functions have a method of this name, which is no attribute of their own."""
+    return isinstance(static_lookup(FunctionType, name, None), (types.WrapperDescriptorType, types.MethodDescriptorType))
+
+
+def change_item(tx: Frame, namespace: DictValue, name: str, value: Value | None, whose: str) -> None:
+    """Set or delete what a namespace holds under `name`."""
+    if value is not None:
+        namespace.call_method(tx, "__setitem__", [ConstantValue(name), value], {})
+    elif name in namespace.items:
+        namespace.call_method(tx, "__delitem__", [ConstantValue(name)], {})
+    else:
+        raise Unsupported(f"deleting attribute {name!r} of {whose}, which has none", "FJ161")
 
 
 def make_function(code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None) -> FunctionType:
@@ -336,46 +419,25 @@ class MethodValue(Value):
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(tx, [self.owner, *args], kwargs)
 
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name not in ("__eq__", "__ne__") or len(args) != 1:
+            return super().call_method(tx, name, args, kwargs)
+        other = args[0]
+        if not isinstance(other, MethodValue):
+            return ConstantValue(NotImplemented)
+        equal = tx.equal(self.function, other.function) and tx.same(self.owner, other.owner)
+        return ConstantValue(equal == (name == "__eq__"))
+
     def getattr(self, tx: Frame, name: str) -> Value:
         if name == "__self__":
             return self.owner
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            from framejit.values.wrap import from_python
+
+            return from_python(types.MethodType)
         return self.function.getattr(tx, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(types.MethodType, lambda: (cg.load(self.function), cg.load(self.owner)), 2)
-
-
-class PartialValue(Value):
-    """functools.partial."""
-
-    mutable = True
-
-    def __init__(self, function: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None) -> None:
-        self.function, self.args, self.kwargs, self.source = function, args, kwargs, source
-
-    def python_type(self) -> type:
-        return functools.partial
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.function, *self.args, *self.kwargs.values()))
-
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call(self.function, [*self.args, *args], {**self.kwargs, **kwargs})
-
-    def getattr(self, tx: Frame, name: str) -> Value:
-        if name == "func":
-            return self.function
-        if name == "args":
-            return TupleValue(self.args)
-        if name == "keywords":
-            return DictValue(dict(self.kwargs))
-        raise tx.raised(AttributeError, f"'functools.partial' object has no attribute {name!r}")
-
-    def reconstruct(self, cg: Codegen) -> None:
-        def load() -> None:
-            for v in (self.function, *self.args, *self.kwargs.values()):
-                cg.load(v)
-
-        cg.em.call(lambda: cg.em.load_object(functools.partial), load, 1 + len(self.args) + len(self.kwargs), tuple(self.kwargs))

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.functions import CallableValue, FunctionValue
 from framejit.values.iterators import IteratorValue
 from framejit.values.signals import Exhausted, Raised, Unsupported
 
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
 class GeneratorValue(IteratorValue):
     """A generator.  `made_at` is the step that made it: where the graph breaks if plain Python needs the real one."""
 
-    def __init__(self, frame: Frame, made_at: int) -> None:
-        self.frame, self.made_at = frame, made_at
+    def __init__(self, frame: Frame, made_at: int, function: CallableValue) -> None:
+        self.frame, self.made_at, self.function = frame, made_at, function
         self.started = self.finished = False
+        frame.capture.generators.append(self)
+
+    def close(self) -> None:
+        self.frame.close()
+        super().close()
 
     def python_type(self) -> type:
         return types.GeneratorType
@@ -39,7 +45,7 @@ class GeneratorValue(IteratorValue):
         if self.finished:
             self.result = NONE  # only the first StopIteration carries it
             if raising is not None:
-                raise raising
+                raise Raised(raising.value)
             raise Exhausted
         if self.frame.running:
             raise tx.raised(ValueError, "generator already executing")
@@ -47,7 +53,7 @@ class GeneratorValue(IteratorValue):
         try:
             if raising is not None and not self.started:
                 self.finished = True
-                raise raising
+                raise Raised(raising.value)
             outcome, value = self.frame.resume_generator(sent if self.started else None, raising)
         except Raised as e:
             self.finished = True
@@ -57,6 +63,8 @@ class GeneratorValue(IteratorValue):
                 wrapped.suppress_context = True
                 raise Raised(wrapped) from None
             raise
+        finally:
+            self.frame.caller = None
         self.started = True
         if outcome == "yield":
             return value
@@ -98,6 +106,31 @@ class GeneratorValue(IteratorValue):
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.finished:
-            cg.em.call_object(iter, lambda: cg.em.load_object(()))
-            return
+            if not self.frame.hidden and self.frame.resume is None:
+                cg.em.call_object(ended_generator, lambda: self._load_function(cg))
+                return
         cg.capture.break_at(self.made_at, Unsupported(f"{self.describe()} leaves captured code", "FJ151"))
+
+    def _load_function(self, cg: Codegen) -> None:
+        """A function that makes generators with this one's code and names."""
+        if isinstance(self.function, FunctionValue):
+            return cg.load(self.function)
+        code = self.frame.code
+        names = {name: code.co_qualname if name == "__qualname__" else code.co_name for name in ("__name__", "__qualname__")}
+        for name, value in getattr(self.function, "attributes", {}).items():
+            if name in names:
+                if not value.is_constant():
+                    cg.capture.break_at(self.made_at, Unsupported(f"{self.describe()} has a name that was made at run time", "FJ151"))
+                names[name] = value.constant()
+        template = types.FunctionType(code, {}, names["__name__"], None, tuple(types.CellType() for _ in code.co_freevars))
+        template.__qualname__ = names["__qualname__"]
+        cg.em.load_object(template)
+
+
+def ended_generator(function: types.FunctionType) -> types.GeneratorType[Any, Any, Any]:
+    """A generator of the function that has nothing more to give. Its frame is gone, and with it whatever the generator was made with."""
+    code = function.__code__
+    keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    generator: types.GeneratorType[Any, Any, Any] = function(*[None] * code.co_argcount, **dict.fromkeys(keywords))
+    generator.close()
+    return generator

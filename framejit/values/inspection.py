@@ -5,12 +5,21 @@ neither may happen, for the program itself did not ask.
 """
 from __future__ import annotations
 
+import types
 from typing import Any
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
     """Whether the type of `obj` derives from `classes`."""
     return issubclass(type(obj), classes)
+
+
+def type_name(cls: type) -> str:
+    """The name that messages give to a class: classes written in C have their module in it."""
+    made_in_c = not cls.__flags__ & _HEAP_TYPE or isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
+    return f"{cls.__module__}.{cls.__qualname__}" if made_in_c and cls.__module__ != "builtins" else cls.__name__
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:

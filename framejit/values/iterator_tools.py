@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue
-from framejit.values.iterators import ItemsIterator, IteratorValue, advanced
+from framejit.values.constant import ConstantValue
+from framejit.values.iterators import IteratorValue, RangeIterator, ReverseIterator, advanced
+from framejit.values.models import make_model_iterator
 from framejit.values.sequence import SequenceValue, TupleValue
 from framejit.values.signals import Exhausted, Unsupported
+from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -46,7 +50,11 @@ def make_tool(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value])
     if kind is reversed:
         return _reversed(tx, args[0])
     if kind is enumerate:
-        inner, count = tx.get_iter(args[0]), (args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))).constant()
+        inner, count = tx.get_iter(args[0]), (args[1] if len(args) > 1 else ConstantValue(0)).constant()
+        try:
+            enumerate((), count)
+        except TypeError as e:
+            raise tx.raised_from(e) from None
         state = [count]
 
         def enumerate_step(tx: Frame) -> Value:
@@ -99,22 +107,29 @@ def make_tool(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value])
                     active.clear()
 
         return ToolIterator(itertools.chain, chain_step, lambda: (itertools.chain, [*active, *rest]))
-    if kind is itertools.islice:
-        return _islice(tx, args)
     if kind in (itertools.count, itertools.repeat):
         return _endless(tx, kind, args, kwargs)
-    return _eager(tx, kind, args, kwargs)
+    if kind in (itertools.product, itertools.combinations, itertools.permutations, itertools.combinations_with_replacement):
+        return _choices(tx, kind, args, kwargs)
+    raise Unsupported(f"itertools.{kind.__name__}")
 
 
 def _reversed(tx: Frame, value: Value) -> Value:
     value = realize(tx, value)
     if isinstance(value, SequenceValue):
-        return ItemsIterator(TupleValue(value.items[::-1]), reversed)
-    return (
-        tx.get_iter(value.call_method(tx, "__reversed__", [], {}))
-        if not value.is_constant()
-        else ItemsIterator(TupleValue(list(value.iterate(tx))[::-1]), reversed)
-    )
+        return value.reverse_iterator(tx)
+    if isinstance(value, ConstantValue) and isinstance(value.value, range):
+        return RangeIterator(value.value[::-1])
+    if isinstance(value, ConstantValue) and isinstance(value.value, (str, bytes)):
+        return ReverseIterator(TupleValue(list(value.iterate(tx))), reversed)
+    cls = value.python_type()
+    own = static_lookup(cls, "__reversed__", None)
+    if isinstance(own, types.FunctionType) or own is not None and not isinstance(value, ConstantValue):
+        return value.call_method(tx, "__reversed__", [], {})
+    lacks = any(static_lookup(cls, name, None) is None for name in ("__getitem__", "__len__"))
+    if own is not None or lacks or static_lookup(cls, "__reversed__", 0) is None or not isinstance(value, ObjectValue) or value.base is not None:
+        raise Unsupported(f"reversed() of {value.describe()}", "FJ161")
+    return make_model_iterator(tx, reversed, [value], {})
 
 
 def _with_function(tx: Frame, kind: Any, args: list[Value]) -> Value:
@@ -173,46 +188,31 @@ def _cycle_after(done: tuple[Any, ...], rest: Iterator[Any]) -> Iterator[Any]:
     return advanced(itertools.cycle(itertools.chain(done, rest)), len(done))
 
 
-def _islice(tx: Frame, args: list[Value]) -> Value:
-    inner, bounds = tx.get_iter(args[0]), slice(*tx.constants(args[1:]))
-    start, stop, stride = bounds.start or 0, bounds.stop, bounds.step or 1
-    state = [0, start]
-
-    def step(tx: Frame) -> Value:
-        if stop is not None and state[1] >= stop:
-            raise Exhausted
-        while state[0] < state[1]:
-            tx.next(inner)
-            state[0] += 1
-        item = tx.next(inner)
-        state[0] += 1
-        state[1] += stride
-        return item
-
-    def rebuild() -> tuple[Any, list[Value]]:
-        return itertools.islice, [
-            inner,
-            ConstantValue(state[1] - state[0]),
-            ConstantValue(None if stop is None else max(stop - state[0], 0)),
-            ConstantValue(stride),
-        ]
-
-    return ToolIterator(itertools.islice, step, rebuild)
-
-
 def _endless(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kind is itertools.count:
-        start = (args[0] if args else kwargs.get("start", ConstantValue(0))).constant()
-        stride = (args[1] if len(args) > 1 else kwargs.get("step", ConstantValue(1))).constant()
+        start, stride = tx.constants([args[0] if args else ConstantValue(0), args[1] if len(args) > 1 else kwargs.get("step", ConstantValue(1))])
+        try:
+            itertools.count(start, stride)
+        except TypeError as e:
+            raise tx.raised_from(e) from None
         at = [start]
 
         def count_step(tx: Frame) -> Value:
-            at[0] += stride
-            return ConstantValue(at[0] - stride)
+            now = at[0]
+            try:
+                at[0] = now + stride
+            except TypeError as e:
+                raise tx.raised_from(e) from None
+            return ConstantValue(now)
 
         return ToolIterator(kind, count_step, lambda: (kind, [ConstantValue(at[0]), ConstantValue(stride)]))
     times = args[1] if len(args) > 1 else kwargs.get("times")
     left = [None if times is None else times.constant()]
+    if times is not None:
+        try:
+            itertools.repeat(None, left[0])  # type: ignore[arg-type]
+        except (TypeError, OverflowError) as e:
+            raise tx.raised_from(e) from None
 
     def repeat_step(tx: Frame) -> Value:
         if left[0] is not None:
@@ -224,47 +224,30 @@ def _endless(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) 
     return ToolIterator(kind, repeat_step, lambda: (kind, [args[0]] + ([ConstantValue(left[0])] if left[0] is not None else [])))
 
 
-def _eager(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Combinatoric itertools: run the real one over the items, each standing for its value."""
-    if kind in (
-        itertools.product,
-        itertools.combinations,
-        itertools.permutations,
-        itertools.combinations_with_replacement,
-        itertools.pairwise,
-        itertools.zip_longest,
-        itertools.compress,
-        itertools.batched if hasattr(itertools, "batched") else None,
-    ):
-        n_iterables = len(args) if kind in (itertools.product, itertools.zip_longest) else 1
-        pools = [list(tx.iterate(a)) for a in args[:n_iterables]]
-        rest = [bool(tx.truth(v)) for v in tx.iterate(args[1])] if kind is itertools.compress else tx.constants(args[n_iterables:])
-        extra: dict[str, Any] = {k: (v if k == "fillvalue" else v.constant()) for k, v in kwargs.items()}
-        if kind is itertools.zip_longest:
-            extra.setdefault("fillvalue", NONE)
-        made = list(kind(*pools, *([rest] if kind is itertools.compress else rest), **extra))
-        return ItemsIterator(TupleValue([m if isinstance(m, Value) else TupleValue(list(m)) for m in made]), kind)
-    if kind is itertools.accumulate:
-        function = args[1] if len(args) > 1 else kwargs.get("func", NONE)
-        total = kwargs.get("initial")
-        made_values: list[Value] = [] if total is None else [total]
-        for item in tx.iterate(args[0]):
-            if total is None:
-                total = item
-            elif function.is_constant() and function.constant() is None:
-                total = tx.binary("+", total, item)
-            else:
-                total = tx.call(function, [total, item], {})
-            made_values.append(total)
-        return ItemsIterator(TupleValue(made_values), kind)
-    if kind is itertools.groupby:
-        key = args[1] if len(args) > 1 else kwargs.get("key", NONE)
-        groups: list[tuple[Value, list[Value]]] = []
-        for item in tx.iterate(args[0]):
-            k = item if key.is_constant() and key.constant() is None else tx.call(key, [item], {})
-            if groups and tx.equal(groups[-1][0], k):
-                groups[-1][1].append(item)
-            else:
-                groups.append((k, [item]))
-        return ItemsIterator(TupleValue([TupleValue([k, ItemsIterator(TupleValue(g), kind)]) for k, g in groups]), kind)
-    raise Unsupported(f"itertools.{kind.__name__}")
+def _choices(tx: Frame, kind: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Combinatoric itertools: the real one runs over the items, each standing for its value."""
+    n_pools = len(args) if kind is itertools.product else 1
+    pools = [list(tx.iterate(a)) for a in args[:n_pools]]
+    options, names = tx.constants(args[n_pools:]), dict(zip(kwargs, tx.constants(list(kwargs.values()))))
+    try:
+        real = kind(*pools, *options, **names)
+    except Exception as e:
+        raise tx.raised_from(e) from None
+    steps = [0]
+
+    def step(tx: Frame) -> Value:
+        try:
+            found = next(real)
+        except StopIteration:
+            raise Exhausted from None
+        steps[0] += 1
+        return TupleValue(list(found))
+
+    def rebuild() -> tuple[Any, list[Value]]:
+        return functools.partial(_chosen, kind, tuple(options), names), [ConstantValue(steps[0]), *(TupleValue(p) for p in pools)]
+
+    return ToolIterator(kind, step, rebuild)
+
+
+def _chosen(kind: Any, options: tuple[Any, ...], names: dict[str, Any], steps: int, *pools: Any) -> Iterator[Any]:
+    return advanced(kind(*pools, *options, **names), steps)

@@ -1,19 +1,21 @@
 """Iterators stepped while capturing: over sequences, and those of builtins and itertools."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue
-from framejit.values.sequence import SequenceValue, TupleValue
-from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.signals import Exhausted, Raised, Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
+
+
+_LIST_ITERATOR: Any = type(iter([]))
 
 
 class IteratorValue(Value):
@@ -25,7 +27,7 @@ class IteratorValue(Value):
         raise NotImplementedError
 
     def iterate(self, tx: Frame) -> Iterator[Value]:
-        return iter(list(tx.drain(self)))
+        return tx.drain(self)
 
     def iterator(self, tx: Frame) -> Value:
         return self
@@ -47,7 +49,9 @@ class IteratorValue(Value):
 
 
 class ItemsIterator(IteratorValue):
-    """Over a list (live, as Python's own list iterator) or over items fixed at its creation."""
+    """Over a list (live, as Python's own list iterator) or over items fixed at its creation; once it has ended it stays so."""
+
+    exhausted = False
 
     def __init__(self, sequence: SequenceValue, kind: type, index: int = 0, source: Source | None = None) -> None:
         self.sequence, self.kind, self.index, self.source = sequence, kind, index, source
@@ -59,31 +63,106 @@ class ItemsIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.sequence,))
 
+    def item(self, at: int) -> Value:
+        return self.sequence.items[at]
+
     def next(self, tx: Frame) -> Value:
-        if self.index >= len(self.sequence.items):
+        if self.exhausted:
             raise Exhausted
         tx.capture.effects.changed(self)
+        if self.index >= len(self.sequence.items):
+            self.exhausted = True
+            raise Exhausted
         self.index += 1
-        return self.sequence.items[self.index - 1]
+        return self.item(self.index - 1)
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__length_hint__":
+            return ConstantValue(0 if self.exhausted else max(len(self.sequence.items) - self.index, 0))
+        return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
-        if isinstance(self.sequence, TupleValue) and self.sequence.source is None:
+        if self.exhausted:
+            cg.em.call_object(_ended, lambda: cg.em.load_object(self.sequence.python_type() if isinstance(self.sequence, ListValue) else tuple))
+        elif isinstance(self.sequence, TupleValue) and self.sequence.source is None:
             rest: Value = TupleValue(self.sequence.items[self.index :])
             cg.em.call_object(iter, lambda: cg.load(rest))
-            return
-        cg.em.call_object(_iterator_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
-
+        else:
+            cg.em.call_object(_iterator_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
 
     def replay(self, cg: Codegen) -> None:
         """Bring the real iterator to where this one is."""
         if self.source is not None:
-            cg.em.call_object(_advance, lambda: (cg.load(self), cg.em.load_object(self.index - self._began_at)), 2)
+            steps = self.index - self._began_at
+            cg.em.call_object(_advance, lambda: (cg.load(self), cg.em.load_object(steps), cg.em.load_object(self.exhausted)), 3)
             cg.em.pop()
 
 
-def _advance(iterator: Iterator[Any], n: int) -> None:
-    for _ in range(n):
+def _ended(kind: type) -> Iterator[Any]:
+    """An iterator over a `kind` that has come to its end."""
+    iterator: Iterator[Any] = iter(kind())
+    next(iterator, None)
+    return iterator
+
+
+class ReverseIterator(IteratorValue):
+    """`reversed()` of a list or tuple, also live; `index` is where the next item is, -1 at the end."""
+
+    def __init__(self, sequence: SequenceValue, kind: type) -> None:
+        self.sequence, self.kind, self.index = sequence, kind, len(sequence.items) - 1
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.sequence,))
+
+    def next(self, tx: Frame) -> Value:
+        if not 0 <= self.index < len(self.sequence.items):
+            self.index = -1
+            raise Exhausted
+        self.index -= 1
+        return self.sequence.items[self.index + 1]
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__length_hint__":
+            return ConstantValue(self.index + 1 if self.index < len(self.sequence.items) else 0)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(_reversed_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
+
+
+def _reversed_at(sequence: Any, index: int) -> Iterator[Any]:
+    iterator: Any = reversed(sequence)
+    _place(iterator, sequence, index, index + 1)
+    if index < 0:
         next(iterator, None)
+    return iterator
+
+
+def _place(iterator: Any, sequence: Any, index: int, length: int) -> None:
+    """Put an iterator at an index. A list may be shorter than it was then, or not have all its items yet: __setstate__ would stop at its end."""
+    missing = length - len(sequence) if type(sequence) is list else 0
+    if missing > 0:
+        sequence.extend([None] * missing)
+    iterator.__setstate__(index)
+    if missing > 0:
+        del sequence[-missing:]
+
+
+def _advance(iterator: Any, n: int, ended: bool) -> None:
+    """Bring an iterator of the program `n` items on, or to its end, whatever its list holds at the moment."""
+    if not isinstance(iterator, _LIST_ITERATOR):
+        for _ in range(n + ended):
+            next(iterator, None)
+        return
+    sequence, index = iterator_state(iterator)
+    if index is not None and ended:
+        iterator.__setstate__(len(sequence))
+        next(iterator, None)
+    elif index is not None:
+        _place(iterator, sequence, index + n, index + n)
 
 
 def iterator_state(iterator: Any) -> tuple[Any, int | None]:
@@ -102,51 +181,8 @@ def iterator_position(iterator: Any) -> int | None:
 
 def _iterator_at(sequence: Any, index: int) -> Iterator[Any]:
     iterator = iter(sequence)
-    iterator.__setstate__(index)
+    _place(iterator, sequence, index, index)
     return iterator
-
-
-class KeyedIterator(IteratorValue):
-    """Over a dict, one of its views, or a set: values are read when it gets there, and changed sizes noticed."""
-
-    def __init__(self, tx: Frame, iterable: Value, container: Any, kind: str) -> None:
-        self.iterable, self.container, self.kind, self.made_at = iterable, container, kind, tx.seq
-        self.keys, self.order = list(container.items), list(container.iterate(tx))
-        self.made_from = self.seen = container.items
-        self.index = 0
-
-    def python_type(self) -> type:
-        return type(iter(set())) if not hasattr(self.container, "keys_and_values") else type(iter(getattr({}, self.kind)()))
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.iterable,))
-
-    def next(self, tx: Frame) -> Value:
-        from framejit.values.mapping import as_key
-
-        items = self.container.items
-        if self.index > len(self.order):
-            raise Exhausted
-        if items is not self.seen:
-            if len(items) != len(self.keys):
-                raise tx.raised(RuntimeError, f"{'Set' if self.container.python_type() is set else 'dictionary'} changed size during iteration")
-            if list(items) != self.keys:
-                raise Unsupported(f"iterating over {self.container.describe()} while its keys change")
-            self.seen = items
-        if self.index == len(self.order):
-            self.index += 1
-            raise Exhausted
-        key = self.order[self.index]
-        self.index += 1
-        if self.kind == "keys":
-            return key
-        value = items[as_key(tx, key)]
-        return value if self.kind == "values" else TupleValue([key, value])
-
-    def reconstruct(self, cg: Codegen) -> None:
-        if self.container.items is not self.made_from and self.index <= len(self.order):
-            cg.capture.break_at(self.made_at, Unsupported(f"an iterator over {self.container.describe()} leaves captured code", "FJ151"))
-        cg.em.call_object(advanced, lambda: (cg.load(self.iterable), cg.em.load_object(self.index)), 2)
 
 
 def advanced(iterable: Any, steps: int) -> Iterator[Any]:
@@ -189,12 +225,31 @@ class SubscriptIterator(IteratorValue):
             cg.em.call_object(_iterator_at, lambda: (cg.load(self.owner), cg.em.load_object(self.index)), 2)
 
 
+class TextIterator(IteratorValue):
+    """Over a known str or bytes."""
+
+    def __init__(self, text: str | bytes) -> None:
+        self.text, self.index = text, 0
+
+    def python_type(self) -> type:
+        return type(iter(self.text))
+
+    def next(self, tx: Frame) -> Value:
+        if self.index >= len(self.text):
+            raise Exhausted
+        self.index += 1
+        return ConstantValue(self.text[self.index - 1])
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(_iterator_at, lambda: (cg.em.load_object(self.text), cg.em.load_object(self.index)), 2)
+
+
 class RangeIterator(IteratorValue):
     def __init__(self, rest: range) -> None:
         self.rest = rest
 
     def python_type(self) -> type:
-        return type(iter(range(0)))
+        return type(iter(self.rest))
 
     def next(self, tx: Frame) -> Value:
         if not self.rest:
@@ -204,29 +259,6 @@ class RangeIterator(IteratorValue):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(iter, lambda: cg.em.load_object(self.rest))
-
-
-def sort_values(tx: Frame, items: list[Value], kwargs: dict[str, Value]) -> list[Value]:
-    """sorted() with symbolic comparison; keys are computed once each, in order."""
-    key, reverse = kwargs.get("key", NONE), "reverse" in kwargs and tx.truth(kwargs["reverse"])
-    plain = key.is_constant() and key.constant() is None
-    keys = [realize(tx, i) if plain else realize(tx, tx.call(key, [i], {})) for i in items]
-
-    def order(a: int, b: int) -> int:
-        if tx.truth(tx.compare("lt", keys[a], keys[b])):
-            return -1
-        return 1 if tx.truth(tx.compare("lt", keys[b], keys[a])) else 0
-
-    try:
-        known = [k.constant() for k in keys]
-    except NotConstant:
-        positions = sorted(range(len(items)), key=functools.cmp_to_key(order), reverse=reverse)
-    else:
-        try:
-            positions = sorted(range(len(items)), key=known.__getitem__, reverse=reverse)
-        except TypeError as e:
-            raise tx.raised_from(e) from None
-    return [items[p] for p in positions]
 
 
 class OpaqueIterator(IteratorValue):
@@ -240,35 +272,3 @@ class OpaqueIterator(IteratorValue):
 
     def next(self, tx: Frame) -> Value:
         raise Unsupported(f"stepping a {type(self.obj).__name__} made outside the graph", "FJ150")
-
-
-class CallIterator(IteratorValue):
-    """iter(callable, sentinel), and objects with `__next__` written in Python."""
-
-    def __init__(self, owner: Value, sentinel: Value | None = None) -> None:
-        self.owner, self.sentinel = owner, sentinel
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.owner,) if self.sentinel is None else (self.owner, self.sentinel))
-
-    def next(self, tx: Frame) -> Value:
-        if self.sentinel is not None:
-            item = tx.call(self.owner, [], {})
-            if tx.equal(item, self.sentinel):
-                raise Exhausted
-            return item
-        try:
-            with tx.catching():
-                return self.owner.call_method(tx, "__next__", [], {})
-        except Raised as e:
-            if issubclass(e.value.cls, StopIteration):
-                raise Exhausted from None
-            raise
-
-    def reconstruct(self, cg: Codegen) -> None:
-        if self.sentinel is None:
-            cg.load(self.owner)
-        else:
-            cg.call_function(iter, self.owner, self.sentinel)
-
-

@@ -9,6 +9,7 @@ from framejit.values.base import Value, realize
 from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
@@ -19,15 +20,18 @@ class LazyValue(Value):
         self._value: Value | None = None
 
     def realize(self, tx: Frame) -> Value:
+        return self.realize_in(tx.capture)
+
+    def realize_in(self, capture: Capture) -> Value:
         if self._value is None:
             from framejit.values.wrap import wrap
 
             assert self.source is not None
             try:
-                self._value = wrap(tx.capture, self.obj, self.source)
+                self._value = wrap(capture, self.obj, self.source)
             except Unsupported as e:
-                self._value = OpaqueValue(type(self.obj), self.source, e)
-                tx.capture.add_guard(self.source, native.C_TYPE, type(self.obj))
+                self._value = OpaqueValue(type(self.obj), self.source, e.again())
+                capture.add_guard(self.source, native.C_TYPE, type(self.obj))
         return self._value
 
     @property
@@ -65,7 +69,7 @@ def deep_realize(tx: Frame, values: list[Value]) -> list[Value]:
         elif isinstance(value, SliceValue):
             value.parts[:] = deep_realize(tx, value.parts)
         elif isinstance(value, DictValue):
-            value.items = dict(zip(value.items, deep_realize(tx, list(value.items.values()))))
+            value.replace_values(deep_realize(tx, list(value.items.values())))
         found.append(value)
     return found
 
@@ -80,13 +84,13 @@ class OpaqueValue(Value):
         return self.cls
 
     def proxy(self) -> Any:
-        raise self.why
+        raise self.why.again()
 
     def getattr(self, tx: Frame, name: str) -> Value:
-        raise self.why
+        raise self.why.again()
 
     def truth(self, tx: Frame) -> bool:
-        raise self.why
+        raise self.why.again()
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        raise self.why
+        raise self.why.again()

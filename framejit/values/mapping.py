@@ -1,91 +1,66 @@
-"""Dicts (also OrderedDict, defaultdict, Counter, mappingproxy) and their views, and sets."""
+"""Dicts (also OrderedDict, defaultdict, mappingproxy): CPython's own methods run on stand-ins for the keys."""
+
 from __future__ import annotations
 
+import itertools
 import types
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from framejit import _native as native
+from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.lazy import deep_realize
+from framejit.values.hashing import HashTable, ObjectKey, asking, has_own_hash, hashes_of, key_value, real_call
 from framejit.values.sequence import TupleValue
-from framejit.values.signals import NotConstant, Raised, Unsupported
+from framejit.values.signals import Raised, Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
-DICT_CLASSES = (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType)
-_MISSING = object()
+DICT_CLASSES = (dict, OrderedDict, defaultdict, types.MappingProxyType)
+VIEWS = ("keys", "values", "items")
+_OF_ONE_KEY = frozenset("get __contains__ setdefault pop __setitem__ __delitem__ move_to_end".split())
+_READING = frozenset("get __contains__ __len__".split())
+_REWRITING = frozenset("__setitem__ move_to_end".split())  # they change a table that stays as large as it is
+_CHANGING = frozenset("setdefault pop popitem __setitem__ __delitem__ move_to_end clear".split())
 
 
-def as_key(tx: Frame, value: Value) -> Any:
-    """A Python object with the hash and equality the real key has: the constant, or the value for identity keys."""
-    value = deep_realize(tx, [value])[0]
-    try:
-        key = value.constant()
-        hashed = hash(key)
-        return key if value.source is None or not isinstance(value, TupleValue) else HashedKey(tx, value, hashed)
-    except NotConstant:
-        pass
-    except TypeError as e:
-        raise tx.raised_from(e) from None
-    if isinstance(value, TupleValue):
-        return HashedKey(tx, value, hash(tuple(as_key(tx, i) for i in value.items)))
-    cls = value.python_type()
-    if cls.__hash__ is None:
-        raise tx.raised(TypeError, f"unhashable type: {cls.__name__!r}")
-    if cls.__hash__ in (object.__hash__, types.FunctionType.__hash__, torch.Tensor.__hash__):
-        return value
-    if isinstance(cls.__hash__, types.FunctionType):
-        return HashedKey(tx, value, hash(tx.call_special(value, "__hash__", [], "is not hashable").constant()))
-    raise Unsupported(f"{value.describe()} as a dictionary key", "FJ122")
+class DictValue(HashTable):
+    """A dict; `cls` is dict, OrderedDict, defaultdict or mappingproxy.
 
-
-class HashedKey(Value):
-    """A key whose hash and equality the program defines; Python's own dict asks it for both."""
-
-    def __init__(self, tx: Frame, value: Value, hashed: int) -> None:
-        self.tx, self.value, self.hashed = tx, value, hashed
-
-    def __hash__(self) -> int:
-        return self.hashed
-
-    def __eq__(self, other: object) -> bool:
-        value = key_value(other)
-        return value is self.value or self.tx.equal(self.value, value)
-
-    def constant(self) -> Any:
-        return self.value.constant()
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.value,))
-
-
-def key_value(key: Any) -> Value:
-    from framejit.values.wrap import from_python
-
-    if isinstance(key, HashedKey):
-        return key.value
-    return key if isinstance(key, Value) else from_python(key)
-
-
-class DictValue(Value):
-    mutable = True
+    `items` is a dict of values by stand-ins of their keys, an OrderedDict where the program's is one.
+    """
 
     def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE) -> None:
-        self.items, self.source, self.cls, self.default_factory = items, source, cls, default_factory
+        super().__init__()
+        self.items, self.source, self.cls, self.default_factory = self._table(items, cls), source, cls, default_factory
+        self._found = list(self.items.items()) if source is not None else []  # what an existing dict holds
+        self._gone: set[int] = set()  # ids of its keys that went, if only for a while
+        self._cleared = False
+
+    @staticmethod
+    def _table(items: dict[Any, Value], cls: type) -> dict[Any, Value]:
+        if cls is not OrderedDict or type(items) is OrderedDict:
+            return items
+        return OrderedDict(items)
 
     def python_type(self) -> type:
         return self.cls
 
+    @property
+    def real(self) -> Any:
+        """The class whose methods run on `items`."""
+        return OrderedDict if self.cls is OrderedDict else dict
+
     def children(self) -> Iterator[Value]:
-        yield from (k for k in self.items if isinstance(k, Value))
+        yield from (key_value(k) for k in self.items if isinstance(k, Value))
         yield from self.items.values()
+        if self.cls is defaultdict:
+            yield self.default_factory
 
     def truth(self, tx: Frame) -> bool:
         return bool(self.items)
@@ -99,123 +74,209 @@ class DictValue(Value):
         return iter([key_value(k) for k in self.items])
 
     def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import KeyedIterator
+        from framejit.values.table_iterator import TableIterator
 
-        return KeyedIterator(tx, self, self, "keys")
+        return TableIterator(tx, self, self, "keys")
+
+    def real_iterator(self, tx: Frame, kind: str, backwards: bool) -> Iterator[Any]:
+        view = getattr(self.items, kind)()
+        return reversed(view) if backwards else iter(view)
 
     def keys_and_values(self) -> list[tuple[Value, Value]]:
         return [(key_value(k), v) for k, v in self.items.items()]
 
     def change(self, tx: Frame, items: dict[Any, Value]) -> None:
         tx.capture.effects.changed(self)
-        self.items = items
+        self.reshaped += 1
+        self.items = self._table(items, self.cls)
+
+    def replace_values(self, values: list[Value]) -> None:
+        """Put other values of the same objects in place: those that were looked at."""
+        for key, value in zip(list(self.items), values):
+            self.items[key] = value
+        self._found = [(k, realized(v)) for k, v in self._found]
+
+    def copied(self) -> dict[Any, Value]:
+        """The items in a dict of their own."""
+        return type(self.items)(self.items)
 
     # ---- methods ----------------------------------------------------------------------------
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case "__getitem__", 1:
-                return self._getitem(tx, args[0])
-            case "get", 1 | 2:
-                found = self.items.get(as_key(tx, args[0]))
-                return found if found is not None else args[1] if len(args) > 1 else kwargs.get("default", NONE)
-            case "__contains__", 1:
-                return ConstantValue(as_key(tx, args[0]) in self.items)
-            case "__len__", 0:
-                return ConstantValue(len(self.items))
-            case ("keys" | "values" | "items"), 0:
+                return self.getitem(tx, args[0])
+            case ("keys" | "values" | "items"), 0 if not kwargs:
+                from framejit.values.dict_views import DictViewValue
+
                 return DictViewValue(self, name)
             case "__iter__", 0:
                 return tx.get_iter(self)
             case "__reversed__", 0:
-                return tx.get_iter(TupleValue(list(self.iterate(tx))[::-1]))
-            case "copy" | "__copy__", 0:
-                return DictValue(dict(self.items), None, self.cls if self.cls is not types.MappingProxyType else dict, self.default_factory)
+                from framejit.values.table_iterator import TableIterator
+
+                return TableIterator(tx, self, self, "keys", backwards=True)
+            case "copy" | "__copy__", 0 if not kwargs:
+                return DictValue(real_call(tx, self.real.copy, self.items, [], {}), None, self._plain_class(), self.default_factory)
             case ("__or__" | "__ror__"), 1:
-                other = args[0]
-                if not isinstance(other, DictValue):
-                    return ConstantValue(NotImplemented)
-                first, second = (self, other) if name == "__or__" else (other, self)
-                return DictValue({**first.items, **second.items}, None, self.cls, self.default_factory)
+                return self._merged(tx, name, args[0])
             case ("__eq__" | "__ne__"), 1:
-                other = args[0]
-                if not isinstance(other, DictValue):
-                    return ConstantValue(NotImplemented)
-                same = self.items.keys() == other.items.keys() and all(tx.equal(v, other.items[k]) for k, v in self.items.items())
-                if same and self.cls is OrderedDict and other.cls is OrderedDict:
-                    same = list(self.items) == list(other.items)
-                return ConstantValue(same == (name == "__eq__"))
+                other = dict_part(args[0])
+                return ConstantValue(NotImplemented if other is None else self._equals(tx, other) == (name == "__eq__"))
+        if name in _READING or (name in _CHANGING and self.cls is not types.MappingProxyType):
+            return self._run(tx, name, args, kwargs)
         if self.cls is not types.MappingProxyType:
-            found = self._mutate(tx, name, args, kwargs)
-            if found is not None:
-                return found
+            match name, len(args):
+                case "__ior__", 1:
+                    self.update(tx, args, {})
+                    return self
+                case ("update" | "__init__"), 0 | 1:
+                    self.update(tx, args, kwargs)
+                    return NONE
+                case "__missing__", 1 if self.cls is defaultdict:
+                    return self.missing(tx, args[0], self)
         return super().call_method(tx, name, args, kwargs)
 
-    def _getitem(self, tx: Frame, key: Value) -> Value:
-        k = as_key(tx, key)
-        found = self.items.get(k)
+    def _plain_class(self) -> type:
+        return dict if self.cls is types.MappingProxyType else self.cls
+
+    def _run(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """A method of CPython's that looks for one key at most."""
+        given: list[Any] = list(args)
+        named: dict[str, Any] = {k: realize(tx, v).constant() if k == "last" else v for k, v in kwargs.items()}
+        if name in _OF_ONE_KEY and given:
+            given[0] = self.look_up(tx, given[0])
+        elif name in _OF_ONE_KEY and "key" in named and self.cls is OrderedDict:
+            named["key"] = self.look_up(tx, named["key"])
+        if name == "move_to_end" or name == "popitem":
+            given[name == "move_to_end" :] = [realize(tx, v).constant() for v in args[name == "move_to_end" :]]
+        adds = name == "setdefault" and len(given) < 2 and "default" not in named
+        if adds:
+            given.append(NONE) if given else named.update(default=NONE)
+        size = len(self.items)
+        if name in _REWRITING:
+            tx.capture.effects.changed(self)
+        result = real_call(tx, getattr(self.real, name), self.items, given, named)
+        if len(self.items) != size:
+            tx.capture.effects.changed(self)
+        self.reshaped += len(self.items) != size or name == "move_to_end"
+        if self._found and len(self.items) < size:
+            self._cleared |= name == "clear"
+            self._gone |= {id(k) for k, _ in self._found}.difference(map(id, self.items))
+        if isinstance(result, tuple):
+            return TupleValue([key_value(result[0]), result[1]])
+        return result if isinstance(result, Value) else ConstantValue(result)
+
+    def getitem(self, tx: Frame, key: Value, owner: Value | None = None) -> Value:
+        """`self[key]`, or that of the instance of a subclass that this is the dict of."""
+        found = real_call(tx, dict.get, self.items, [self.look_up(tx, key), None], {})
         if found is not None:
             return found
-        if self.cls is defaultdict and not (self.default_factory.is_constant() and self.default_factory.constant() is None):
-            made = self.default_factory.call(tx, [], {})
-            self.change(tx, {**self.items, k: made})
-            return made
-        if self.cls is Counter:
-            return ConstantValue(0)
+        missing = None if owner is None else static_lookup(owner.python_type(), "__missing__", None)
+        if owner is not None and missing is not None and missing is not defaultdict.__dict__["__missing__"]:
+            return tx.call_special(owner, "__missing__", [key], "has no __missing__")
+        if self.cls is defaultdict:
+            return self.missing(tx, key, owner or self)
         raise tx.raised(KeyError, key)
 
-    def _mutate(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        items = dict(self.items)
-        match name, len(args):
-            case "__setitem__", 2:
-                items[as_key(tx, args[0])] = args[1]
-                self.change(tx, items)
-                return NONE
-            case "__delitem__", 1:
-                if items.pop(as_key(tx, args[0]), _MISSING) is _MISSING:
-                    raise tx.raised(KeyError, args[0])
-                self.change(tx, items)
-                return NONE
-            case "setdefault", 1 | 2:
-                key = as_key(tx, args[0])
-                if key not in items:
-                    items[key] = args[1] if len(args) > 1 else NONE
-                    self.change(tx, items)
-                return items[key]
-            case "pop", 1 | 2:
-                found = items.pop(as_key(tx, args[0]), None)
-                if found is None:
-                    if len(args) > 1:
-                        return args[1]
-                    raise tx.raised(KeyError, args[0])
-                self.change(tx, items)
-                return found
-            case "popitem", 0:
-                if not items:
-                    raise tx.raised(KeyError, "popitem(): dictionary is empty")
-                last = bool(kwargs["last"].constant()) if "last" in kwargs else True
-                key = list(items)[-1 if last else 0]
-                value = items.pop(key)
-                self.change(tx, items)
-                return TupleValue([key_value(key), value])
-            case "move_to_end", 1 | 2:
-                last = bool((args[1] if len(args) > 1 else kwargs.get("last", ConstantValue(True))).constant())
-                key = as_key(tx, args[0])
-                moved = items.pop(key)
-                self.change(tx, {**items, key: moved} if last else {key: moved, **items})
-                return NONE
-            case "clear", 0:
-                self.change(tx, {})
-                return NONE
-            case ("update" | "__ior__"), 0 | 1:
-                if self.cls is Counter:
-                    return None
-                if args:
-                    items.update(pairs(tx, args[0]))
-                items.update(kwargs)
-                self.change(tx, items)
-                return self if name == "__ior__" else NONE
-        return None
+    def missing(self, tx: Frame, key: Value, owner: Value) -> Value:
+        """defaultdict.__missing__."""
+        if self.default_factory.is_constant() and self.default_factory.constant() is None:
+            raise tx.raised(KeyError, key)
+        made = tx.call(self.default_factory, [], {})
+        tx.call_special(owner, "__setitem__", [key, made], "does not support item assignment")
+        return made
+
+    def _equals(self, tx: Frame, other: DictValue) -> bool:
+        for key in other.items:
+            self.tell_apart(tx, key)
+        left, right = self._comparable(tx), other._comparable(tx)
+        return bool(real_call(tx, type(left).__eq__, left, [right], {}))
+
+    def _comparable(self, tx: Frame) -> dict[Any, Any]:
+        return type(self.items)((k, _Compared(tx, v)) for k, v in self.items.items())
+
+    def _merged(self, tx: Frame, name: str, value: Value) -> Value:
+        other = dict_part(value)
+        if other is None:
+            return ConstantValue(NotImplemented)
+        first, second = (self, other) if name == "__or__" else (other, self)
+        cls = self._plain_class()
+        made = DictValue(first.copied(), None, cls, self.default_factory)
+        made.items = real_call(tx, made.real.copy, made.items, [], {})
+        made.merge(tx, second if second is self else value)
+        return made
+
+    # ---- taking the items of others --------------------------------------------------------------
+
+    def update(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """`update(*args, **kwargs)`, of one argument at most."""
+        tx.capture.effects.changed(self)
+        self.reshaped += 1
+        if args:
+            self.merge(tx, args[0])
+        for name, value in kwargs.items():
+            real_call(tx, self.real.__setitem__, self.items, [name, value], {})
+
+    def put(self, tx: Frame, key: Value, value: Value) -> None:
+        """Set an item of a dict that is being built."""
+        real_call(tx, dict.__setitem__, self.items, [self.look_up(tx, key), value], {})
+
+    def count(self, tx: Frame, item: Value) -> None:
+        """Count an item, as collections.Counter does: it is asked for its hash once."""
+        key = self.look_up(tx, item)
+        before = real_call(tx, dict.get, self.items, [key, ConstantValue(0)], {})
+        after = tx.binary("+", before, ConstantValue(1))
+        tx.capture.effects.changed(self)
+        self.reshaped += 1
+        known = key.hashed if isinstance(key, ObjectKey) else hash(key)
+        real_call(tx, native.dict_set_known_hash, self.items, [key, known, after], {})
+
+    def set_factory(self, tx: Frame, factory: Value) -> None:
+        known = factory.is_constant() and factory.constant() is None
+        if not known and static_lookup(factory.python_type(), "__call__", None) is None:
+            raise tx.raised(TypeError, "first argument must be callable or None")
+        self.default_factory = factory
+
+    def merge(self, tx: Frame, value: Value) -> None:
+        """Take what `dict(value)` would take: of another dict, of what has keys(), or pairs."""
+        value = realize(tx, value)
+        other = plain_dict_part(tx, value)
+        if other is not None:
+            for key in other.items:
+                self.tell_apart(tx, key)
+            real_call(tx, self.real.update, self.items, [other.items], {})
+            return
+        try:
+            with tx.catching():
+                keys = value.getattr(tx, "keys")
+        except Raised as e:
+            if not issubclass(e.value.cls, AttributeError):
+                raise
+        else:
+            self.merge_keys(tx, value, keys)
+            return
+        for n, pair in enumerate(tx.drain(tx.get_iter(value))):
+            self._take_pair(tx, n, realize(tx, pair))
+
+    def merge_keys(self, tx: Frame, value: Value, keys: Value) -> None:
+        """Take the items of a mapping by its method `keys`."""
+        for key in tx.drain(tx.get_iter(tx.call(keys, [], {}))):
+            item = tx.call_special(value, "__getitem__", [key], "is not subscriptable")
+            real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, key), item], {})
+
+    def _take_pair(self, tx: Frame, n: int, pair: Value) -> None:
+        try:
+            with tx.catching():
+                iterator = tx.get_iter(pair)
+        except Raised as e:
+            if not issubclass(e.value.cls, TypeError):
+                raise
+            raise tx.raised(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence") from None
+        items = list(tx.drain(iterator))
+        if len(items) != 2:
+            raise tx.raised(ValueError, f"dictionary update sequence element #{n} has length {len(items)}; 2 is required")
+        real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, items[0]), items[1]], {})
 
     def getattr(self, tx: Frame, name: str) -> Value:
         if name == "default_factory" and self.cls is defaultdict:
@@ -224,31 +285,94 @@ class DictValue(Value):
 
     # ---- output -------------------------------------------------------------------------------
 
-    def _load_dict(self, cg: Codegen) -> None:
-        for key, value in self.items.items():
+    def _load_dict(self, cg: Codegen, beside: Iterable[Any] = ()) -> None:
+        """Push a plain dict of the items, which are to go beside other keys."""
+        hashes = hashes_of(self.items, beside)
+        if all(h is None for h in hashes):
+            for key, value in self.items.items():
+                cg.load(key_value(key))
+                cg.load(value)
+            cg.em.build("MAP", len(self.items))
+            return
+        for key in self.items:
             cg.load(key_value(key))
+        keys, values = cg.em.new_temporary("keys"), cg.em.new_temporary("values")
+        cg.em.build("TUPLE", len(self.items))
+        cg.em.store_fast(keys)
+        for value in self.items.values():
             cg.load(value)
-        cg.em.build("MAP", len(self.items))
+        cg.em.build("TUPLE", len(self.items))
+        cg.em.store_fast(values)
+        cg.em.call_object(dict_of, lambda: (cg.em.load_fast(keys), cg.em.load_object(hashes), cg.em.load_fast(values)), 3)
 
     def reconstruct(self, cg: Codegen) -> None:
+        content: DictValue = self
+        if cg.holds_itself(self):
+            content = DictValue({})
+            cg.capture.effects.changed(self)
+        if self.cls is OrderedDict and any(map(has_own_hash, content.items)):
+            raise Unsupported("an OrderedDict of objects that have their own hash", "FJ130")
         if self.cls is dict:
-            self._load_dict(cg)
+            content._load_dict(cg)
         elif self.cls is defaultdict:
-            cg.em.call_object(defaultdict, lambda: (cg.load(self.default_factory), self._load_dict(cg)), 2)
+            cg.em.call_object(defaultdict, lambda: (cg.load(self.default_factory), content._load_dict(cg)), 2)
         else:
-            cg.em.call_object(self.cls, lambda: self._load_dict(cg))
+            cg.em.call_object(self.cls, lambda: content._load_dict(cg))
 
     def replay(self, cg: Codegen) -> None:
-        em = cg.em
-        em.call_object(OrderedDict.clear if issubclass(self.cls, OrderedDict) else dict.clear, lambda: cg.load(self))
+        if self.source is None and not cg.holds_itself(self):
+            return  # it was built as it is now
+        em, now = cg.em, list(self.items.items())
+        if self.real is OrderedDict and any(map(has_own_hash, (*self.items, *(k for k, _ in self._found)))):
+            raise Unsupported("an OrderedDict of objects that have their own hash", "FJ130")
+        stay = [(k, realized(v)) for k, v in self._found if id(k) not in self._gone]
+        gone = [k for k, _ in self._found if id(k) in self._gone]
+        if self._cleared or any(map(has_own_hash, gone)) or not all(a[0] is b[0] for a, b in itertools.zip_longest(stay, now[: len(stay)], fillvalue=(None,))):
+            em.call_object(self.real.clear, lambda: cg.load(self))
+            em.pop()
+            changes = now
+        else:  # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen
+            for key in gone:
+                cg.call_function(self.real.__delitem__, self, key_value(key))
+                em.pop()
+            changes = [item for n, item in enumerate(now) if n >= len(stay) or realized(item[1]) is not stay[n][1]]
+        filled = DictValue({})
+        filled.items = dict(changes)
+        fill = put_each if gone and self.real is dict else fill_method(self.real)
+        em.call_object(fill, lambda: (cg.load(self), filled._load_dict(cg, (*self.items, *gone))), 2)
         em.pop()
-        em.call_object(fill_method(self.cls), lambda: (cg.load(self), self._load_dict(cg)), 2)
-        em.pop()
+
+
+class _Compared:
+    """Stands for an item of a dict that is compared with another dict: CPython's code asks the captured program."""
+
+    def __init__(self, tx: Frame, value: Value) -> None:
+        self.tx, self.value = tx, value
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, _Compared)
+        with asking(False):
+            return self.tx.equal(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def realized(value: Value) -> Value:
+    """What a value that waits to be looked at turned out to be, if anybody looked."""
+    from framejit.values.lazy import LazyValue
+
+    return value.realized or value if isinstance(value, LazyValue) else value
 
 
 def fill_method(cls: type) -> Any:
-    """What puts items into an empty dict of class `cls` without asking methods of the class."""
+    """What puts items into a dict of class `cls` without asking methods of the class."""
     return fill_ordered if issubclass(cls, OrderedDict) else dict.update
+
+
+def put_each(target: dict[Any, Any], items: dict[Any, Any]) -> None:
+    # dict.update gives an empty dict a new table, in which an iterator would find its end instead of an error.
+    for (key, value), hashed in zip(items.items(), native.stored_hashes(items)):
+        native.dict_set_known_hash(target, key, hashed, value)
 
 
 def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
@@ -257,197 +381,61 @@ def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
         OrderedDict.__setitem__(target, key, value)
 
 
-def pairs(tx: Frame, value: Value) -> dict[Any, Value]:
-    """The (key, value) pairs `dict(value)` would take."""
-    value = realize(tx, value)
-    inner = getattr(value, "base", None)
-    if isinstance(inner, DictValue):
-        value = inner
-    if isinstance(value, DictValue):
-        return dict(value.items)
-    try:
-        with tx.catching():
-            has_keys = value.getattr(tx, "keys")
-    except Raised:
-        has_keys = None
-    if has_keys is not None:
-        keys = list(tx.iterate(has_keys.call(tx, [], {})))
-        return {as_key(tx, k): value.call_method(tx, "__getitem__", [k], {}) for k in keys}
-    found = {}
-    for pair in tx.iterate(value):
-        key, item = tx.iterate(pair)
-        found[as_key(tx, key)] = item
-    return found
-
-
-class DictViewValue(Value):
-    def __init__(self, mapping: DictValue, kind: str) -> None:
-        self.mapping, self.kind = mapping, kind
-
-    def python_type(self) -> type:
-        empty: dict[Any, Any] = OrderedDict() if self.mapping.cls is OrderedDict else {}
-        return type(getattr(empty, self.kind)())
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.mapping,))
-
-    def truth(self, tx: Frame) -> bool:
-        return bool(self.mapping.items)
-
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        if self.kind == "keys":
-            return self.mapping.iterate(tx)
-        if self.kind == "values":
-            return iter(list(self.mapping.items.values()))
-        return iter([TupleValue([k, v]) for k, v in self.mapping.keys_and_values()])
-
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import KeyedIterator
-
-        return KeyedIterator(tx, self, self.mapping, self.kind)
-
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case "__len__", 0:
-                return ConstantValue(len(self.mapping.items))
-            case "__contains__", 1 if self.kind == "keys":
-                return ConstantValue(as_key(tx, args[0]) in self.mapping.items)
-            case "__contains__", 1:
-                return ConstantValue(any(tx.equal(i, args[0]) for i in self.iterate(tx)))
-            case "__iter__", 0:
-                return tx.get_iter(self)
-            case "__reversed__", 0:
-                return tx.get_iter(TupleValue(list(self.iterate(tx))[::-1]))
-        if self.kind == "keys":
-            return SetValue(dict.fromkeys(self.mapping.items)).call_method(tx, name, args, kwargs)
-        return super().call_method(tx, name, args, kwargs)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.em.call(lambda: (cg.load(self.mapping), cg.em.load_attr(self.kind)), lambda: None, 0)
-
-
-_BINARY = {"__or__": "union", "__and__": "intersection", "__sub__": "difference", "__xor__": "symmetric_difference"}
-_IN_PLACE = {"__ior__": "union", "__iand__": "intersection", "__isub__": "difference", "__ixor__": "symmetric_difference", "update": "union",
-             "intersection_update": "intersection", "difference_update": "difference", "symmetric_difference_update": "symmetric_difference"}
-
-
-class SetValue(Value):
-    """A set or frozenset; the keys of `items`, in the order of insertion."""
-
-    mutable = True
-
-    def __init__(self, items: dict[Any, None], source: Source | None = None, cls: type = set) -> None:
-        self.items, self.source, self.cls = items, source, cls
-
-    def python_type(self) -> type:
-        return self.cls
-
-    def constant(self) -> Any:
-        if self.cls is frozenset and not any(isinstance(k, Value) for k in self.items):
-            return frozenset(self.items)
-        raise NotConstant(self.describe())
-
-    def children(self) -> Iterator[Value]:
-        return (k for k in self.items if isinstance(k, Value))
-
-    def truth(self, tx: Frame) -> bool:
-        return bool(self.items)
-
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        if len(self.items) > 1 and any(isinstance(k, Value) for k in self.items):
-            raise Unsupported("the order of a set of objects", "FJ123")
-        # The real order depends on hashes and history; a set built the same way has it.
-        return iter([key_value(k) for k in self.cls(list(self.items))])
-
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import KeyedIterator
-
-        return KeyedIterator(tx, self, self, "keys")
-
-    def _others(self, tx: Frame, args: list[Value]) -> list[dict[Any, None]]:
-        return [dict.fromkeys(as_key(tx, v) for v in (a.mapping.iterate(tx) if isinstance(a, DictViewValue) else _elements(tx, a))) for a in args]
-
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case "__contains__", 1:
-                return ConstantValue(as_key(tx, args[0]) in self.items)
-            case "__len__", 0:
-                return ConstantValue(len(self.items))
-            case "__iter__", 0:
-                return tx.get_iter(self)
-            case "copy", 0:
-                return SetValue(dict(self.items), None, self.cls)
-            case ("__eq__" | "__ne__" | "issubset" | "issuperset" | "isdisjoint" | "__le__" | "__lt__" | "__ge__" | "__gt__"), 1:
-                if name.startswith("__") and not isinstance(args[0], (SetValue, DictViewValue)) and not args[0].is_constant():
-                    return ConstantValue(NotImplemented)
-                return ConstantValue(getattr(set(self.items), name)(set(self._others(tx, args)[0])))
-        if name in _BINARY or name in _BINARY.values():
-            if name in _BINARY and not isinstance(args[0], (SetValue, DictViewValue, ConstantValue)):
-                return ConstantValue(NotImplemented)
-            return SetValue(self._combined(_BINARY.get(name, name), self._others(tx, args)), None, self.cls)
-        if self.cls is set:
-            if name in _IN_PLACE:
-                self.change(tx, self._combined(_IN_PLACE[name], self._others(tx, args)))
-                return self if name.startswith("__") else NONE
-            match name, len(args):
-                case "add", 1:
-                    self.change(tx, {**self.items, as_key(tx, args[0]): None})
-                    return NONE
-                case ("discard" | "remove"), 1:
-                    key, items = as_key(tx, args[0]), dict(self.items)
-                    if items.pop(key, _MISSING) is _MISSING:
-                        if name == "remove":
-                            raise tx.raised(KeyError, args[0])
-                        return NONE
-                    self.change(tx, items)
-                    return NONE
-                case "clear", 0:
-                    self.change(tx, {})
-                    return NONE
-                case "pop", 0:
-                    first = next(self.iterate(tx), None)
-                    if first is None:
-                        raise tx.raised(KeyError, "pop from an empty set")
-                    self.change(tx, {k: None for k in self.items if k != as_key(tx, first)})
-                    return first
-        return super().call_method(tx, name, args, kwargs)
-
-    def _combined(self, how: str, others: list[dict[Any, None]]) -> dict[Any, None]:
-        items = dict(self.items)
-        for other in others:
-            if how == "union":
-                items = {**items, **other}
-            elif how == "intersection":
-                items = {k: None for k in items if k in other}
-            elif how == "difference":
-                items = {k: None for k in items if k not in other}
-            else:
-                items = {**{k: None for k in items if k not in other}, **{k: None for k in other if k not in items}}
-        return items
-
-    def change(self, tx: Frame, items: dict[Any, None]) -> None:
-        tx.capture.effects.changed(self)
-        self.items = items
-
-    def _load_set(self, cg: Codegen) -> None:
-        for key in self.items:
-            cg.load(key_value(key))
-        cg.em.build("SET", len(self.items))
-
-    def reconstruct(self, cg: Codegen) -> None:
-        if self.cls is set:
-            self._load_set(cg)
+def dict_of(keys: tuple[Any, ...], hashes: tuple[int | None, ...], values: tuple[Any, ...]) -> dict[Any, Any]:
+    """A dict of keys some of whose hashes are known: they are not asked again."""
+    made: dict[Any, Any] = {}
+    for key, hashed, value in zip(keys, hashes, values):
+        if hashed is None:
+            made[key] = value
         else:
-            cg.em.call_object(self.cls, lambda: self._load_set(cg))
-
-    def replay(self, cg: Codegen) -> None:
-        em = cg.em
-        cg.call_function(set.clear, self)
-        em.pop()
-        cg.call_function(set.update, self, TupleValue([key_value(k) for k in self.items]))
-        em.pop()
+            native.dict_set_known_hash(made, key, hashed, value)
+    return made
 
 
-def _elements(tx: Frame, value: Value) -> Iterator[Value]:
-    value = realize(tx, value)
-    return iter([key_value(k) for k in value.items]) if isinstance(value, SetValue) else tx.iterate(value)
+class MappingProxyValue(DictValue):
+    """A mappingproxy of a dict: it holds what the dict holds at the time."""
+
+    def __init__(self, behind: DictValue, source: Source) -> None:
+        self.behind = behind
+        super().__init__({}, source, types.MappingProxyType)
+
+    @property
+    def items(self) -> dict[Any, Value]:
+        return self.behind.items
+
+    @items.setter
+    def items(self, items: dict[Any, Value]) -> None:
+        """What it holds is the dict's."""
+
+    @property
+    def reshaped(self) -> int:
+        return self.behind.reshaped
+
+    @reshaped.setter
+    def reshaped(self, times: int) -> None:
+        """How often it was reshaped is the dict's."""
+
+
+def dict_part(value: Value) -> DictValue | None:
+    """A dict, or the dict that an instance of a subclass is."""
+    part = getattr(value, "base", None) or value
+    return part if isinstance(part, DictValue) else None
+
+
+def plain_dict_part(tx: Frame, value: Value) -> DictValue | None:
+    """The same where CPython's C code reads the table itself, instead of calling keys() and __getitem__."""
+    from framejit.values.user_object import InstanceDictValue
+
+    if isinstance(value, InstanceDictValue):
+        return value.snapshot(tx)
+    part = dict_part(value)
+    if part is None or part is value:
+        return part if part is None or part.cls is not types.MappingProxyType else part
+    return part if static_lookup(value.python_type(), "__iter__") is dict.__iter__ else None
+
+
+def pairs(tx: Frame, value: Value) -> dict[Any, Value]:
+    """The items that `dict(value)` would have."""
+    made = DictValue({})
+    made.merge(tx, value)
+    return made.items

@@ -65,7 +65,7 @@ class ModuleValue(ObjectValue):
 
     def forwards_directly(self, tx: Frame) -> bool:
         """Whether calling the module is calling its forward, there being no hooks; guarded if so."""
-        stock = static_lookup(self.cls, "__call__") is Module.__call__ and "_call_impl" not in self.obj.__dict__
+        stock = (static_lookup(self.cls, "__call__") is Module.__call__ or _is_call_of_graph_module(self.cls)) and "_call_impl" not in self.obj.__dict__
         return stock and self.source is not None and not self._has_hooks(tx)
 
     def _has_hooks(self, tx: Frame) -> bool:
@@ -90,6 +90,15 @@ class ModuleValue(ObjectValue):
         for hook in _GLOBAL_HOOKS:
             tx.capture.add_guard(const_source(getattr(torch_module, hook), hook), native.C_LEN, 0)
         return False
+
+
+def _is_call_of_graph_module(cls: type) -> bool:
+    """Whether `__call__` is what torch.fx gives the classes of its modules, which calls nn.Module's and tells more of exceptions."""
+    if not issubclass(cls, torch.fx.GraphModule):
+        return False
+    code = getattr(static_lookup(cls, "__call__"), "__code__", None)
+    wrapped = static_lookup(cls, "_wrapped_call", None)
+    return code is not None and code.co_qualname == "GraphModule.recompile.<locals>.call_wrapped" and getattr(wrapped, "cls_call", True) is None
 
 
 class ModuleSliceValue(ListValue):

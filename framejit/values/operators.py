@@ -10,12 +10,14 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
+from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.sequence import TupleValue
-from framejit.values.signals import NotConstant
+from framejit.values.signals import NotConstant, Unsupported
 from framejit.values.size import SizeValue, on_sizes
 from framejit.values.tensor import TensorValue
+from framejit.values.tensor_classes import is_overridden
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -39,6 +41,7 @@ BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 COMPARE: dict[str, Callable[..., Any]] = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge}
 _REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 _SYMBOL = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+_ABSENT = object()
 UNARY: dict[str, tuple[Callable[..., Any], str]] = {"-": (operator.neg, "__neg__"), "+": (operator.pos, "__pos__"), "~": (operator.invert, "__invert__")}
 
 
@@ -57,7 +60,10 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__")):
+    own = _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__")
+    if not own and (
+        isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__"))
+    ):
         if isinstance(a, TensorValue) and in_place:
             return tx.capture.graph.call(in_place_function, [a, b])
         return tx.capture.graph.call(function, [a, b])
@@ -72,6 +78,12 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
             return ConstantValue(a.value % plain(tx, b))
         except (TypeError, ValueError, KeyError) as e:
             raise tx.raised_from(e) from None
+    says = f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}"
+    return by_special_methods(tx, in_place_function if in_place else function, name, a, b, says, in_place)
+
+
+def by_special_methods(tx: Frame, function: Callable[..., Any], name: str, a: Value, b: Value, says: str, in_place: bool = False) -> Value:
+    """A binary operation by the methods of its operands: `__name__` of the left one, `__rname__` of the right one."""
     attempts: list[tuple[Value, str, Value]] = []
     if in_place and _has(a, f"__i{name}__"):
         attempts.append((a, f"__i{name}__", b))
@@ -79,15 +91,14 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
     both = [x for x in (direct, mirrored) if _has(x[0], x[1])]
     if a.python_type() is b.python_type():
         both = both[:1] if both and both[0] is direct else []
-    elif issubclass(b.python_type(), a.python_type()) and len(both) == 2:
-        both.reverse()  # a subclass on the right goes first
+    elif a.python_type() in b.python_type().__mro__ and len(both) == 2:
+        if static_lookup(b.python_type(), mirrored[1]) is not static_lookup(a.python_type(), mirrored[1], None):
+            both.reverse()  # a subclass on the right that has its own method goes first
     for owner, method, other in attempts + both:
         result = owner.call_method(tx, method, [other], {})
         if not is_not_implemented(result):
             return result
-    raise tx.raised(
-        TypeError, f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}"
-    )
+    raise refused(tx, function, [a, b], says)
 
 
 def _joined_sizes(a: Value, b: Value) -> Value | None:
@@ -99,13 +110,21 @@ def _joined_sizes(a: Value, b: Value) -> Value | None:
 
 
 def _has(value: Value, method: str) -> bool:
-    return static_lookup(value.python_type(), method, None) is not None
+    static = static_lookup(value.python_type(), method, _ABSENT)
+    if static is None:
+        raise Unsupported(f"{method} of {value.describe()}, which is None")
+    return static is not _ABSENT
 
 
 def _overrides(value: Value, method: str) -> bool:
     from framejit.values.user_object import ObjectValue
 
     return isinstance(value, ObjectValue) and _has(value, method)
+
+
+def _own(a: Value, b: Value, *methods: str) -> bool:
+    """Whether a tensor among the operands has a method of the program's own."""
+    return any(isinstance(v, TensorValue) and is_overridden(v.cls, method) for v in (a, b) for method in methods)
 
 
 def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
@@ -128,7 +147,7 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
             outcome = scalar.compare(name, other, reflected)
             if outcome is not None:
                 return outcome
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+    if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(a, b, f"__{name}__", f"__{_REFLECTED[name]}__"):
         other = b if isinstance(a, TensorValue) else a
         if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
             return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
@@ -138,7 +157,7 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
 
         return fold(tx, COMPARE[name], [a, b], {})
     attempts = [(a, f"__{name}__", b), (b, f"__{_REFLECTED[name]}__", a)]
-    if a.python_type() is not b.python_type() and issubclass(b.python_type(), a.python_type()):
+    if a.python_type() is not b.python_type() and a.python_type() in b.python_type().__mro__:
         attempts.reverse()
     for owner, method, other in attempts:
         if _has(owner, method):
@@ -147,12 +166,13 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
                 return result
     if name in ("eq", "ne"):
         return ConstantValue(tx.same(a, b) == (name == "eq"))
-    raise tx.raised(TypeError, f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and {b.python_type().__name__!r}")
+    says = f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and {b.python_type().__name__!r}"
+    raise refused(tx, COMPARE[name], [a, b], says)
 
 
 def unary(tx: Frame, symbol: str, a: Value) -> Value:
     function, method = UNARY[symbol]
-    if isinstance(a, TensorValue):
+    if isinstance(a, TensorValue) and not is_overridden(a.cls, method):
         return tx.capture.graph.call(function, [a])
     expression = on_sizes(function, a)
     if expression is not None:
@@ -162,17 +182,21 @@ def unary(tx: Frame, symbol: str, a: Value) -> Value:
 
         return fold(tx, function, [a], {})
     if not _has(a, method):
-        raise tx.raised(TypeError, f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
+        raise refused(tx, function, [a], f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
     return a.call_method(tx, method, [], {})
 
 
 def contains(tx: Frame, container: Value, item: Value) -> bool:
+    from framejit.values.user_object import ObjectValue
+
     if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
         from framejit.values.folding import fold
 
         return bool(fold(tx, operator.contains, [container, item], {}).constant())
     if _has(container, "__contains__"):
         return tx.truth(container.call_method(tx, "__contains__", [item], {}))
+    if not _has(container, "__iter__") and not _has(container, "__getitem__") and isinstance(container, ObjectValue):
+        raise refused(tx, operator.contains, [container, item], f"argument of type {container.python_type().__name__!r} is not iterable")
     return any(tx.equal(realize(tx, x), item) for x in tx.iterate(container))
 
 
@@ -185,9 +209,11 @@ def equal(tx: Frame, a: Value, b: Value) -> bool:
     if known is not None:
         return bool(known.constant())
     try:
-        return bool(a.constant() == b.constant())
+        x, y = a.constant(), b.constant()
     except NotConstant:
         pass
+    else:
+        return bool(x == y) or (x is y or type(x) in (float, complex)) and tx.same(a, b)
     if isinstance(a, TensorValue) != isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if other.is_constant() and not isinstance(other.constant(), (int, float)):
@@ -209,5 +235,5 @@ def subscript(tx: Frame, container: Value, key: Value) -> Value:
             raise tx.raised(TypeError, f"type {container.cls.__name__!r} is not subscriptable")
         return container.call_method(tx, "__getitem__", [key], {})
     if not _has(container, "__getitem__"):
-        raise tx.raised(TypeError, f"{container.python_type().__name__!r} object is not subscriptable")
+        raise refused(tx, operator.getitem, [container, ConstantValue(0)], f"{container.python_type().__name__!r} object is not subscriptable")
     return container.call_method(tx, "__getitem__", [key], {})

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, key_source
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
+from framejit.values.mapping import DictValue
+from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -29,15 +31,19 @@ class PythonModuleValue(Value):
         return self.module
 
     def getattr(self, tx: Frame, name: str) -> Value:
-        written = tx.capture.effects.attribute(self, name)
-        if written is not None:
-            return written
         namespace = self.module.__dict__
+        written = tx.capture.effects.globals_of(namespace)
+        if name in written:
+            found = written[name]
+            if found is None:
+                raise Unsupported(f"reading {self.module.__name__}.{name} after deleting it")
+            return found
+        known = tx.capture.known(namespace)
+        if isinstance(known, DictValue):  # it was seen, and maybe changed, as a dict
+            if name not in known.items:
+                raise Unsupported(f"reading {self.module.__name__}.{name}, which its dict had not")
+            return realize(tx, known.items[name])
         if name in namespace:
-            if tx.capture.effects.globals_of(namespace).get(name) is not None:
-                found = tx.capture.effects.globals_of(namespace)[name]
-                assert found is not None
-                return found
             return tx.wrap(namespace[name], key_source(DictSource(self.source), name))
         try:
             value = getattr(self.module, name)  # __getattr__ of the module, __dict__, __name__ ...
@@ -47,7 +53,13 @@ class PythonModuleValue(Value):
         return tx.wrap(value, AttrSource(self.source, name))
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
-        tx.capture.effects.set_attribute(self, name, value)
+        namespace = self.module.__dict__
+        kind = type(self.module)
+        if kind.__setattr__ is not object.__setattr__ and kind.__setattr__ is not types.ModuleType.__setattr__ or hasattr(kind, name):
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+        if isinstance(tx.capture.known(namespace), DictValue) or value is None and name not in namespace:
+            raise Unsupported(f"setting or deleting attribute {name!r} of {self.describe()}")
+        tx.capture.effects.set_global(namespace, name, value)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.module)

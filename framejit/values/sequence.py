@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.lazy import deep_realize
 from framejit.values.signals import NotConstant, Unsupported
 
@@ -20,8 +19,61 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 
+LARGEST_REPETITION = 1_000_000
+"""Sequences that are repeated to more items than this are left to Python."""
+
+
+def as_index(tx: Frame, value: Value) -> Any:
+    """The int that `__index__` of an object gives; anything else as it is known."""
+    from framejit.values.user_object import ObjectValue
+
+    value = realize(tx, value)
+    if isinstance(value, ObjectValue) and static_lookup(value.cls, "__index__", None) is not None:
+        value = realize(tx, value.call_method(tx, "__index__", [], {}))
+        if value.python_type() is not int:
+            raise Unsupported(f"__index__ that returns {value.describe()}", "FJ122")
+    try:
+        return value.constant()
+    except NotConstant:
+        raise Unsupported(f"{value.describe()} as an index", "FJ122") from None
+
+
+def missing_item(tx: Frame, cls: type, item: Value) -> str:
+    """What `index` says of an item that is not there."""
+    from framejit.values.builtin_text import text_of
+
+    said = says(() if issubclass(cls, tuple) else cls(), "index", 0)
+    return said.replace("0", str(text_of(tx, repr, [realize(tx, item)]).constant()), 1) if said.startswith("0") else said
+
+
+def says(owner: Any, method: str, *args: Any) -> str:
+    """What the exception says that a method of a real object raises."""
+    try:
+        getattr(owner, method)(*args)
+    except Exception as e:
+        return str(e)
+    raise AssertionError(f"{method} raised nothing")
+
+
 def is_namedtuple_class(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
+
+
+_NAMED_ANEW = frozenset(("__new__", "__repr__", "__getnewargs__", "__doc__"))  # what namedtuple() itself writes into a class
+
+
+def adds_only_names(cls: type) -> bool:
+    """Whether a namedtuple class works like a tuple: no class among its bases has a method of tuple's, or a field's name, anew."""
+    fields = getattr(cls, "_fields", ())
+    return (
+        is_namedtuple_class(cls)
+        and type(fields) is tuple
+        and all(static_lookup(cls, n) is static for n, static in tuple.__dict__.items() if n not in _NAMED_ANEW)
+        and all(static_lookup(cls, n) is object.__dict__[n] for n in ("__setattr__", "__delattr__", "__reduce__", "__reduce_ex__", "__init__"))
+        and static_lookup(cls, "__getattr__", None) is None
+        and all(type(static_lookup(cls, f, None)).__name__ == "_tuplegetter" for f in fields)
+        and all(getattr(static_lookup(cls, n), "__module__", None) == "collections" for n in ("_replace", "_asdict"))
+    )
 
 
 def sequence_part(value: Value) -> SequenceValue | None:
@@ -45,13 +97,22 @@ class SequenceValue(Value):
         return bool(self.items)
 
     def iterate(self, tx: Frame) -> Iterator[Value]:
-        return iter(list(self.items))
+        """The items as an iterator finds them: it sees what is added and removed meanwhile."""
+        at = 0
+        while at < len(self.items):
+            yield self.items[at]
+            at += 1
 
     def iterator(self, tx: Frame) -> Value:
         from framejit.values.iterators import ItemsIterator
 
         cls = self.python_type()
         return ItemsIterator(self, type(iter(cls() if cls in (list, tuple) else ())))
+
+    def reverse_iterator(self, tx: Frame) -> Value:
+        from framejit.values.iterators import ReverseIterator
+
+        return ReverseIterator(self, type(reversed(self.python_type()() if self.python_type() in (list, tuple) else ())))
 
     def realized(self, tx: Frame) -> list[Value]:
         """The items, every one looked at: for what goes into a graph or is compared."""
@@ -64,24 +125,57 @@ class SequenceValue(Value):
 
     def _index(self, tx: Frame, key: Value) -> Any:
         """The int or slice a subscript stands for."""
-        from framejit.values.user_object import ObjectValue
-
         key = deep_realize(tx, [key])[0]
-        if isinstance(key, ObjectValue) and static_lookup(key.cls, "__index__", None) is not None:
-            key = key.call_method(tx, "__index__", [], {})
-        try:
-            return key.constant()
-        except NotConstant:
-            raise Unsupported(f"indexing a {self.python_type().__name__} with {key.describe()}", "FJ122") from None
+        if isinstance(key, SliceValue):
+            start, stop, step = key.parts
+            step = as_index(tx, step)
+            return slice(as_index(tx, start), as_index(tx, stop), step)
+        return as_index(tx, key)
 
     def _subscript(self, tx: Frame, key: Value) -> Value:
         index = self._index(tx, key)
-        if isinstance(index, slice):
-            return self.make(self.items[index])
         try:
-            return self.items[index]
-        except (IndexError, TypeError) as e:
-            raise tx.raised_from(e) from None
+            found = self.items[index]
+        except (IndexError, TypeError, ValueError):
+            try:  # for what this very class says
+                (tuple if issubclass(self.python_type(), tuple) else list)()[index]
+            except (IndexError, TypeError, ValueError) as e:
+                raise tx.raised_from(e) from None
+            raise
+        if isinstance(index, slice):
+            return self.make(found)
+        return found
+
+    def _find(self, tx: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
+        """The place of the first item that equals; -1 without one. Comparing may change the sequence."""
+        at = start
+        while at < len(self.items) and (stop is None or at < stop):
+            if tx.equal(self.items[at], item):
+                return at
+            at += 1
+        return -1
+
+    def _bounds(self, tx: Frame, args: list[Value]) -> tuple[int, int]:
+        """Start and stop of a search, counted from the front."""
+        found = [as_index(tx, a) for a in args]
+        for value, given in zip(found, args):
+            if not isinstance(value, int):
+                raise Unsupported(f"searching a {self.python_type().__name__} from {given.describe()}", "FJ122")
+        size = len(self.items)
+        return tuple(max(b + size, 0) if b < 0 else b for b in [*found, *[0, size][len(found) :]])
+
+    def _repeated(self, tx: Frame, count: Value) -> list[Value] | None:
+        """The items several times over; None if `count` is no number."""
+        from framejit.values.user_object import ObjectValue
+
+        if isinstance(count, ObjectValue) and static_lookup(count.cls, "__index__", None) is None:
+            return None
+        times = as_index(tx, count)
+        if not isinstance(times, int):
+            return None
+        if len(self.items) * times > LARGEST_REPETITION:
+            raise Unsupported(f"a {self.python_type().__name__} of {len(self.items) * times} items")
+        return list(self.items) * times
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
@@ -90,35 +184,39 @@ class SequenceValue(Value):
             case "__len__", 0:
                 return ConstantValue(len(self.items))
             case "__contains__", 1:
-                return ConstantValue(any(tx.equal(item, args[0]) for item in self.items))
+                return ConstantValue(self._find(tx, args[0]) >= 0)
             case "__iter__", 0:
                 return tx.get_iter(self)
-            case ("index", n) if n >= 1:
-                start, stop = (tx.constants(args[1:]) + [0, len(self.items)][n - 1 :])[:2] if n > 1 else (0, len(self.items))
-                for i in range(*slice(start, stop).indices(len(self.items))):
-                    if tx.equal(self.items[i], args[0]):
-                        return ConstantValue(i)
-                raise tx.raised(ValueError, f"{args[0].describe()} is not in {self.python_type().__name__}")
+            case "index", 1 | 2 | 3:
+                at = self._find(tx, args[0], *self._bounds(tx, args[1:]))
+                if at >= 0:
+                    return ConstantValue(at)
+                raise tx.raised(ValueError, missing_item(tx, self.python_type(), args[0]))
             case "count", 1:
-                return ConstantValue(sum(tx.equal(item, args[0]) for item in self.items))
+                return ConstantValue(sum(tx.equal(item, args[0]) for item in self.iterate(tx)))
             case "__add__", 1:
                 other_part = sequence_part(args[0])
                 if other_part is not None and issubclass(args[0].python_type(), self.make([]).python_type()):
-                    return self.make(self.items + other_part.items)
+                    return self._joined(self, other_part)
                 return ConstantValue(NotImplemented)
             case (("__mul__" | "__rmul__"), 1):
-                return self.make(self.items * args[0].constant()) if args[0].is_constant() else ConstantValue(NotImplemented)
+                repeated = self._repeated(tx, args[0])
+                return ConstantValue(NotImplemented) if repeated is None else self.make(repeated)
             case (("__eq__" | "__ne__"), 1):
-                other = args[0]
-                if not isinstance(other, SequenceValue) or not self._comparable(other):
+                other = sequence_part(args[0])
+                if other is None or not self._comparable(other):
                     return ConstantValue(NotImplemented)
                 equal = len(self.items) == len(other.items) and all(tx.equal(a, b) for a, b in zip(self.items, other.items))
                 return ConstantValue(equal == (name == "__eq__"))
-            case (("__lt__" | "__le__" | "__gt__" | "__ge__"), 1) if isinstance(args[0], SequenceValue):
-                return self._order(tx, name, args[0])
+            case (("__lt__" | "__le__" | "__gt__" | "__ge__"), 1):
+                other = sequence_part(args[0])
+                return ConstantValue(NotImplemented) if other is None or not self._comparable(other) else self._order(tx, name, other)
             case (("__repr__" | "__str__" | "__hash__"), 0):
                 return ConstantValue(getattr(self.constant(), name)())
         return super().call_method(tx, name, args, kwargs)
+
+    def _joined(self, first: SequenceValue, second: SequenceValue) -> SequenceValue:
+        return self.make(first.items + second.items)
 
     def _comparable(self, other: SequenceValue) -> bool:
         mine, its = self.python_type(), other.python_type()
@@ -136,17 +234,27 @@ class SequenceValue(Value):
 class TupleValue(SequenceValue):
     """A tuple, or an instance of a tuple class that adds nothing but names (`cls`)."""
 
+    built_once = True
+
     def __init__(self, items: list[Value], cls: type = tuple, source: Source | None = None) -> None:
         self.items, self.cls, self.source = list(items), cls, source
+        self.existing: Any = None  # the very tuple, of constants, that this is
 
     def python_type(self) -> type:
         return self.cls
 
     def make(self, items: list[Value]) -> TupleValue:
+        if self.cls is tuple and len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items)):
+            return self  # as CPython does for the whole of a tuple
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
+    def _joined(self, first: SequenceValue, second: SequenceValue) -> SequenceValue:
+        if not first.items and second.python_type() is tuple and self.cls is tuple:
+            return second
+        return super()._joined(first, second)
+
     def constant(self) -> Any:
-        return self.real([i.constant() for i in self.items])
+        return self.real([i.constant() for i in self.items]) if self.existing is None else self.existing
 
     @property
     def symbolic(self) -> bool:
@@ -159,7 +267,7 @@ class TupleValue(SequenceValue):
     def proxy(self) -> Any:
         parts = [i.proxy() for i in self.items]
         if is_namedtuple_class(self.cls):
-            return self.cls(*parts)
+            return tuple.__new__(self.cls, parts)
         return tuple(parts)
 
     def getattr(self, tx: Frame, name: str) -> Value:
@@ -195,8 +303,10 @@ class TupleValue(SequenceValue):
         return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
-        if is_namedtuple_class(self.cls):
-            cg.em.call(lambda: (cg.em.load_object(self.cls), cg.em.load_attr("_make")), lambda: self._build(cg), 1)
+        if self.existing is not None:
+            cg.em.load_object(self.existing)
+        elif is_namedtuple_class(self.cls):
+            cg.em.call_object(tuple.__new__, lambda: (cg.em.load_object(self.cls), self._build(cg)), 2)
         elif self.cls is tuple:
             self._build(cg)
         else:
@@ -209,14 +319,15 @@ class TupleValue(SequenceValue):
 
 
 class ListValue(SequenceValue):
-    """A list or a deque (`cls`); changes are replayed on the real one if it has a source."""
+    """A list; changes are replayed on the real one if it has a source."""
 
     mutable = True
 
-    def __init__(
-        self, items: list[Value], source: Source | None = None, cls: type = list, maxlen: int | None = None, look: Callable[[], list[Value]] | None = None
-    ) -> None:
-        self.source, self.cls, self.maxlen = source, cls, maxlen
+    cls: type = list
+
+    def __init__(self, items: list[Value], source: Source | None = None, look: Callable[[], list[Value]] | None = None) -> None:
+        self.source = source
+        self.changes = 0  # how often it was changed, by which iterators and sorting notice
         self._items = list(items)
         self._look = look  # gives, and guards, what an existing list holds; until then `_items` is what was appended
         self._rewritten = look is None
@@ -241,7 +352,7 @@ class ListValue(SequenceValue):
         return self.cls
 
     def make(self, items: list[Value]) -> ListValue:
-        return ListValue(items, cls=self.cls, maxlen=self.maxlen)
+        return ListValue(items)
 
     def proxy(self) -> Any:
         return [i.proxy() for i in self.items]
@@ -249,99 +360,114 @@ class ListValue(SequenceValue):
     def constants_inside(self) -> list[Any]:
         return [i.constant() for i in self.items]
 
-    def change(self, tx: Frame, items: list[Value]) -> None:
+    def touch(self, tx: Frame) -> None:
+        """Called before each change."""
         tx.capture.effects.changed(self)
-        self.items[:] = items if self.maxlen is None else list(deque(items, self.maxlen))
+        self.changes += 1
+
+    def change(self, tx: Frame, items: list[Value]) -> None:
+        self.touch(tx)
+        self.items[:] = items
+
+    def _extend(self, tx: Frame, other: Value) -> None:
+        """Append items one at a time, as they come: what gives them may read this very list."""
+        if other is self or isinstance(other, SequenceValue) and other.python_type() in (list, tuple):
+            self.change(tx, self.items + other.items)
+            return
+        for item in tx.iterate(other):
+            self.touch(tx)
+            self.items.append(item)
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name == "append" and len(args) == 1 and self.maxlen is None:
-            tx.capture.effects.changed(self)
+        if name == "append" and len(args) == 1:
+            self.touch(tx)
             self._items.append(args[0])
             return NONE
-        items = list(self.items)
         match name, len(args):
-            case "append", 1:
-                self.change(tx, items + [args[0]])
+            case "extend", 1:
+                self._extend(tx, args[0])
                 return NONE
-            case (("extend" | "__iadd__"), 1):
-                self.change(tx, items + list(tx.iterate(args[0])))
-                return self if name == "__iadd__" else NONE
-            case "__imul__", 1:
-                self.change(tx, items * args[0].constant())
+            case "__iadd__", 1:
+                self._extend(tx, args[0])
                 return self
-            case "appendleft", 1:
-                self.change(tx, [args[0]] + items)
-                return NONE
-            case "extendleft", 1:
-                self.change(tx, list(tx.iterate(args[0]))[::-1] + items)
-                return NONE
+            case "__imul__", 1:
+                repeated = self._repeated(tx, args[0])
+                if repeated is None:
+                    return ConstantValue(NotImplemented)
+                self.change(tx, repeated)
+                return self
             case "insert", 2:
-                items.insert(args[0].constant(), args[1])
-                self.change(tx, items)
+                self._edit(tx, list.insert, as_index(tx, args[0]), args[1])
                 return NONE
-            case ("pop", 0 | 1) | ("popleft", 0):
-                try:
-                    found = items.pop(0 if name == "popleft" else args[0].constant() if args else -1)
-                except IndexError as e:
-                    raise tx.raised(IndexError, f"pop from an empty {self.cls.__name__}" if self.cls is not list else str(e)) from None
-                self.change(tx, items)
+            case "pop", 0 | 1:
+                found = self._edit(tx, list.pop, *(as_index(tx, a) for a in args))
+                assert isinstance(found, Value)
                 return found
             case "remove", 1:
-                for i, item in enumerate(items):
-                    if tx.equal(item, args[0]):
-                        self.change(tx, items[:i] + items[i + 1 :])
-                        return NONE
-                raise tx.raised(ValueError, "list.remove(x): x not in list")
+                at = self._find(tx, args[0])
+                if at < 0:
+                    raise tx.raised(ValueError, _NOT_REMOVED)
+                self._edit(tx, list.pop, at)
+                return NONE
             case "clear", 0:
                 self.change(tx, [])
                 return NONE
             case "reverse", 0:
-                self.change(tx, items[::-1])
+                self.change(tx, self.items[::-1])
                 return NONE
-            case "rotate", 0 | 1:
-                rotated = deque(items)
-                rotated.rotate(args[0].constant() if args else 1)
-                self.change(tx, list(rotated))
-                return NONE
-            case "copy" | "__copy__", 0:
-                return self.make(items)
+            case "copy", 0:
+                return self.make(list(self.items))
+            case "__reversed__", 0:
+                return self.reverse_iterator(tx)
             case "sort", 0:
-                from framejit.values.iterators import sort_values
-
-                self.change(tx, sort_values(tx, items, kwargs))
+                self._sort(tx, kwargs)
                 return NONE
             case "__setitem__", 2:
-                key = self._index(tx, args[0])
-                try:
-                    items[key] = list(tx.iterate(args[1])) if isinstance(key, slice) else args[1]
-                except (IndexError, ValueError, TypeError) as e:
-                    raise tx.raised(type(e), str(e)) from None
-                self.change(tx, items)
+                key, value = self._index(tx, args[0]), args[1]
+                if not isinstance(key, slice):
+                    self._edit(tx, list.__setitem__, key, value)
+                    return NONE
+                value = realize(tx, value)
+                if isinstance(value, ConstantValue) and not hasattr(type(value.value), "__iter__"):
+                    self._edit(tx, list.__setitem__, key, value.value)  # raises
+                self._edit(tx, list.__setitem__, key, list(tx.iterate(value)))
                 return NONE
             case "__delitem__", 1:
-                try:
-                    del items[self._index(tx, args[0])]
-                except (IndexError, TypeError) as e:
-                    raise tx.raised(type(e), str(e)) from None
-                self.change(tx, items)
+                self._edit(tx, list.__delitem__, self._index(tx, args[0]))
                 return NONE
         return super().call_method(tx, name, args, kwargs)
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        if name == "maxlen" and self.cls is deque:
-            return ConstantValue(self.maxlen)
-        return super().getattr(tx, name)
+    def _edit(self, tx: Frame, method: Callable[..., Any], *args: Any) -> Any:
+        """Change the items by a real method of lists; what it raises, the program raises."""
+        items = list(self.items)
+        try:
+            result = method(items, *args)
+        except (IndexError, ValueError, TypeError, OverflowError) as e:
+            raise tx.raised(type(e), str(e)) from None
+        self.change(tx, items)
+        return result
+
+    def _sort(self, tx: Frame, kwargs: dict[str, Value]) -> None:
+        """Sort in place: meanwhile the list is empty, and whoever changes it is told."""
+        from framejit.values.sorting import sort_values
+
+        items = list(self.items)
+        self.change(tx, [])
+        changes = self.changes
+        try:
+            sort_values(tx, items, kwargs)
+        finally:
+            modified = self.changes != changes
+            self.change(tx, items)
+        if modified:
+            raise tx.raised(ValueError, "list modified during sort")
 
     def reconstruct(self, cg: Codegen) -> None:
-        for item in self.items:
-            cg.load(item)
-        cg.em.build("LIST", len(self.items))
-        if self.cls is deque:
-            cg.em.load_object(self.maxlen)
-            make = cg.em.new_temporary("deque")
-            cg.em.build("TUPLE", 2)
-            cg.em.store_fast(make)
-            cg.em.call_object(_make_deque, lambda: cg.em.load_fast(make))
+        if cg.holds_itself(self):
+            cg.em.build("LIST", 0)
+            cg.capture.effects.changed(self)
+            return
+        self._load_items(cg)
 
     def replay(self, cg: Codegen) -> None:
         """Make the real list hold the items it has now."""
@@ -350,12 +476,6 @@ class ListValue(SequenceValue):
             for item in self._items:
                 cg.call_method(self, "append", item)
                 em.pop()
-            return
-        if self.cls is deque:
-            cg.call_method(self, "clear")
-            em.pop()
-            cg.call_method(self, "extend", TupleValue(self._items))
-            em.pop()
             return
         self._load_items(cg)
         cg.load(self)
@@ -370,5 +490,4 @@ class ListValue(SequenceValue):
         cg.em.build("LIST", len(self.items))
 
 
-def _make_deque(parts: tuple[list[Any], int | None]) -> deque[Any]:
-    return deque(*parts)
+_NOT_REMOVED = says([], "remove", 0)

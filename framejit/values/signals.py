@@ -17,6 +17,17 @@ class Unsupported(Exception):
         self.operands: list[tuple[str, Any]] | None = None  # what the instruction worked on, set where the graph breaks
         self.assumes: list[tuple[Source, int, Any]] = []  # guards (source, check, payload) without which there might be no break
 
+    def again(self) -> Unsupported:
+        """The same reason for another place; raising one object twice would tie the frames of both places together."""
+        return Unsupported(self.reason, self.code, self.hint)
+
+
+class LooksAtFrame(Unsupported):
+    """The program looks at the frame that executes this instruction, so that function has to run as a whole."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "FJ201", "call it outside the compiled function")
+
 
 class SkipFrame(Exception):
     """This frame is left to plain Python, for the reason given."""
@@ -24,6 +35,10 @@ class SkipFrame(Exception):
     def __init__(self, reason: str, code: str = "FJ299") -> None:
         super().__init__(reason)
         self.reason, self.code = reason, code
+
+
+class NotYet(SkipFrame):
+    """This call is left to plain Python, which changes what stands in the way; the next one is worth another attempt."""
 
 
 class Restart(Exception):
@@ -43,7 +58,17 @@ class Raised(Exception):
 
 
 class Exhausted(Exception):
-    """An iterator has no more items."""
+    """An iterator has no more items; `value` is what its StopIteration carries."""
+
+    def __init__(self, value: Any = None) -> None:
+        super().__init__()
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        from framejit.values.constant import NONE
+
+        return NONE if self._value is None else self._value
 
 
 class NotConstant(Unsupported):
@@ -52,3 +77,11 @@ class NotConstant(Unsupported):
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} must be known before the program runs", "FJ121")
         self.what = what
+
+
+def forget_frames(signal: BaseException) -> None:
+    """Let go of the frames a signal went through, once nobody looks at it any more.
+
+    They hold the captured program's values, and often the signal itself: such a cycle would keep the user's objects until a collection.
+    """
+    signal.__traceback__ = signal.__context__ = signal.__cause__ = None

@@ -83,7 +83,7 @@ def plain_or_size(value: Value) -> Any:
     if value.symbolic or not value.is_constant():
         return None
     number = value.constant()
-    return number if type(number) in (int, float, bool) else None
+    return int(number) if type(number) is bool else number if type(number) in (int, float) else None
 
 
 def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
@@ -93,13 +93,14 @@ def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
     if not any(isinstance(value, SizeValue) for value in values):
         return None
     numbers = [plain_or_size(value) for value in values]
-    if any(number is None for number in numbers):
+    if any(number is None for number in numbers) or (function in _DIVISIONS and not numbers[1]):
         return None
     if function in _COMPARISONS or (function in _FOLLOWED and all(not isinstance(number, float) for number in numbers)):
         return from_python(function(*numbers))
     return None
 
 
+_DIVISIONS = frozenset((operator.floordiv, operator.mod))
 _COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
 
 

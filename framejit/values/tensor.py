@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from framejit.guards.sources import AttrSource
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.lazy import deep_realize
 from framejit.values.signals import Unsupported
+from framejit.values.tensor_classes import own_attribute
+from framejit.values.user_object import bind_attribute
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
@@ -44,7 +47,8 @@ NEEDS_DATA = {
 OUTSIDE_GRAPHS = frozenset(
     """
         backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__
-        __deepcopy__ set_ resize_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn
+        __deepcopy__ set_ resize_ resize_as_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn __hash__ __repr__ __str__ __format__
+        __reduce__ __setstate__ __dlpack__ __dlpack_device__ share_memory as_subclass is_shared is_pinned _is_view _typed_storage storage_type module_load
     """.split()
 )
 
@@ -65,17 +69,27 @@ class TensorValue(Value):
         return f"tensor{where} ({str(self.fake.dtype).removeprefix('torch.')}{list(self.fake.shape)})"
 
     def proxy(self) -> Any:
+        self._check_alive()
         return self.node
+
+    def _check_alive(self) -> None:
+        if self.node._erased:  # it was made in a nested graph, by a function that hid it somewhere
+            raise Unsupported("a tensor from inside a function that torch transforms, or calls later", "FJ129")
 
     # ---- attributes -----------------------------------------------------------------------
 
     def getattr(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python, wrap_attribute
 
+        own = own_attribute(self.cls, name)
+        if own is not None:
+            return bind_attribute(tx, own, self, self.cls, name)
         if name in KNOWN_FROM_METADATA:
-            if name == "is_leaf" and self.source is not None:
-                return from_python(tx.capture.real_object(self).is_leaf)
-            return from_python(getattr(self.fake, name))
+            if name in ("is_leaf", "output_nr") and self.source is not None:
+                if id(self) in tx.capture.effects.written_tensors:
+                    raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
+                return tx.wrap(getattr(tx.capture.real_object(self), name), AttrSource(self.source, name))
+            return self._metadata(tx, name)
         if name in READ_IN_GRAPH:
             return tx.capture.graph.call(getattr, [self, from_python(name)])
         if name == "__class__":
@@ -84,6 +98,8 @@ class TensorValue(Value):
             return wrap_attribute(tx.capture, tx.capture.real_object(self).grad, self.source, "grad")
         if name == "grad" and not self.fake.is_leaf:
             return from_python(None)
+        if name == "grad_fn" and self.source is None and self.fake.is_leaf:
+            return NONE
         if name in OUTSIDE_GRAPHS:
             if callable(getattr(torch.Tensor, name, None)):
                 return TensorMethodValue(self, name)
@@ -100,6 +116,15 @@ class TensorValue(Value):
             tx.capture.guard_no_attribute(self.source, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
+    def _metadata(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        if name == "nbytes":  # which torch does not compute with symbols
+            return from_python(self.fake.numel() * self.fake.itemsize)
+        if not hasattr(self.cls, name):  # as of versions of torch that have it no more
+            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return from_python(getattr(self.fake, name))
+
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if name == "requires_grad" and value is not None and value.is_constant():
             self.call_method(tx, "requires_grad_", [value], {})
@@ -109,6 +134,13 @@ class TensorValue(Value):
     # ---- methods ----------------------------------------------------------------------------
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        own = own_attribute(self.cls, name)
+        if own is not None:
+            return bind_attribute(tx, own, self, self.cls, name).call(tx, args, kwargs)
+        return self.torch_method(tx, name, args, kwargs)
+
+    def torch_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call the method that torch has under this name, whatever the class of the tensor has."""
         from framejit.values.size_index import selected
 
         if name in NEEDS_DATA and not _folds(self, name):
@@ -117,6 +149,8 @@ class TensorValue(Value):
             raise Unsupported(f"{label} of a tensor needs its data", code, hint)
         if name in OUTSIDE_GRAPHS:
             raise Unsupported(f"Tensor.{name}() runs outside graphs", "FJ107")
+        if name == "is_inference" and not args and not kwargs:
+            return ConstantValue(tx.capture.graph.is_inference(self))
         if name == "__len__":
             from framejit.values.wrap import from_python
 
@@ -124,6 +158,8 @@ class TensorValue(Value):
                 raise tx.raised(TypeError, "len() of a 0-d tensor")
             return from_python(self.fake.shape[0])
         args = deep_realize(tx, args)
+        if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
+            args = list(tx.iterate(args[0]))  # nodes know no torch.Size, and of a tuple new() would take the numbers as data
         if name == "requires_grad_":
             return self._requires_grad(tx, *args, **kwargs)
         if name in ("__getitem__", "__setitem__"):
@@ -139,6 +175,8 @@ class TensorValue(Value):
             return NONE
         if name == "__getitem__":
             return tx.capture.graph.call(operator.getitem, [self, *args])
+        if own_attribute(self.cls, name) is not None:  # asked for through super()
+            return tx.capture.graph.call(getattr(torch.Tensor, name), [self, *args], kwargs)
         return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
 
     def _integer_index(self, key: Value) -> Value:
@@ -170,6 +208,7 @@ class TensorValue(Value):
         return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
 
     def reconstruct(self, cg: Codegen) -> None:
+        self._check_alive()
         cg.load_graph_output(self)
 
 

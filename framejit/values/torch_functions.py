@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
-Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
+Handler = Callable[["Frame", list[Value], dict[str, Value]], Value | None]
+"""What a call gives; None to have the function inlined."""
 
 # Python functions of these modules are nodes of the graph as they are; everything else in torch is inlined.
 GRAPH_MODULES = frozenset("torch.nn.functional torch.functional torch._VF torch.special torch.linalg torch.fft".split())
@@ -75,7 +76,7 @@ _QUESTIONS = _optional(
     """.split(),
     *"""
         is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available xpu.is_available
-        _utils._get_available_device_type backends.cuda.is_built
+        _utils._get_available_device_type backends.cuda.is_built accelerator.is_available accelerator.current_accelerator accelerator.device_count
     """.split(),
     *"distributed.is_available cuda.get_device_capability version.cuda".split(),
 )
@@ -94,7 +95,15 @@ _CHANGING_QUESTIONS = _optional(
 
 
 def _answer(function: Any) -> Handler:
-    return lambda tx, args, kwargs: fold(tx, function, args, kwargs)
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if tx.capture.transforms and function in _ABOUT_TRANSFORMS:
+            raise Unsupported(f"{function.__name__}() inside a function that torch transforms", "FJ129")
+        return fold(tx, function, args, kwargs)
+
+    return handler
+
+
+_ABOUT_TRANSFORMS = (_C._are_functorch_transforms_active, _C._functorch.maybe_current_level)
 
 
 @functools.lru_cache(256)
@@ -144,8 +153,18 @@ def _is_tensor(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(issubclass(args[0].python_type(), torch.Tensor))
 
 
-def _no_torch_function(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _has_torch_function(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    for value in deep_realize(tx, args):
+        for part in (value, *value.children()):
+            _refuse_torch_function(realize(tx, part))
     return ConstantValue(False)
+
+
+def _refuse_torch_function(value: Value) -> None:
+    """Tensors with overrides are not captured in the first place; other objects may have them, too."""
+    override = getattr(value.python_type(), "__torch_function__", None) if not isinstance(value, TensorValue) else None
+    if override is not None and override is not _C._disabled_torch_function_impl:
+        raise Unsupported(f"{value.describe()} has a __torch_function__ of its own", "FJ141")
 
 
 for _f in (
@@ -156,7 +175,7 @@ for _f in (
     _C._has_torch_function_unary,
     _C._has_torch_function_variadic,
 ):
-    KNOWN[_f] = _no_torch_function  # tensors with overrides are not captured in the first place
+    KNOWN[_f] = _has_torch_function
 
 
 @_known(inspect.signature)
@@ -250,10 +269,6 @@ def _clear_cache(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 
 @_known(
-    torch.manual_seed,
-    torch.random.fork_rng,
-    torch.set_rng_state,
-    torch.get_rng_state,
     torch.save,
     torch.load,
     torch.set_default_dtype,
@@ -262,6 +277,18 @@ def _clear_cache(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Valu
 )
 def _outside(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Unsupported("a torch function that changes or reads state outside tensors", "FJ108")
+
+
+@_known(torch._check_with)
+def _check_with(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """What torch._check and its like end in. Where the condition holds nothing else happens; where not, their own code says so."""
+    holds = len(args) == 3 and not kwargs and args[1].python_type() is bool and tx.truth(args[1])
+    return NONE if holds else None
+
+
+@_known(torch.jit.annotate)
+def _annotate(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return args[1] if len(args) == 2 and not kwargs else None
 
 
 @_known(torch._assert)
@@ -325,8 +352,9 @@ class TorchFunctionValue(Value):
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
         handler = KNOWN.get(self.function)
-        if handler is not None:
-            return handler(tx, args, kwargs)
+        made = handler(tx, args, kwargs) if handler is not None else None
+        if made is not None:
+            return made
         return tx.capture.graph.call(self.function, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:

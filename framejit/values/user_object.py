@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
+from collections import defaultdict, namedtuple
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +13,34 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.hashing import HashTable
 from framejit.values.inspection import instance_dict
-from framejit.values.mapping import DictValue, SetValue, fill_method
+from framejit.values.mapping import DictValue, fill_method, pairs
 from framejit.values.sequence import ListValue, TupleValue
+from framejit.values.sets import SetValue
 from framejit.values.signals import Raised, Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
 _ABSENT = object()
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_MODELS = "framejit.models."
 
 
 def native_class(cls: type) -> Any:
     """The nearest class in the MRO that is written in C, whose `__new__` lays out the instance."""
-    return next(k for k in cls.__mro__ if not k.__flags__ & _HEAP_TYPE)
+    return next(k for k in cls.__mro__ if not k.__flags__ & HEAP_TYPE)
 
 
-def new_instance(cls: type, items: tuple[Any, ...] | None) -> Any:
+def new_instance(cls: type, items: Any) -> Any:
     """Make an instance without running its constructor; its parts are filled in afterwards."""
     base = native_class(cls)
-    return base.__new__(cls, items) if issubclass(base, tuple) else base.__new__(cls)
+    return base.__new__(cls, items) if issubclass(base, (tuple, frozenset)) else base.__new__(cls)
 
 
+FieldGetter = type(namedtuple("Pair", "first second").first)  # type: ignore[attr-defined]
 _SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -51,6 +56,8 @@ class ObjectValue(Value):
     def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
         self.cls, self.obj, self.source, self.base = cls, obj, source, base
         self.attrs: dict[str, Value | None] = {}
+        if isinstance(base, HashTable):
+            base.owner = self
 
     def python_type(self) -> type:
         return self.cls
@@ -67,6 +74,7 @@ class ObjectValue(Value):
 
     def getattr(self, tx: Frame, name: str) -> Value:
         override = static_lookup(self.cls, "__getattribute__")
+        check_ordinary(self, override, "__getattribute__")
         if isinstance(override, types.FunctionType):
             return self._with_fallback(tx, name, lambda: class_attribute(tx, self, self.cls, "__getattribute__").call(tx, [ConstantValue(name)], {}))
         return self._with_fallback(tx, name, lambda: self.generic_getattr(tx, name))
@@ -92,17 +100,18 @@ class ObjectValue(Value):
             from framejit.values.wrap import from_python
 
             return from_python(self.cls)
-        if name == "__dict__":
+        tx.capture.effects.check_not_inherited(self.cls, name)
+        if name == "__dict__" and (self.cls.__dictoffset__ if self.obj is None else instance_dict(self.obj) is not None):
             return InstanceDictValue(self)
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and _is_data_descriptor(static):
+        if static is not _ABSENT and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
             return bind_attribute(tx, static, self, self.cls, name)
         found = self.instance_attribute(tx, name, shadowing=static is not _ABSENT)
         if found is not None:
             return found
         if static is not _ABSENT:
             return bind_attribute(tx, static, self, self.cls, name)
-        if self.obj is not None and not self.cls.__flags__ & _HEAP_TYPE:  # it may have a tp_getattr, which the MRO does not show
+        if self.obj is not None and not self.cls.__flags__ & HEAP_TYPE:  # it may have a tp_getattr, which the MRO does not show
             raise Unsupported(f"attribute {name!r} of {self.describe()}, whose class is written in C and may look attributes up in its own way", "FJ111")
         guard_missing(tx, self.cls, name)
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
@@ -133,6 +142,7 @@ class ObjectValue(Value):
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
         override = static_lookup(self.cls, special)
+        check_ordinary(self, override, special)
         args = [ConstantValue(name)] + ([value] if value is not None else [])
         if isinstance(override, types.FunctionType):
             class_attribute(tx, self, self.cls, special).call(tx, args, {})
@@ -158,10 +168,12 @@ class ObjectValue(Value):
                 class_attribute(tx, descriptor, type(static), method).call(tx, [self] + ([value] if value is not None else []), {})
                 return
             raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
+        if isinstance(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
+            raise Unsupported(f"setting {name!r} of {self.describe()}, which a class written in C keeps")
         if value is None:
             self.delete_attribute(tx, name)
             return
-        if instance_dict(self.obj) is None and self.obj is not None and not isinstance(static, types.MemberDescriptorType):
+        if not isinstance(static, types.MemberDescriptorType) and (not self.cls.__dictoffset__ or self.obj is not None and instance_dict(self.obj) is None):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
         if name in self.attrs and self.attrs[name] is None:
             raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
@@ -187,8 +199,11 @@ class ObjectValue(Value):
 
     def special(self, tx: Frame, name: str) -> Value | None:
         """The special method `name` of the class (never the instance's), bound; None without one."""
-        static = static_lookup(self.cls, name, None)
-        return None if static is None else bind_attribute(tx, static, self, self.cls, name)
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is None:
+            raise Unsupported(f"{name} of {self.describe()}, which is None")
+        tx.capture.effects.check_not_inherited(self.cls, name)
+        return None if static is _ABSENT else bind_attribute(tx, static, self, self.cls, name)
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self.special(tx, "__call__")
@@ -216,14 +231,14 @@ class ObjectValue(Value):
     def length(self, tx: Frame) -> int:
         """`len(self)`."""
         size = self.call_method(tx, "__len__", [], {}).constant()
-        if not isinstance(size, int):
-            raise tx.raised(TypeError, f"{type(size).__name__!r} object cannot be interpreted as an integer")
+        if not isinstance(size, int) or size > sys.maxsize:
+            raise Unsupported(f"__len__() of {self.describe()} gives something that is no length")
         if size < 0:
             raise tx.raised(ValueError, "__len__() should return >= 0")
         return int(size)
 
     def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import CallIterator, IteratorValue, SubscriptIterator
+        from framejit.values.iterators import IteratorValue, SubscriptIterator
 
         method = self.special(tx, "__iter__")
         if method is None:
@@ -231,45 +246,73 @@ class ObjectValue(Value):
                 raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
             return SubscriptIterator(self)
         made = tx.call(method, [], {})
-        return made if isinstance(made, IteratorValue) else CallIterator(made)
+        if not isinstance(made, IteratorValue) and static_lookup(made.python_type(), "__next__", None) is None:
+            raise Unsupported(f"iter() of {self.describe()} gives {made.describe()}, which is no iterator")
+        return made
 
     def iterate(self, tx: Frame) -> Iterator[Value]:
         if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
             return self.base.iterate(tx)
-        return iter(list(tx.drain(tx.get_iter(self))))
+        return tx.drain(tx.get_iter(self))
 
     # ---- output -------------------------------------------------------------------------------
 
     def reconstruct(self, cg: Codegen) -> None:
+        if self.cls.__module__.startswith(_MODELS):  # stands for an object written in C
+            parts = [self.attrs[name] for name in self.cls.fields]  # type: ignore[attr-defined]
+            cg.em.call_object(self.cls.rebuild, lambda: [cg.load(p) for p in parts if p is not None], len(parts))  # type: ignore[attr-defined]
+            return
+
         def load() -> None:
             cg.em.load_object(self.cls)
-            cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
+            if isinstance(self.base, SetValue) and self.base.cls is frozenset:
+                cg.load_plain(self.base)
+            else:
+                cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
 
         cg.em.call_object(new_instance, load, 2)
         cg.capture.effects.changed(self)  # replay fills the attributes, so that cycles are possible
 
     def replay(self, cg: Codegen) -> None:
+        if self.cls.__module__.startswith(_MODELS):
+            return
         em = cg.em
-        if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)):
+        if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)) and self.base.python_type() is not frozenset:
             fill = {DictValue: fill_method(self.cls), ListValue: list.extend, SetValue: set.update}[type(self.base)]
             em.call_object(fill, lambda: (cg.load(self), cg.load_plain(self.base)), 2)
             em.pop()
+            if isinstance(self.base, DictValue) and self.base.cls is defaultdict:
+                cg.call_function(defaultdict.__dict__["default_factory"].__set__, self, self.base.default_factory)
+                em.pop()
         for name, value in self.attrs.items():
             if value is None:
                 cg.call_function(object.__delattr__, self, ConstantValue(name))
+            elif _is_data_descriptor(static_lookup(self.cls, name, None), but=types.MemberDescriptorType):
+                cg.load(value)  # it was written to the dict, past the descriptor
+                cg.load(self)
+                em.load_attr("__dict__")
+                em.load_object(name)
+                em.op("STORE_SUBSCR")
+                continue
             else:
                 cg.call_function(object.__setattr__, self, ConstantValue(name), value)
             em.pop()
 
 
-def _is_data_descriptor(static: Any) -> bool:
+def _is_data_descriptor(static: Any, but: type | None = None) -> bool:
     cls = type(static)
-    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+    return cls is not but and (hasattr(cls, "__set__") or hasattr(cls, "__delete__"))
+
+
+def check_ordinary(value: Value, method: Any, name: str) -> None:
+    """Break where a class looks its attributes up by something that is neither a Python function nor what C classes have for it."""
+    if not isinstance(method, types.FunctionType) and not (isinstance(method, types.WrapperDescriptorType) and method.__name__ == name):
+        raise Unsupported(f"{name} of {value.describe()}, which is a {type(method).__name__}")
 
 
 def guard_missing(tx: Frame, cls: type, name: str) -> None:
     """Guard that the class still lacks an attribute that was looked for."""
-    if cls.__flags__ & _HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
+    if cls.__flags__ & HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
         tx.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
 
 
@@ -322,6 +365,8 @@ def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name:
         return BuiltinMethodValue(value, name, static)
     if isinstance(static, types.MemberDescriptorType):
         return _slot(tx, static, value, name)
+    if type(static) is FieldGetter and isinstance(value, ObjectValue) and isinstance(value.base, TupleValue):
+        return value.base.items[static.__reduce__()[1][0]]
     if isinstance(static, types.GetSetDescriptorType):
         return _computed(tx, value, name)
     getter = static_lookup(type(static), "__get__", None)
@@ -364,10 +409,16 @@ def _computed(tx: Frame, value: Value, name: str) -> Value:
     obj = getattr(value, "obj", None)
     if obj is None or value.source is None:
         raise Unsupported(f"attribute {name!r} of {value.describe()} made in the graph")
+    if name == "__isabstractmethod__":
+        raise Unsupported(f"attribute {name!r} of {value.describe()}, which asks what is inside")
     try:
         return tx.wrap(getattr(obj, name), AttrSource(value.source, name))
     except AttributeError as e:
         raise tx.raised(AttributeError, str(e)) from None
+
+
+# Methods of dict that an instance's __dict__ has by way of a copy: those that change nothing.
+_READING = frozenset("__getitem__ get __contains__ keys values items copy __len__ __iter__ __reversed__ __eq__ __ne__ __or__ __ror__".split())
 
 
 class InstanceDictValue(Value):
@@ -429,17 +480,25 @@ class InstanceDictValue(Value):
                     if len(args) > 1:
                         return args[1]
                     raise tx.raised(KeyError, args[0])
-                tx.capture.effects.changed(self.owner)
-                made = self.owner.attrs[key] = args[1] if len(args) > 1 else NONE
+                made = args[1] if len(args) > 1 else NONE
+                self._write(tx, key, made)
                 return made if name == "setdefault" else NONE
         if name == "update":
-            from framejit.values.mapping import pairs
-
-            for k, v in {**(pairs(tx, args[0]) if args else {}), **kwargs}.items():
-                tx.capture.effects.changed(self.owner)
-                self.owner.attrs[k] = v
+            taken = {**(pairs(tx, args[0]) if args else {}), **kwargs}
+            for k, v in taken.items():
+                self._write(tx, k, v)
             return NONE
+        if name not in _READING:
+            raise Unsupported(f"method {name!r} of the __dict__ of {self.owner.describe()}")
         return self.snapshot(tx).call_method(tx, name, args, kwargs)
+
+    def _write(self, tx: Frame, key: Any, value: Value) -> None:
+        owner = self.owner
+        static = static_lookup(owner.cls, key, None) if type(key) is str else None
+        if type(key) is not str or isinstance(static, types.MemberDescriptorType) or owner.attrs.get(key, value) is None:
+            raise Unsupported(f"writing {key!r} into the __dict__ of {owner.describe()}")
+        tx.capture.effects.changed(owner)
+        owner.attrs[key] = value
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.owner)

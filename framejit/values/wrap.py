@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import inspect
 import itertools
 import operator
 import os
+import threading
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +28,24 @@ from framejit.values.builtin_operator import GetterValue
 from framejit.values.cached_function import CachedFunctionValue
 from framejit.values.classes import ClassValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
+from framejit.values.deque import DequeValue
 from framejit.values.exceptions import ExceptionValue
-from framejit.values.functions import FunctionValue, MethodValue, PartialValue
+from framejit.values.functions import FunctionValue, MethodValue
+from framejit.values.hashing import existing_key, has_own_hash
 from framejit.values.inspection import instance_dict, is_a
 from framejit.values.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
 from framejit.values.lazy import LazyValue
-from framejit.values.mapping import DictValue, SetValue
+from framejit.values.mapping import DictValue, MappingProxyValue
+from framejit.values.models import ModelFunctionValue, is_model_namespace
 from framejit.values.module import ModuleValue
+from framejit.values.partial import PartialValue
 from framejit.values.python_module import PythonModuleValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.sequence import ListValue, SequenceValue, TupleValue, is_namedtuple_class, is_return_type
-from framejit.values.signals import Unsupported
+from framejit.values.sequence import ListValue, SequenceValue, TupleValue, adds_only_names, is_return_type
+from framejit.values.sets import Layout, SetValue
+from framejit.values.signals import NotYet, Unsupported
 from framejit.values.size import SizeValue
+from framejit.values.tensor_classes import dispatches_as_torch_does
 from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
 from framejit.values.user_object import ObjectValue
 
@@ -68,6 +76,8 @@ def wrap(capture: Capture, obj: Any, source: Source) -> Value:
     """The symbolic value of `obj`, which the running frame reads at `source`; guards what is assumed of it."""
     if is_constant_object(obj) and type(obj) not in (tuple, torch.Size, frozenset):
         return _constant(capture, obj, source)
+    if type(obj) is types.FunctionType and is_model_namespace(obj.__globals__):
+        return ModelFunctionValue(obj)
     known = capture.known(obj)
     if known is not None:
         if known.source is not None and known.source != source:
@@ -123,7 +133,11 @@ def _wrap_new(capture: Capture, obj: Any, source: Source) -> Value:
     if is_a(obj, native.Dispatcher):  # an optimized function called from captured code: look through it
         capture.add_guard(source, native.C_ID, obj)
         return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+    if is_a(obj, threading.local):
+        raise Unsupported("a threading.local, whose attributes are another set in each thread")
     capture.add_guard(source, native.C_TYPE, cls)
+    if isinstance(static_lookup(cls, "__next__", None), types.WrapperDescriptorType) and all(n.startswith("_") for n in vars(cls)):
+        return OpaqueIterator(obj, source)
     if is_a(obj, torch.nn.Module):
         return ModuleValue(cls, obj, source)
     if is_a(obj, tuple):
@@ -139,8 +153,12 @@ def _is_known(obj: Any) -> bool:
 
 
 def _wrap_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
+    if type(obj) in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
+        raise NotYet("a lazy module, whose parameters are made by its first call", "FJ212")
     if type(obj) not in _TENSOR_CLASSES and type(obj).__torch_function__ is not torch._C._disabled_torch_function_impl:
         raise Unsupported(f"tensor subclass {type(obj).__qualname__}", "FJ141")
+    if not dispatches_as_torch_does(type(obj)):
+        raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __torch_dispatch__ is the program's own", "FJ141")
     dims = capture.dynamic.of(obj, source)
     if not dims or not can_be_open(obj):
         capture.add_guard(source, native.C_TENSOR, obj)
@@ -202,11 +220,18 @@ def _wrap_method(capture: Capture, obj: types.MethodType, source: Source) -> Val
 
 def _wrap_tuple(capture: Capture, obj: tuple[Any, ...], source: Source) -> Value:
     cls = type(obj)
-    capture.add_guard(source, native.C_LEN, len(obj))
-    items: list[Value] = [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
-    if cls in (tuple, torch.Size) or is_namedtuple_class(cls) and instance_dict(obj) is None or is_return_type(cls):
+    capture.add_guard(source, native.C_LEN, tuple.__len__(obj))
+    plain = cls in (tuple, torch.Size) or is_return_type(cls) or adds_only_names(cls) and instance_dict(obj) is None
+    part = source if plain or cls.__getitem__ is tuple.__getitem__ else CallSource(source, tuple_part)
+    items: list[Value] = [LazyValue(x, IndexSource(part, i)) for i, x in enumerate(tuple.__iter__(obj))]
+    if plain:
         return TupleValue(items, cls, source)
     return ObjectValue(cls, obj, source, TupleValue(items, tuple, source))
+
+
+def tuple_part(obj: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What an instance of a subclass of tuple holds as a tuple, whatever its own methods say."""
+    return tuple.__getitem__(obj, slice(None))
 
 
 def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
@@ -214,13 +239,26 @@ def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
         capture.add_guard(source, native.C_LEN, len(obj))
         return [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
 
-    return ListValue([], source, type(obj), getattr(obj, "maxlen", None), look)
+    return DequeValue([], obj.maxlen, source, look) if is_a(obj, deque) else ListValue([], source, look)
+
+
+def dict_behind(proxy: Any) -> Any:
+    """The mapping that a mappingproxy shows."""
+    return gc.get_referents(proxy)[0]
 
 
 def _wrap_dict(capture: Capture, obj: Any, source: Source) -> Value:
     if capture.effects.globals_of(obj):
         raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
-    kind = next(k for k in (OrderedDict, defaultdict, Counter, types.MappingProxyType, dict) if is_a(obj, k))
+    kind = next(k for k in (OrderedDict, defaultdict, types.MappingProxyType, dict) if is_a(obj, k))
+    if kind is types.MappingProxyType:
+        behind = dict_behind(obj)
+        if type(behind) is dict:
+            value = wrap(capture, behind, CallSource(source, dict_behind))
+            if type(value) is DictValue:
+                return MappingProxyValue(value, source)
+        if type(behind) is not OrderedDict:  # that of an inspect.Signature
+            raise Unsupported("a mappingproxy of what is no plain dict", "FJ122")
     factory = wrap(capture, obj.default_factory, AttrSource(source, "default_factory")) if kind is defaultdict else ConstantValue(None)
     return DictValue(_dict_items(capture, obj, source), source, kind, factory)
 
@@ -228,30 +266,75 @@ def _wrap_dict(capture: Capture, obj: Any, source: Source) -> Value:
 def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
     from framejit.guards.sources import GetItemSource, TypedKey
 
+    _look_into(obj)
     exact = type(obj) is dict
     item = key_source if exact else (lambda s, k: GetItemSource(s, TypedKey(k)))
-    if all(is_constant_object(k) or isinstance(k, (type, types.FunctionType, types.BuiltinFunctionType)) for k in obj):
-        if exact:
-            capture.add_guard(source, native.C_KEYS, tuple(obj))
-        elif not _belongs_to_signature(source):
-            capture.add_guard(
-                _keys_source(source),
-                native.C_EQUALS if all(map(is_constant_object, obj)) else native.C_LEN,
-                tuple(obj) if all(map(is_constant_object, obj)) else len(obj),
-            )
-        return {k: LazyValue(v, item(source, k)) for k, v in obj.items()}
+    if not all(map(_is_plain_key, obj)):
+        return _items_by_object(capture, obj, source)
+    if exact:
+        capture.add_guard(source, native.C_KEYS, tuple(obj))
+    elif not _belongs_to_signature(source):
+        constant = all(map(is_constant_object, obj))
+        capture.add_guard(_keys_source(source), native.C_EQUALS if constant else native.C_LEN, tuple(obj) if constant else len(obj))
+    return {k: LazyValue(v, item(source, k)) for k, v in obj.items()}
+
+
+def _look_into(obj: Any) -> None:
+    """Unsupported for an OrderedDict whose keys are asked for their hashes when it is read, or that methods of dict changed behind its own back."""
+    if not is_a(obj, OrderedDict):
+        return
+    if any(has_own_hash_method(type(k)) and not is_a(k, (torch.Tensor, enum.Enum)) for k in dict.keys(obj)):
+        raise Unsupported("an OrderedDict of objects that have their own hash, which reading it asks for", "FJ122")
+    try:
+        known = len(list(OrderedDict.items(obj)))
+    except (KeyError, RuntimeError):
+        known = -1
+    if known != dict.__len__(obj):
+        raise Unsupported("an OrderedDict whose order does not match its items")
+
+
+def _is_plain_key(key: Any) -> bool:
+    """Whether a key is known by value, or is a class or function that is compared by identity."""
+    if is_a(key, type):
+        return not has_own_hash_method(type(key))
+    return is_constant_object(key) or type(key) in (types.FunctionType, types.BuiltinFunctionType)
+
+
+def has_own_hash_method(cls: type) -> bool:
+    return isinstance(static_lookup(cls, "__hash__", None), types.FunctionType)
+
+
+def _items_by_object(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
+    """The items of a dict some of whose keys are objects: by position, and with the hashes that the dict keeps."""
     capture.add_guard(source, native.C_LEN, len(obj))
-    items: dict[Any, Value] = {}
-    for i, (k, v) in enumerate(obj.items()):
-        if is_constant_object(k):
-            wrapped = wrap(capture, k, DictKeySource(source, i))
-            items[k] = LazyValue(v, item(source, k))
-            continue
-        wrapped = wrap(capture, k, DictKeySource(source, i))
-        if not isinstance(wrapped, (ModuleValue, ObjectValue)) and type(k).__hash__ not in (object.__hash__, torch.Tensor.__hash__):
-            raise Unsupported(f"a dictionary with {wrapped.describe()} among its keys", "FJ122")
-        items[wrapped] = LazyValue(v, IndexSource(_values_source(source), i))
-    return items
+    where = _keys_source(source)
+    places: list[Source] = [DictKeySource(source, i) if type(obj) is dict else IndexSource(where, i) for i in range(len(obj))]
+    keys = _existing_keys(capture, obj, source, list(_table_class(obj).keys(obj)), places)
+    values = _values_source(source)
+    return {key: LazyValue(v, IndexSource(values, i)) for i, (key, v) in enumerate(zip(keys, values_of(obj)))}
+
+
+def _existing_keys(capture: Capture, table: Any, source: Source, objects: list[Any], places: list[Source]) -> list[Any]:
+    """What stands for the objects that a table from outside holds."""
+    if not is_a(table, (dict, set, frozenset)):  # a mappingproxy
+        raise Unsupported(f"a {type(table).__name__} of objects", "FJ122")
+    stored = _stored_hashes(table)
+    found = [existing_key(capture, wrap(capture, k, place), stored[id(k)]) for k, place in zip(objects, places)]
+    if any(map(has_own_hash, found)):
+        capture.add_guard(CallSource(source, own_hashes), native.C_EQUALS, own_hashes(table))
+    return found
+
+
+def own_hashes(table: Any) -> tuple[int | None, ...]:
+    """The hashes that a table keeps of objects whose classes define it; they may have another one by now."""
+    stored = _stored_hashes(table)
+    keys = _table_class(table).keys(table) if is_a(table, dict) else table
+    return tuple(stored[id(k)] if has_own_hash_method(type(k)) and not is_a(k, torch.Tensor) else None for k in keys)
+
+
+def _stored_hashes(table: Any) -> dict[int, int]:
+    """By the ids of the keys: an OrderedDict has another order than its table."""
+    return dict(zip(map(id, dict.keys(table) if is_a(table, dict) else table), native.stored_hashes(table)))
 
 
 def _belongs_to_signature(source: Source) -> bool:
@@ -272,46 +355,47 @@ def _values_source(source: Source) -> Source:
     return CallSource(source, values_of)
 
 
+def _table_class(table: Any) -> Any:
+    """The C class whose methods read a dict or one of a subclass, in the order the program sees."""
+    return next((cls for cls in (OrderedDict, dict) if is_a(table, cls)), type(table))
+
+
 def values_of(mapping: Any) -> tuple[Any, ...]:
-    return tuple(mapping.values())
+    return tuple(_table_class(mapping).values(mapping))
 
 
 def _wrap_set(capture: Capture, obj: Any, source: Source) -> Value:
-    if not all(is_constant_object(k) or isinstance(k, type) for k in obj):
-        raise Unsupported("a set of objects", "FJ123")
-    frozen = _frozen_source(source)
+    if not all(is_constant_object(k) or is_a(k, type) and not has_own_hash_method(type(k)) for k in obj):
+        capture.add_guard(source, native.C_LEN, len(obj))
+        where = CallSource(source, tuple)
+        keys = _existing_keys(capture, obj, source, list(obj), [IndexSource(where, i) for i in range(len(obj))])
+        return SetValue(set(keys) if is_a(obj, set) else frozenset(keys), source, order=keys)
+    classes = any(is_a(k, type) for k in obj)
     capture.add_guard(
-        frozen,
-        native.C_PY if any(isinstance(k, type) for k in obj) else native.C_EQUALS,
-        functools.partial(operator.eq, frozenset(obj)) if any(isinstance(k, type) for k in obj) else frozenset(obj),
+        CallSource(source, frozenset),
+        native.C_PY if classes else native.C_EQUALS,
+        functools.partial(operator.eq, frozenset(obj)) if classes else frozenset(obj),
     )
-    return SetValue(dict.fromkeys(obj), source, type(obj))
-
-
-def _frozen_source(source: Source) -> Source:
-    from framejit.guards.sources import CallSource
-
-    return CallSource(source, frozenset)
+    layout = native.set_layout(obj)
+    slots, taken, left, finger, members = layout
+    items = native.set_of_layout(set if is_a(obj, set) else frozenset, slots, taken, left, finger, members, (None,) * len(members))
+    return SetValue(items, source, (Layout(source, layout),))
 
 
 def _wrap_partial(capture: Capture, obj: Any, source: Source) -> Value:
-    function = wrap(capture, obj.func, AttrSource(source, "func"))
-    args = AttrSource(source, "args")
-    capture.add_guard(args, native.C_LEN, len(obj.args))
-    keywords = AttrSource(source, "keywords")
-    capture.add_guard(keywords, native.C_KEYS, tuple(obj.keywords))
-    return PartialValue(
-        function,
-        [LazyValue(a, IndexSource(args, i)) for i, a in enumerate(obj.args)],
-        {k: LazyValue(v, key_source(keywords, k)) for k, v in obj.keywords.items()},
-        source,
-    )
+    function, args, keywords = (wrap(capture, getattr(obj, part), AttrSource(source, part)) for part in ("func", "args", "keywords"))
+    if not isinstance(args, TupleValue) or not isinstance(keywords, DictValue):
+        raise Unsupported("a functools.partial that was given its state by hand")
+    return PartialValue(function, args, keywords, obj, source)
 
 
 def _wrap_getter(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(source, native.C_ID, obj)
     function, args, *rest = obj.__reduce__()
-    return GetterValue(type(obj), [from_python(a) for a in args], {}, source)
+    keywords: dict[str, Any] = {}
+    if isinstance(function, functools.partial):  # a methodcaller with keywords
+        args, keywords = (*function.args, *args), function.keywords
+    return GetterValue(type(obj), [from_python(a) for a in args], {k: from_python(v) for k, v in keywords.items()}, source)
 
 
 def _wrap_iterator(capture: Capture, obj: Any, source: Source) -> Value:
@@ -336,7 +420,7 @@ _WRAPPERS: list[tuple[tuple[Any, ...], Callable[[Capture, Any, Source], Value]]]
     ((types.MethodType,), _wrap_method),
     ((tuple, torch.Size), _wrap_tuple),
     ((list, deque), _wrap_list),
-    ((dict, OrderedDict, defaultdict, Counter, types.MappingProxyType), _wrap_dict),
+    ((dict, OrderedDict, defaultdict, types.MappingProxyType), _wrap_dict),
     ((set, frozenset), _wrap_set),
     ((functools.partial,), _wrap_partial),
     ((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),
@@ -358,14 +442,15 @@ def _container_part(capture: Capture, obj: Any, source: Source) -> Value | None:
         if cls.__getitem__ is not list.__getitem__ or cls.__len__ is not list.__len__:
             raise Unsupported(f"an existing {cls.__qualname__}, whose indexing is its own")
         return _wrap_list(capture, obj, source)
-    if is_a(obj, set):
+    if is_a(obj, (set, frozenset)):
         return _wrap_set(capture, obj, source)
     return None
 
 
 def _base_dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
-    if not all(map(is_constant_object, obj)):
-        raise Unsupported(f"an existing {type(obj).__qualname__} with objects as keys", "FJ122")
+    _look_into(obj)
+    if not all(map(is_constant_object, dict.keys(obj))):
+        return _items_by_object(capture, obj, source)
     cls = type(obj)
     if cls.__iter__ is dict.__iter__ and cls.__getitem__ is dict.__getitem__:  # its keys and values are where those of a dict are
         capture.add_guard(source, native.C_KEYS, tuple(obj))
@@ -389,16 +474,22 @@ def from_python(obj: Any) -> Value:
         return _symbolic(obj)
     if is_a(obj, type):
         return ClassValue(obj)
-    if cls is tuple or cls is torch.Size or is_namedtuple_class(cls):
-        return TupleValue([from_python(x) for x in obj], cls)
+    if cls is tuple or cls is torch.Size or adds_only_names(cls):
+        made = TupleValue([from_python(x) for x in obj], cls)
+        made.existing = obj if is_constant_object(obj) else None
+        return made
     if cls is list:
         return ListValue([from_python(x) for x in obj])
     if cls is dict:
-        return DictValue({k if is_constant_object(k) else from_python(k): from_python(v) for k, v in obj.items()})
+        if not all(map(_is_plain_key, obj)):
+            raise Unsupported("a dictionary with objects as keys, which nothing guards", "FJ122")
+        return DictValue({k: from_python(v) for k, v in obj.items()})
     if cls in (set, frozenset):
-        return SetValue(dict.fromkeys(obj), None, cls)
+        if not all(map(_is_plain_key, obj)):
+            raise Unsupported("a set of objects, which nothing guards", "FJ123")
+        return SetValue(obj.copy())
     if is_a(obj, types.FunctionType):
-        return FunctionValue(obj, const_source(obj))
+        return ModelFunctionValue(obj) if is_model_namespace(obj.__globals__) else FunctionValue(obj, const_source(obj))
     if is_graph_callable(obj):
         return TorchFunctionValue(obj)
     if is_a(obj, _BUILTIN_TYPES):

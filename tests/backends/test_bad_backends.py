@@ -69,12 +69,12 @@ def test_success_is_an_event():
     assert (event.name, event.frame_id) == ("eager", 3) and event.seconds >= 0
 
 
-def test_what_the_compiled_graph_raises_is_the_program_s():
+def test_what_only_the_compiled_graph_raises_is_told_and_kept_from_the_program():
     def explosive(gm, example_inputs):
         def run(*inputs):
             raise RuntimeError("out of memory")
 
         return run
 
-    with pytest.raises(RuntimeError, match="out of memory"):
-        framejit.optimize(f, backend=explosive)(X)
+    with pytest.warns(FramejitWarning, match="'explosive' made of f raised RuntimeError: out of memory, and its operations don't raise"):
+        assert framejit.optimize(f, backend=explosive)(X).equal(f(X))

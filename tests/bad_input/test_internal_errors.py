@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import framejit
-from framejit.errors import FramejitError
+from framejit import _native
+from framejit.errors import FramejitError, InternalError
 
 from support import CountingBackend, of_kind, recorded
 
@@ -37,6 +38,17 @@ def test_fault_while_the_graph_is_built(monkeypatch):
     assert len(shouts) <= 1 and all(w.fields["place"] for w in shouts)
 
 
+@pytest.mark.parametrize("place", [(torch.fx.Graph, "create_node"), (_native, "GuardTree")])
+def test_under_fullgraph_a_fault_raises_each_time(monkeypatch, place):
+    fn = framejit.optimize(body, backend=CountingBackend(), fullgraph=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, raising)
+        for _ in range(2):
+            with pytest.raises(InternalError, match="ZeroDivisionError: injected"):
+                fn(X)
+    torch.testing.assert_close(fn(X), body(X))
+
+
 def raising(*args, **kwargs):
     raise ZeroDivisionError("injected")
 
@@ -52,8 +64,6 @@ def test_fault_while_metadata_is_computed(monkeypatch):
 
 
 def test_fault_while_guards_are_lowered(monkeypatch):
-    from framejit import _native
-
     fn = framejit.optimize(body, backend=CountingBackend())
     with monkeypatch.context() as patch:
         patch.setattr(_native, "GuardTree", raising)

@@ -100,3 +100,63 @@ def test_the_value_can_be_known_where_it_must():
         return [x + i for i in range(n)]
 
     compare(f, [lambda n=n: (torch.randn(3), n) for n in (1, 2, 3, 2)], "eager", 3)
+
+
+SMALL_INTS = {
+    "index by a bool modulo": (lambda x, n: x[n % x.shape[0]], (True, False, 1, 2)),
+    "bool arithmetic": (lambda x, n: x * (n + x.shape[0]) + (x.shape[0] - n) + (n * x.shape[0]), (True, False)),
+    "bool floor division": (lambda x, n: (x.shape[0] // (n + 1), n // x.shape[0], x.shape[0] == n, n < x.shape[0]), (True, False)),
+    "least and greatest": (lambda x, n: (min(n, x.shape[0]) + 0, max(n, x.shape[0]) + 0), (True, 9)),
+    "bytes": (lambda x, n: (x.nbytes, x.nbytes // n, x.itemsize * x.numel()), (1, 2, 3)),
+    "divmod": (lambda x, n: divmod(x.shape[0], n), (True, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("dynamic", (True, None))
+@pytest.mark.parametrize("name", SMALL_INTS)
+def test_bools_and_bytes_beside_open_sizes(name, dynamic):
+    function, numbers = SMALL_INTS[name]
+    fast = framejit.optimize(function, dynamic=dynamic, fullgraph=name != "divmod")
+    for length in (3, 4, 5):
+        for n in numbers:
+            expected = function(torch.arange(float(length)), n)
+            assert_same(expected, fast(torch.arange(float(length)), n))
+            assert type(expected) is not tuple or [type(e) for e in expected] == [type(e) for e in fast(torch.arange(float(length)), n)]
+
+
+@pytest.mark.parametrize("symbol", ("%", "//"))
+@pytest.mark.parametrize("dynamic", (True, None))
+def test_division_by_a_size_that_is_zero(symbol, dynamic):
+    def f(x, n):
+        try:
+            return x + (n % x.shape[0] if symbol == "%" else n // x.shape[0])
+        except ZeroDivisionError as e:
+            return str(e)
+
+    def g(x, n):
+        return x[n % x.shape[0]] if symbol == "%" else x[n // x.shape[0]]
+
+    for lengths in ((3, 0, 4, 0), (0, 0, 3, 5, 0)):
+        fast, faster = framejit.optimize(f, dynamic=dynamic), framejit.optimize(g, dynamic=dynamic)
+        for n, length in enumerate(lengths):
+            x = torch.ones(length)
+            assert_same(f(x, n), fast(x, n))
+            for function in (g, faster):
+                if length:
+                    assert_same(function(x, n), g(x, n))
+                else:
+                    with pytest.raises(ZeroDivisionError, match="integer (division or )?modulo by zero|integer division or modulo by zero"):
+                        function(x, n)
+            assert not length or torch.equal(faster(x, n), g(x, n))
+
+
+def test_an_attribute_that_tensors_do_not_have():
+    for name in ("names", "nbytes", "output_nr", "is_xla"):
+
+        def f(x, name=name):
+            try:
+                return getattr(x, name)
+            except AttributeError as e:
+                return str(e)
+
+        assert framejit.optimize(f, fullgraph=True)(torch.ones(3)) == f(torch.ones(3))

@@ -173,7 +173,7 @@ def test_bytecode_stands_side_by_side(log):
     [titles] = [line for line in log.getvalue().splitlines() if "original:" in line]
     column = titles.index("rewritten:")
     rows = log.getvalue().splitlines()[2:]
-    assert sum("RETURN_VALUE" in row[column:] for row in rows) == 1
+    assert any("RETURN_VALUE" in row[column:] for row in rows)
     assert any("RETURN_VALUE" in row[:column] for row in rows)
 
 

@@ -29,7 +29,8 @@ def test_the_guard_that_missed():
 
 def test_a_forecast_after_a_few_misses():
     calls = [(torch.ones(n),) for n in (3, 4, 5, 6)]
-    [recompile] = explained(sized, *calls).recompiles
+    with framejit.config.patch(dynamic_after=3):
+        [recompile] = explained(sized, *calls).recompiles
     forecast = recompile.forecast
     assert (forecast.source, forecast.entries, forecast.remaining, forecast.merged) == ("size 0 of `x`", 4, 1, 4)
     assert forecast.calls == ["framejit.mark_dynamic(x, 0)"]
@@ -78,7 +79,8 @@ def test_two_values_that_differ():
         return x * 2 if flag == "a" else x + len(flag)
 
     calls = [(torch.ones(n), flag) for n in (3, 4, 5) for flag in ("a", "bb")]
-    [recompile] = explained(fn, *calls).recompiles
+    with framejit.config.patch(dynamic_after=3):
+        [recompile] = explained(fn, *calls).recompiles
     assert (recompile.forecast.source, recompile.forecast.entries, recompile.forecast.remaining) == ("size 0 of `x`", 6, 2)
 
 

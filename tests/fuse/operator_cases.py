@@ -12,9 +12,12 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 DTYPES: Final = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+OTHER_DTYPES: Final = (torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64)
+"""Dtypes in which an operator is tried if it is not meant for them."""
+MOST_ERRORS: Final = 12
 SAMPLES: Final = {torch.float32: 6}
 """How many samples of an operator are tried in a dtype; others: `FEW`."""
 FEW: Final = 3
@@ -31,7 +34,7 @@ class Case:
 
     operator: str
     variant: str
-    """`function`, `method`, `inplace`, `out` or `error`."""
+    """`function`, `method`, `inplace`, `out`, `error`, or `dtype` for one in a dtype that the operator is not for."""
     dtype: torch.dtype
     function: Callable[..., list[Any]]
     tensors: list[torch.Tensor]
@@ -71,12 +74,40 @@ def cases(name: str) -> Iterator[Case]:
         for number, sample in enumerate(samples):
             yield from _variants(name, op, dtype, sample, all_of_them=not number and dtype == torch.float32)
     if op.error_inputs_func is not None:
-        for error in itertools.islice(op.error_inputs("cpu"), 6):
+        for error in itertools.islice(op.error_inputs("cpu"), MOST_ERRORS):
             sample = error.sample_input
             if isinstance(sample.input, torch.Tensor):
                 made = _case(name, "error", sample.input.dtype, op.op, (sample.input, *sample.args), sample.kwargs)
                 if made is not None:
                     yield made
+    yield from _of_other_dtypes(name, op)
+
+
+def _of_other_dtypes(name: str, op: Any) -> Iterator[Case]:
+    """A sample of an operator in each dtype that it is not meant for."""
+    supported = op.supported_dtypes("cpu")
+    base = next((dtype for dtype in (torch.float32, torch.int64, torch.bool) if dtype in supported), None)
+    samples = [] if base is None else [sample for sample in _samples(op, base)[:LOOKED_AT] if _is_of(sample, base)]
+    for dtype in OTHER_DTYPES:
+        if dtype in supported or not samples:
+            continue
+        sample = samples[len(samples) // 2]
+        args, kwargs = tree_map(lambda value, dtype=dtype: _converted(value, dtype), ((sample.input, *sample.args), sample.kwargs))
+        for variant, function in (("dtype", op.op), ("dtype in place", op.inplace_variant)):
+            made = _case(name, variant, dtype, function, args, kwargs) if function is not None else None
+            if made is not None:
+                yield made
+
+
+def _is_of(sample: Any, dtype: torch.dtype) -> bool:
+    return isinstance(sample.input, torch.Tensor) and sample.input.dtype == dtype and _is_plain(sample.input)
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    """Floating-point tensors in another dtype; indices and masks as they are."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return value.detach().abs().add(1).to(dtype) if not dtype.is_floating_point else value.detach().to(dtype)
 
 
 def _samples(op: Any, dtype: torch.dtype) -> list[Any]:

@@ -94,6 +94,8 @@ class TritonReport(Report):
 def check_operator(name: str, report: TritonReport) -> None:
     """Compare all cases of an operator."""
     for case in cases(name):
+        if case.variant.startswith("dtype"):
+            continue  # what a GPU's own operations would refuse is asked of a GPU
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -192,7 +192,7 @@ def test_pieces_and_views_of_the_whole_are_returned_too() -> None:
         joined = torch.cat([first, b.sin()])
         return first, joined, joined[:40], joined[40:].sum(), joined.t(), joined[:40] * 2, first.sum()
 
-    check(f, torch.randn(40, 64), torch.randn(40, 64), externs=0)
+    check(f, torch.randn(40, 64), torch.randn(40, 64), externs=2)  # views are made by a call each, so that autograd knows them as views
 
 
 def test_what_reads_the_whole_waits_for_all_parts() -> None:

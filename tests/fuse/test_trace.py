@@ -115,6 +115,24 @@ def test_an_error_leaves_the_thread_as_it_was():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("mode", [False, True])
+def test_an_error_inside_inference_mode_leaves_the_thread_as_it_was(mode):
+    """The end of inference mode puts back the dispatch keys of its start, which are the trace's own."""
+
+    def f(x):
+        with torch.inference_mode(mode):
+            y = x * 2
+            z = y * (x.detach() > 0).sum()
+        return z.clone() + x
+
+    expected = f(torch.ones(3, requires_grad=True))
+    fused = framejit.optimize(f, backend="fuse")
+    for _ in range(3):
+        made = fused(torch.ones(3, requires_grad=True))
+        assert torch.equal(made, expected) and made.requires_grad
+        assert torch.ones(()) == 1 and not torch.is_inference_mode_enabled()
+
+
 def test_dynamo_is_not_imported():
     program = """
 import sys, torch, framejit

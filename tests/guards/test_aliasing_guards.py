@@ -96,3 +96,21 @@ def test_argument_aliases_a_global_list():
     p.call(X, [])
     assert torch.equal(p.compiled(X, p.state), p.eager(X, p.eager_state))
     assert p.state == p.eager_state == [1]
+
+
+def test_many_tensors_written_in_place():
+    """One guard for all, not one for each pair."""
+    from framejit import _native as native
+
+    def fn(tensors, x):
+        for i, t in enumerate(tensors):
+            t.add_(i)
+        return x + tensors[0]
+
+    pair = Pair(lambda: fn)
+    pair.call([X.clone() for _ in range(40)], X)
+    records = [r for r in pair.compiled.entries[0].tag.records if r.check == native.C_DISTINCT]
+    assert len(records) == 1 and len(records[0].also_names) == 40
+    shared = X.clone()
+    pair.call([shared] * 40, X)
+    pair.call([X.clone() for _ in range(40)], X, captures=False)

@@ -184,20 +184,22 @@ def test_two_threads_use_and_one_changes_the_model():
     for scale in (2.0, 5.0):
         shared.scale = scale
         expected[scale] = model(X)
-    wrong = []
+    wrong, changes = [], [0]
 
     def work():
         for _ in range(150):
-            before = shared.scale
+            before = changes[0]
             result = compiled(X)
-            if before == shared.scale and not any(torch.allclose(result, e) for e in expected.values()):
+            if before == changes[0] and not any(torch.allclose(result, e) for e in expected.values()):
                 wrong.append(before)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
+        changes[0] += 1  # before and after: a call that sees the number stay has seen one scale
         shared.scale = 7.0 - shared.scale
+        changes[0] += 1
         for t in threads:
             t.join(0.001)
     assert not wrong

@@ -1,6 +1,12 @@
 """Builtin functions on Python values and tensors."""
 # ruff: noqa: B905
+import builtins
+import operator
+import warnings
+
 import torch
+
+import framejit
 
 from support import check
 
@@ -104,3 +110,36 @@ def test_hash_and_comparison_of_types():
 
 def test_super_and_type_name():
     check(lambda x, o: (x + 1, type(o).__name__, o.__class__.__qualname__, type(o).__mro__[-1] is object), X, [])
+
+
+class _True:
+    def __index__(self):
+        return True
+
+
+def test_operator_index_warns_of_what_is_no_exact_int():
+    def fn(x, odd):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = operator.index(odd)
+        return x + 1, found, [str(w.message) for w in caught]
+
+    check(fn, X, _True(), graphs=None, breaks=None)
+
+
+def test_a_builtin_replaced_meanwhile():
+    def replace():
+        builtins.len = lambda x: 4
+
+    def fn(x, modify):
+        before = len(range(7))
+        modify()
+        after = len(range(7))
+        return x + 1, before, after
+
+    plain = builtins.len
+    try:
+        compiled = framejit.optimize(fn, backend="eager")(X, replace)
+    finally:
+        builtins.len = plain
+    assert compiled[1:] == (7, 4)

@@ -133,3 +133,16 @@ def test_model_output_is_dict_and_attributes():
         return out, out["a"], out[0], list(out.keys()), out.to_tuple()
 
     check(fn, X)
+
+
+def test_a_name_no_member_has():
+    class Kind(enum.Enum):
+        ONE = 1
+
+    def fn(x):
+        try:
+            return x + Kind["TWO"].value
+        except KeyError as e:
+            return x + 1, str(e), Kind["ONE"]
+
+    check(fn, X)

@@ -196,3 +196,55 @@ def test_coroutine_function_still_works():
         return x + 1
 
     assert torch.equal(asyncio.run(framejit.optimize(fn)(X)), X + 1)
+
+
+def test_generators_that_have_ended_come_back_as_generators():
+    def named(f):
+        f.__name__, f.__qualname__ = "other", "some.other"
+        return f
+
+    def facts(g):
+        return type(g), g.__name__, g.__qualname__, g.gi_code, g.gi_frame, list(g)
+
+    def fn(x):
+        run_out, closed, never_begun = (a for a in x), rows(x, 3), rows(x, n=2)
+        total = sum(run_out) + next(closed)
+        closed.close(), never_begun.close()
+
+        @named
+        def inside(a, /, b, *rest, c, **more):
+            yield a * b * total
+
+        raised = inside(x, 2, c=3)
+        try:
+            raised.throw(KeyError)
+        except KeyError:
+            pass
+        return total, run_out, closed, never_begun, raised
+
+    import framejit
+
+    total, *ended = fn(X)
+    compiled = framejit.optimize(fn)
+    for _ in range(2):
+        got_total, *got = compiled(X)
+        assert torch.equal(got_total, total)
+        assert [facts(g) for g in got] == [facts(g) for g in ended]
+
+
+def test_iterators_over_tables_that_have_ended_keep_their_class():
+    from collections import OrderedDict
+
+    def fn(x, d, o, s):
+        all_of = [iter(d), iter(d.values()), iter(d.items()), reversed(d), reversed(d.items()), iter(o), iter(o.items()), reversed(o), iter(s), iter(list(d))]
+        return x + sum(len(list(one)) for one in all_of), all_of
+
+    import framejit
+
+    arguments = X, {"a": 1, "b": 2}, OrderedDict(a=1), {1, 2}
+    expected, iterators = fn(*arguments)
+    compiled = framejit.optimize(fn)
+    for _ in range(2):
+        got, compiled_iterators = compiled(*arguments)
+        assert torch.equal(got, expected)
+        assert [(type(one), list(one)) for one in compiled_iterators] == [(type(one), list(one)) for one in iterators]

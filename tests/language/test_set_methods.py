@@ -55,3 +55,161 @@ def test_pop_and_clear():
         return x + one, s
 
     check(fn, X, {4})
+
+
+class S(set):
+    pass
+
+
+class F(frozenset):
+    pass
+
+
+def test_operators_want_sets():
+    check(lambda x, s: (x + 1, s | "b"), X, {"a"}, raises=TypeError)
+    check(lambda x, s: (x + 1, s & "ab"), X, {"a"}, raises=TypeError)
+    check(lambda x, s: (x + 1, [1] - s), X, {1}, raises=TypeError)
+    check(lambda x, s: (x + 1, s.__or__("b"), s.__rand__([1]), s.__eq__("a"), s.__ior__((2,))), X, {"a"})
+
+
+def test_in_place_operators_want_sets():
+    def fn(x, s):
+        s |= (2,)
+        return x + len(s)
+
+    check(fn, X, {1}, raises=TypeError)
+
+
+def test_methods_take_any_iterables():
+    def fn(x, s):
+        t = s.union("ab", [1], {2: 3}, (i for i in range(3)))
+        t.update("xy", range(2))
+        t.difference_update("a", [1])
+        t.symmetric_difference_update([7, 7])
+        return x + 1, sorted(map(str, t)), s.intersection([1, 1], (1,)), s.issubset(range(9)), s.issuperset([]), s.isdisjoint("q"), s.difference(), s.union()
+
+    check(fn, X, {1, 5})
+
+
+def test_types_of_results():
+    def fn(x, s, f):
+        results = s.union((2,)), s.copy(), s.difference((2,)), s.intersection(s), s | {1}, {1} | s, s & f, f | s, f.copy(), f - s, F(f), S(s), frozenset(f)
+        return x + 1, [type(r) for r in results], results
+
+    check(fn, X, S({1}), F({1, 2}))
+
+
+def test_in_place_operators_keep_the_object():
+    def fn(x, s):
+        before = s
+        s |= {3}
+        s -= {1}
+        f = frozenset({1})
+        g = f
+        f |= {2}
+        return x + 1, before is s, type(s), s, f, g
+
+    check(fn, X, S({1, 2}))
+
+
+def test_frozensets_are_themselves():
+    def fn(x):
+        s = frozenset((1, 2))
+        return x + 1, frozenset(s) is s, s.copy() is s, frozenset(F(s)) is s, hash(s) == hash(frozenset((2, 1)))
+
+    check(fn, X)
+
+
+def test_order_is_that_of_the_real_set():
+    first, second = {0, 8}, {8, 0}
+    assert list(first) != list(second)
+    check(lambda x, s: (x + 1, list(s), [i * 2 for i in s], next(iter(s))), X, first, changed=[(X, second)])
+    check(lambda x: (x + 1, list({8, 0}), list({0, 8}), list(set([16, 8, 0]) | {3}), {9, 1, 17}.pop()), X)
+
+
+def test_order_after_changes():
+    def fn(x, s):
+        s.add(16)
+        s.discard(0)
+        s.update([24, 3])
+        return x + 1, list(s), list(s | {40, 48}), list(s - {3}), s.pop(), list(s)
+
+    check(fn, X, {0, 8}, changed=[(X, {8, 0}), (X, {1, 9, 17})])
+
+
+def test_order_of_a_set_that_leaves():
+    def fn(x, s):
+        s.add(16)
+        made = {24, 8}
+        made |= s
+        return x + 1, made, frozenset(made), s
+
+    def both(run):
+        s = {0, 8}
+        _, made, frozen, s = run(X, s)
+        return list(made), list(frozen), list(s), [m.add(64) or list(m) for m in (made, s)]
+
+    import framejit
+
+    assert both(fn) == both(framejit.optimize(fn, backend="eager"))
+
+
+def test_a_set_changed_while_iterated():
+    def fn(x, s):
+        for i in s:
+            s.add(i + 100)
+        return x
+
+    check(fn, X, {1, 2}, raises=RuntimeError)
+
+    def fine(x, s):
+        for i in list(s):
+            s.add(i + 100)
+        return x + len(s)
+
+    check(fine, X, {1, 2})
+
+
+def test_existing_sets_of_tensors_and_objects():
+    class Obj:
+        pass
+
+    y, o = X + 1, Obj()
+
+    def fn(x, s, o):
+        return x + len(s), o in s, x in s, len({*s, x, o})
+
+    check(fn, X, {o}, o)
+    shared = {y}
+    import framejit
+
+    compiled = framejit.optimize(lambda x, s: (x + 1, x in s, [t * 2 for t in s]), backend="eager")
+    assert compiled(X, shared)[1] is False and compiled(y, shared)[1] is True
+    assert torch.equal(compiled(X, shared)[2][0], y * 2)
+
+
+def test_sets_are_looked_for_as_frozensets():
+    check(lambda x, s: (x + 1, {1} in s, s.discard({1}), len(s), {2} in s), X, {frozenset({1}), frozenset({3})})
+
+
+def test_errors():
+    check(lambda x, s: (x + 1, s.remove(9)), X, {1}, raises=KeyError)
+    check(lambda x: (x + 1, set().pop()), X, raises=KeyError)
+    check(lambda x, s: (x + 1, s.add()), X, {1}, raises=TypeError)
+    check(lambda x, s: (x + 1, set(1)), X, {1}, raises=TypeError)
+    check(lambda x, s: (x + 1, s.update([[]])), X, {1}, raises=TypeError)
+
+
+def test_an_iterator_that_raises_leaves_what_came_before():
+    def items():
+        yield 7
+        raise ValueError("end")
+
+    def fn(x, s):
+        try:
+            s.update(items())
+        except ValueError as e:
+            return x + 1, str(e), s
+        return x
+
+    check(fn, X, {1})

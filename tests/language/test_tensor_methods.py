@@ -27,6 +27,11 @@ METHODS = {
 }
 
 
+def test_a_method_taken_from_its_class_with_keywords():
+    cdouble = torch.Tensor.cdouble
+    check(lambda x: cdouble(x, memory_format=torch.preserve_format), torch.ones(3), fullgraph=True)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_method_family(name):
     check(METHODS[name], X)

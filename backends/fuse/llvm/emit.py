@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Atom, Index, Indirect, Quotient, Var
+from framejit.backends.fuse.index import Atom, Index, Indirect, Quotient, Remainder, Var
 from framejit.backends.fuse.ir import Store
 from framejit.backends.fuse.llvm import maths, memory
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
@@ -333,7 +333,7 @@ def _fits(index: Index) -> bool:
     reach = abs(index.const)
     for atom, coefficient in index.terms.items():
         reach += abs(coefficient) * (max(map(abs, atom.bounds)) + 4096)
-        if isinstance(atom, Quotient) and not _fits(atom.index):
+        if isinstance(atom, (Quotient, Remainder)) and not _fits(atom.index):
             return False
     return reach < 1 << 31
 

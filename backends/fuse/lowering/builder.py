@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 from weakref import WeakSet
 
@@ -53,10 +54,14 @@ class Builder:
         constant: torch.Tensor | None = None,
     ) -> Buffer:
         """A new buffer; without a name it is numbered."""
-        name = name or f"t{len(self.buffers)}"
+        name = name or self.free_name("t")
         made = Buffer(name, as_sizes(sizes), as_sizes(strides), dtype, device, input, memory, constant)
         self.buffers[name] = made
         return made
+
+    def free_name(self, prefix: str) -> str:
+        """A numbered name that no buffer has: inputs, which come first, are called as the program calls them, and that may be anything."""
+        return next(name for number in count(len(self.buffers)) if (name := f"{prefix}{number}") not in self.buffers)
 
     def shared(self, value: torch.Tensor) -> torch.Tensor:
         """A value that is the same in each call, in the memory of an equal one if there is one: such as the positions that each of several masks is made of."""
@@ -232,10 +237,12 @@ class Builder:
         results: Any = None,
         written: Sequence[Buffer] = (),
         ordered: bool = False,
+        may_raise: bool = False,
+        accepted: Callable[[], bool] | None = None,
     ) -> None:
         """Add a call of an operation whose tensors are Tensors here, and Layouts in the node.
 
-        `written`: the new versions of buffers that it writes into.
+        `written`: the new versions of buffers that it writes into. The rest is as in the node.
         """
         reads: dict[str, None] = {}
 
@@ -248,7 +255,8 @@ class Builder:
 
         args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
         made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
-        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), [buffer.name for buffer in (*made, *written)], ordered, self.origins))
+        writes = [buffer.name for buffer in (*made, *written)]
+        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), writes, ordered, self.origins, may_raise, accepted))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from framejit.backends.fuse.ir import Buffer
+from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.tensor import Tensor
 from framejit.backends.fuse.trace import Call
+from framejit.backends.may_raise import may_raise
 
 # Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
 # parameters have the operation's order, and whose overloads can't be mixed up.
@@ -69,7 +72,7 @@ def call_extern(b: Builder, storages: Storages, call: Call) -> None:
     if call.func._opname == "embedding" and len(args) > 2:
         function, args = torch._C._VariableFunctions.embedding, args[:2]  # padding and sparse gradients are of no concern here
     results, made = buffers_for_results(b, storages, call)
-    b.extern(function, args, kwargs, results, ordered=is_ordered(call))
+    b.extern(function, args, kwargs, results, ordered=is_ordered(call), may_raise=may_raise_when_run(call), accepted=partial(accepts, call))
     for fake, buffer in made:
         storages.bind(fake, Tensor.of(b.held(buffer)))
 
@@ -86,6 +89,11 @@ def buffers_for_results(b: Builder, storages: Storages, call: Call) -> tuple[Any
         return buffer
 
     return tuple(map(buffer_for, call.result)) if isinstance(call.result, (tuple, list)) else buffer_for(call.result), made
+
+
+def may_raise_when_run(call: Call) -> bool:
+    """Whether an operation may raise for what is in its tensors."""
+    return may_raise(call.func, call.args, call.kwargs)
 
 
 def is_ordered(call: Call) -> bool:

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.ir import Layout, LoweredGraph
 from framejit.backends.fuse.lowering import families, mutation
+from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import call_extern
+from framejit.backends.fuse.lowering.extern import call_extern, may_raise_when_run
 from framejit.backends.fuse.lowering.frozen import fold
 from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import keeps, lowering_of
@@ -20,7 +22,7 @@ from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Tensor
 from framejit.backends.fuse.open_size import as_size, hint
-from framejit.backends.fuse.plan_functions import detached_view
+from framejit.backends.fuse.plan_functions import detached_view, view_of_input
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.trace import Call, Trace, trace
 from framejit.symbols.conditions import Conditions
@@ -83,8 +85,12 @@ class _Lowering:
             self.storages.known_values.note(call)
             self._lower(call)
         b.origin = ""
-        outputs = [self._output(value) for value in trace.outputs]
-        mutation.bump_versions(b, self.storages)
+        views = {id(trace.outputs[position]) for position in trace.views}
+        for value in trace.outputs:  # first what others are views of
+            if id(value) not in views:
+                self._output(value, False)
+        outputs = [self._output(value, id(value) in views) for value in trace.outputs]
+        mutation.bump_versions(b, self.storages, trace.writes)
         return LoweredGraph(b.buffers, b.nodes, outputs, len(trace.inputs), plain=self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)))
 
     def _lower(self, call: Call) -> None:
@@ -93,15 +99,17 @@ class _Lowering:
             return
         fresh = [fake for fake in call.results() if not self.storages.knows(fake)]
         if not fresh:  # views only; a view is its sizes, strides and offset, whatever operation made it
+            if may_raise_when_run(call):
+                call_extern(self.builder, self.storages, call)
             return
         fusable = is_fusable(call)
         if call.func.name() in NORMALISATIONS:
-            if fusable and call.name == "batch_norm" and self._batch_norm(call):
+            if fusable and call.name == "batch_norm" and accepts(call) and self._batch_norm(call):
                 return
             if call.args[5]:
                 raise NotFusable("ATen is to do a batch normalisation in training, which writes what its schema does not tell")
         lowering = lowering_of(call.name, call.func._overloadname) if fusable else None
-        if lowering is not None and len(fresh) == sum(1 for _ in call.results()):
+        if lowering is not None and len(fresh) == sum(1 for _ in call.results()) and accepts(call):
             args, kwargs = self.storages.operands(call)
             result = lowering(self.builder, call.result, *args, **kwargs)
             if result is not NotImplemented:
@@ -121,31 +129,32 @@ class _Lowering:
             if result is not None:
                 self.storages.bind(fake, result)
 
-    def _output(self, value: Any) -> Layout | Any:
+    def _output(self, value: Any, is_view: bool) -> Layout | Any:
         if not isinstance(value, torch.Tensor):
             return value
         known = self.outputs.get(id(value))
         if known is None:
-            known = self.outputs[id(value)] = self._layout(value)
+            known = self.outputs[id(value)] = self._layout(value, is_view)
         return known
 
-    def _layout(self, value: torch.Tensor) -> Layout:
+    def _layout(self, value: torch.Tensor, is_view: bool) -> Layout:
         b, tensor = self.builder, self.storages.tensor(value)
         layout = b.layout(tensor)
         if layout.buffer.input is not None:
-            is_alias = layout.is_whole and value is not self.trace.inputs[layout.buffer.input]
-            is_detached = self.tracked and not layout.is_whole
+            is_shared = layout.is_whole and value is not self.trace.inputs[layout.buffer.input]
+            is_detached = not layout.is_whole and not is_view
         else:
-            is_alias = layout.is_whole and any(other.buffer.memory == layout.buffer.memory and other.is_whole for other in self.outputs.values())
-            is_detached = False
-        if not is_alias and not is_detached:
+            roots = [other for other in self.outputs.values() if isinstance(other, Layout) and other.buffer.memory == layout.buffer.memory and other.is_whole]
+            is_shared, is_detached = bool(roots) and (layout.is_whole or is_view), False
+        if not is_shared and not is_detached:
             return layout
-        # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view of what needs gradients
+        # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view
         alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
-        if is_alias:
+        if is_shared and not is_view:
             b.extern(torch.Tensor.detach, (tensor,), results=alias)
         else:
-            b.extern(detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
+            make = view_of_input if is_shared else detached_view
+            b.extern(make, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
         return Layout(alias, layout.sizes, layout.strides, 0)
 
 
@@ -153,6 +162,8 @@ def _check_inputs(traced: Trace, examples: Sequence[torch.Tensor]) -> None:
     """Fakes were made when capture began; what was done to an input's sizes since, or memory that inputs share, is not in them."""
     if len(examples) != len(traced.inputs):
         raise NotFusable("there are more or fewer example inputs than placeholders")
+    if any(torch._C._dispatch_keys(example).has(torch._C.DispatchKey.Python) for example in examples if not isinstance(example, FakeTensor)):
+        raise NotFusable("an input is of a class of tensors whose operations are written in Python")
     for fake, example in zip(traced.inputs, examples):
         layout = [(hint(as_size(size)), hint(as_size(stride))) for size, stride in zip(fake.shape, fake.stride())]
         if layout != [*zip(example.shape, example.stride())] or fake.dtype != example.dtype:

@@ -8,14 +8,16 @@ was to read the old one is put into memory of its own before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, Store
+from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, is_ordered
+from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, is_ordered, may_raise_when_run
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Storage, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
@@ -36,7 +38,7 @@ def _is_lowered(b: Builder, storages: Storages, call: Call, target: torch.Tensor
     name = functional_name(call.name)
     lowering = lowering_of(name, call.func._overloadname)
     into_first = call.args and call.args[0] is target
-    if lowering is None or not (into_first or call.kwargs.get("out") is target) or _overlaps_itself(target):
+    if lowering is None or not (into_first or call.kwargs.get("out") is target) or _overlaps_itself(target) or not accepts(call):
         return False
     args, kwargs = storages.operands(call)
     kwargs.pop("out", None)
@@ -144,15 +146,18 @@ def _write_by_aten(b: Builder, storages: Storages, call: Call, written: Sequence
     args, kwargs = storages.operands(call)
     results, made = buffers_for_results(b, storages, call)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
-    b.extern(callable_of(call.func), args, kwargs, results, [buffer for _, buffer in new], ordered=is_ordered(call))
+    buffers = [buffer for _, buffer in new]
+    raises = may_raise_when_run(call)
+    b.extern(callable_of(call.func), args, kwargs, results, buffers, ordered=is_ordered(call), may_raise=raises, accepted=partial(accepts, call))
     for storage, buffer in new:
         _renew(storages, storage, b.held(buffer), counted=False)  # ATen counts its own writes
     for fake, buffer in made:
         storages.bind(fake, Tensor.of(b.held(buffer)))
 
 
-def bump_versions(b: Builder, storages: Storages) -> None:
-    """Have autograd know of the writes into inputs, as it would if an operation of its own had written."""
-    if storages.written:
-        held = [Tensor.of(storages.input_content(position)) for position in storages.written]
+def bump_versions(b: Builder, storages: Storages, writes: dict[int, int]) -> None:
+    """Have autograd know of the writes into inputs, as it would if operations of its own had written."""
+    times = {position: writes.get(position, storages.written.count(position)) for position in storages.written}
+    held = [Tensor.of(storages.input_content(position)) for position, number in times.items() for _ in range(number)]
+    if held:
         b.extern(torch._C._increment_version, (held,), ordered=True)

@@ -53,11 +53,13 @@ def _in(like: Expr, value: Expr) -> Expr:
     return cast(value, like.dtype)
 
 
-def _layer_norm(b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def _layer_norm(
+    b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, exact: bool
+) -> Any:
     if not _can(x, weight, bias):
         return NotImplemented
     dims = range(len(x.sizes) - len(shape), len(x.sizes))
-    mean, variance = moments(b, x, dims, 0)
+    mean, variance = moments(b, x, dims, 0, exact)
     rstd = _rstd(b, variance, eps)
     return _affine(b, dtype, x, mean, rstd, weight, bias), mean, rstd
 
@@ -73,13 +75,13 @@ def _layer_norm_one(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Any:
-    result = _layer_norm(b, out.dtype, x, shape, weight, bias, eps)
+    result = _layer_norm(b, out.dtype, x, shape, weight, bias, eps, exact=False)
     return result if result is NotImplemented else result[0]
 
 
 @lowers("native_layer_norm")
 def _native_layer_norm(b: Builder, out: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    return _layer_norm(b, out[0].dtype, x, shape, weight, bias, eps)
+    return _layer_norm(b, out[0].dtype, x, shape, weight, bias, eps, exact=True)
 
 
 @lowers("rms_norm")
@@ -112,14 +114,16 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
     return Tensor(x.content, (n, groups, c // groups, *rest), strides, x.offset)
 
 
-def _group_norm(b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def _group_norm(
+    b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, exact: bool
+) -> Any:
     if not _can(x, weight, bias):
         return NotImplemented
     b.settle(x)
     if not x.content.dense:
         b.realise(x.content)
     grouped = _grouped(x, groups)
-    mean, variance = moments(b, grouped, range(2, len(grouped.sizes)), 0)
+    mean, variance = moments(b, grouped, range(2, len(grouped.sizes)), 0, exact)
     rstd = _rstd(b, variance, eps)
     channels = (1, groups, x.sizes[1] // groups, *(1 for _ in x.sizes[2:]))
     parameters = [
@@ -142,13 +146,13 @@ def _group_norm_one(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:
-    result = _group_norm(b, out.dtype, x, groups, weight, bias, eps)
+    result = _group_norm(b, out.dtype, x, groups, weight, bias, eps, exact=False)
     return result if result is NotImplemented else result[0]
 
 
 @lowers("native_group_norm")
 def _native_group_norm(b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, groups: int, eps: float) -> Any:
-    result = _group_norm(b, out[0].dtype, x, groups, weight, bias, eps)
+    result = _group_norm(b, out[0].dtype, x, groups, weight, bias, eps, exact=True)
     if result is NotImplemented:
         return NotImplemented
     dims = range(2, len(x.sizes) + 1)
@@ -167,7 +171,7 @@ def lower_batch_norm(b: Builder, storages: Storages, call: Call) -> Tensor | Non
         return _affine(b, dtype, x, mean, rstd, *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
     dims = [dim for dim in range(len(x.sizes)) if dim != 1]
     count = math.prod(x.sizes[dim] for dim in dims)
-    mean, variance = moments(b, x, dims, 0)
+    mean, variance = moments(b, x, dims, 0, exact=running_var is not None)
     result = _affine(b, dtype, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
     for position, running, batch, unbiased in ((3, running_mean, mean, 1.0), (4, running_var, variance, count / max(count - 1, 1))):
         if running is not None:

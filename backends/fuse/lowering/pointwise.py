@@ -332,8 +332,16 @@ for _name in ("fmax", "fmin"):
     pointwise(_name, operands=2)(lambda x, y, _name=_name: op(_name if x.dtype.is_floating_point else _name.replace("f", "") + "imum", x, y))
 for _name in ("copysign", "atan2"):
     pointwise(_name, operands=2, floating=True)(_binary(_name))
-for _name in ("hypot", "nextafter"):
-    pointwise(_name, operands=2)(_binary(_name))
+pointwise("hypot", operands=2)(_binary("hypot"))
+
+
+@lowers("nextafter")
+def _nextafter(b: Builder, out: torch.Tensor, x: Tensor, y: Tensor) -> Any:
+    if compute_dtype(out.dtype) != out.dtype:
+        return NotImplemented  # the next one in the dtype that is computed in is another
+    return elementwise(b, out, _binary("nextafter"), (x, y), (), {}, "nextafter")
+
+
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     pointwise(_name, f"__{_name.removeprefix('bitwise_')}__", operands=2)(_binary(_name.replace("wise_", "")))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -406,6 +414,8 @@ def _entr(x: Expr) -> Expr:
 @lowers("pow")
 def _pow(b: Builder, out: torch.Tensor, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and not isinstance(y, bool):
+        if out.dtype == torch.float16 and abs(y) == 0.5:  # of minus infinity a root is nan, and a power infinity or 0; ATen takes the root but for float16
+            return elementwise(b, out, lambda p: a.power(p, float(y)), (x,), (), {}, f"pow_half{y}", cost=8)
         return elementwise(b, out, _pow_by, (x,), (y,), {}, "pow", dtype=out.dtype if out.dtype in FUSED_DTYPES else None, cost=2)
     if not common_dtype((x, y), False).is_floating_point:
         return NotImplemented  # a negative exponent is an error

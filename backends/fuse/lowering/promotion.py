@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.open_size import OpenSize
 
 
 def result_type(operands: Iterable[Any]) -> torch.dtype:
@@ -28,10 +29,10 @@ def result_type(operands: Iterable[Any]) -> torch.dtype:
     return found
 
 
-def _dtype_of(number: bool | int | float) -> torch.dtype:
+def _dtype_of(number: bool | int | float | OpenSize) -> torch.dtype:
     if isinstance(number, bool):
         return torch.bool
-    return torch.int64 if isinstance(number, int) else torch.get_default_dtype()
+    return torch.int64 if isinstance(number, (int, OpenSize)) else torch.get_default_dtype()
 
 
 def _promote(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:

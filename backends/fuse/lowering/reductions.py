@@ -333,14 +333,35 @@ def _norm(b: Builder, out: torch.Tensor, x: Tensor, p: float | None, dims: Any, 
 # ---- variances ----
 
 
-def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float) -> tuple[Tensor, Tensor]:
-    """Mean and variance over `dims`, which stay as dimensions of one element, in the dtype that values are computed in."""
+def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact: bool = True, root: bool = False) -> tuple[Tensor, Tensor]:
+    """Mean and variance over `dims`, which stay as dimensions of one element, in the dtype that values are computed in.
+
+    Of values far from zero a sum is only roughly right, and so is a mean made of it. The distances from such a rough mean are exact or nearly so; their
+    own mean tells what the rough one lacks, and what their squares have too much. It costs an addition an element, which is saved where `exact` is False:
+    what is normalised by them has the rounding error of the mean anyway, and eager's is no better. With `root`, the root of the variance is wanted: squares
+    are then summed in double precision on a CPU, as eager's, in which those of huge and tiny distances have room.
+    """
     kind = compute_dtype(x.dtype)
     count = math.prod(x.sizes[dim] for dim in dims)
     b.settle(x)
-    mean = reduction(b, "sum", x, dims, dtype=kind, after=lambda value: a.div(value, count))
-    deviation = b.map(lambda value, middle: a.square(a.sub(value, middle)), x, mean, dtype=kind, ops=2)
-    return mean, reduction(b, "sum", deviation, dims, dtype=kind, after=lambda value: a.div(value, _corrected(count, correction)))
+    rough = reduction(b, "sum", x, dims, dtype=kind, after=lambda value: a.div(value, count))
+    distance = b.map(a.sub, x, rough, dtype=kind)
+    free = _corrected(count, correction)
+    if not exact:
+        return rough, reduction(b, "sum", distance, dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free))
+    # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one another, each rounding shows
+    wide = torch.float64 if x.device.type == "cpu" else kind
+    lacking = reduction(b, "sum", distance, dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count))
+    summed = wide if root else kind
+    squares = reduction(b, "sum", distance, dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed)))
+
+    def variance(total: Expr, lack: Expr) -> Expr:
+        surplus = a.mul(a.mul(lack, count), lack)
+        rest = a.where(a.lt(surplus, total), a.sub(total, surplus), a.where(a.lt(total, math.inf), a.mul(lack, 0.0), total))
+        return a.div(rest, free)
+
+    mean = b.map(lambda value, lack: cast(a.add(cast(value, wide), lack), kind), rough, lacking, dtype=kind)
+    return mean, b.map(lambda *sums: cast(variance(*sums), summed), squares, lacking, dtype=summed, ops=5)
 
 
 def _corrected(count: int, correction: float) -> float:
@@ -359,7 +380,7 @@ def _variance(b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict
         given = rest[1] if len(rest) > 1 else kwargs.get("correction")
         correction = 1.0 if given is None else float(given)
     dims = normal_dims(dims, len(x.sizes))
-    mean, variance = moments(b, x, dims, correction)
+    mean, variance = moments(b, x, dims, correction, root=root)
     if root:
         variance = b.map(lambda value: op("sqrt", value), variance, dtype=result.dtype)
     pair = [b.map(lambda value: value, item, dtype=result.dtype, ops=0) for item in (variance, mean)]

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import torch
 
+from framejit.backends.may_raise import CHECKED
+
 Lowering = Callable[..., Any]
 """Takes the builder, the fake or fakes that the operation gave, and its arguments with Tensors for fakes. Gives a Tensor, a tuple of Tensors or
 None, or NotImplemented where ATen is to do it."""
@@ -62,6 +64,9 @@ WHOLE: Final = frozenset(
 )
 """Composite operations that ATen does best in one."""
 
+CHECKING: Final = (CHECKED | {"one_hot"}) - {"linalg_norm", "linalg_matrix_norm"}
+"""Operations that look at numbers and raise; where they are composite, the parts that fakes are given for them do not check. (Of norms they do.)"""
+
 FUSED_DTYPES: Final = frozenset(
     (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 )
@@ -95,4 +100,4 @@ def keeps(func: torch._ops.OpOverload) -> bool:
     if func.namespace != "aten":
         return False
     name = func._opname
-    return name in WHOLE or lowering_of(functional_name(name), func._overloadname) is not None
+    return name in WHOLE or functional_name(name) in CHECKING or lowering_of(functional_name(name), func._overloadname) is not None

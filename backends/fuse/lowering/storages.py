@@ -11,7 +11,7 @@ from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.constants import Constants
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.open_size import as_size, as_sizes
+from framejit.backends.fuse.open_size import as_size, as_sizes, hint
 from framejit.backends.fuse.plan_functions import reinterpreted
 from framejit.backends.fuse.trace import Call, Trace, storage_of, written_arguments
 
@@ -40,7 +40,6 @@ class Storages:
         b = self.builder
         if self.knows(fake):
             return
-        b.buffers.pop(name, None)
         buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=name, input=position)
         self._storages[storage_of(fake)] = Storage(b.held(buffer), as_size(fake.storage_offset()), position)
 
@@ -64,7 +63,7 @@ class Storages:
         if found is None:
             constant = self.constants[id(fake)]
             b = self.builder
-            buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=f"constant{len(b.buffers)}", constant=constant)
+            buffer = b.buffer(fake.shape, fake.stride(), fake.dtype, fake.device, name=b.free_name("constant"), constant=constant)
             found = self._storages[storage_of(fake)] = Storage(b.held(buffer), int(fake.storage_offset()))
         return found
 
@@ -73,7 +72,10 @@ class Storages:
         storage = self.storage(fake)
         if fake.dtype != storage.content.dtype:
             return self._as_dtype(fake, storage)
-        return Tensor(storage.content, as_sizes(fake.shape), as_sizes(fake.stride()), as_size(fake.storage_offset()) - storage.offset)
+        tensor = Tensor(storage.content, as_sizes(fake.shape), as_sizes(fake.stride()), as_size(fake.storage_offset()) - storage.offset)
+        if storage.input is not None and not _lies_inside(tensor):
+            raise NotFusable("it looks past the ends of an input into the storage that the input is a part of")
+        return tensor
 
     def _as_dtype(self, fake: torch.Tensor, storage: Storage) -> Tensor:
         """A view in another dtype: a buffer of its own, though it lies over the same memory."""
@@ -137,3 +139,14 @@ def _relaid(b: Builder, tensor: Tensor, fake: torch.Tensor) -> Content:
         made.ops, made.loads, made.origins, made.cuts = content.ops, content.loads, content.origins, content.cuts
         return made
     return b.lazy(fake.shape, fake.stride(), fake.dtype, fake.device, tensor.at, [content], 0)
+
+
+def _lies_inside(tensor: Tensor) -> bool:
+    """Whether a view reaches no further than its content, by the sizes at hand; only `as_strided` gives one that does."""
+
+    def end(view: Tensor | Content) -> int:
+        return sum((hint(size) - 1) * hint(stride) for size, stride in zip(view.sizes, view.strides))
+
+    if any(hint(size) == 0 for size in tensor.sizes):
+        return True
+    return 0 <= hint(tensor.offset) and hint(tensor.offset) + end(tensor) <= end(tensor.content)

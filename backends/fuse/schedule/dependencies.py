@@ -2,14 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node
-
-NEVER_RAISES: Final = frozenset(
-    {"linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"}
-)
-"""Operations that raise nothing because of the numbers in a tensor, and do nothing but give a result."""
 
 
 def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
@@ -57,18 +51,18 @@ def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[in
 
 
 def _can_be_seen(node: Node, buffers: Mapping[str, Buffer]) -> bool:
-    if isinstance(node, ExternNode) and (node.ordered or getattr(node.function, "__name__", "") not in NEVER_RAISES):
+    if isinstance(node, ExternNode) and (node.ordered or node.may_raise):
         return True
     return any(_outlives(buffers, name) for name in node.writes)
 
 
 def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) -> list[Node]:
-    """The nodes without which a needed buffer, a write into memory that outlives the graph, or an ordered effect would be missing."""
+    """The nodes without which a needed buffer, a write into memory that outlives the graph, an ordered effect or an exception would be missing."""
     kept: list[Node] = []
     needed = set(with_parts(needed, buffers))
     for node in reversed(nodes):
         lasting = any(_outlives(buffers, name) for name in node.writes) or (isinstance(node, ExternNode) and node.ordered)
-        if lasting or needed.intersection(node.writes):
+        if lasting or needed.intersection(node.writes) or _raises(node):
             if isinstance(node, ComputeNode) and not lasting:
                 node.stores = [store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)]
             kept.append(node)
@@ -77,6 +71,11 @@ def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) 
             needed.update(buffers[name].memory for name in node.writes)
             needed.update(other.name for name in node.writes if _in_place(buffers, name) for other in buffers.values() if other.memory == buffers[name].memory)
     return kept[::-1]
+
+
+def _raises(node: Node) -> bool:
+    """Whether a node whose results nobody needs may yet raise."""
+    return isinstance(node, ExternNode) and (node.may_raise or (node.accepted is not None and not node.accepted()))
 
 
 def with_parts(names: Iterable[str], buffers: Mapping[str, Buffer]) -> Iterator[str]:

@@ -15,14 +15,14 @@ import torch
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node
 from framejit.backends.fuse.open_size import hint, surely_equal
-from framejit.backends.fuse.schedule.dependencies import NEVER_RAISES
 
-NEVER_ALIASES: Final = NEVER_RAISES | {
+NEVER_ALIASES: Final = {
+    *("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"),
     *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "embedding", "index_select", "gather", "cat", "stack", "cumsum"),
     *("avg_pool2d", "adaptive_avg_pool2d"),
 }
 """Operations whose results never share memory with their arguments."""
-VIEWS: Final = frozenset({"detach", "detached_view", "reinterpreted"})
+VIEWS: Final = frozenset({"detach", "detached_view", "view_of_input", "reinterpreted"})
 """Functions that lowering has called for another tensor over memory that is there."""
 BLOCK: Final = 512
 """Bytes that torch's allocator for CUDA deals out (kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp)."""

@@ -1,0 +1,133 @@
+"""Whether ATen itself would carry out an operation that kernels of ours are to take over.
+
+Fakes know shapes and dtypes by rules of their own, and accept what some of ATen's kernels reject: dtypes that they are not written for, numbers that a
+dtype can't hold, results that do not fit what they are to be written into. So the real operation is tried, once in a process for each combination of
+dtypes, ranks and other arguments, on tensors of a few ones. One that raises stays with ATen, and raises when the program gets there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.open_size import as_size, hint
+from framejit.backends.fuse.trace import Call
+
+UNTRIED: Final = frozenset(
+    """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones zero clone _to_copy lift_fresh_copy
+    flip roll repeat rot90 diag_embed cat concat concatenate stack pixel_shuffle upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    slice_scatter""".split()
+)
+"""Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at places, which ones may not be."""
+REAL_SIZES: Final = frozenset(
+    """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d max_pool2d group_norm
+    native_group_norm""".split()
+)
+"""Operations with arguments that fit the real sizes only."""
+SIZES_AT: Final = {"full": 0, "new_full": 1}
+"""Where the sizes of a result stand among the arguments."""
+SHAPES: Final = frozenset(("layer_norm", "native_layer_norm", "rms_norm"))
+"""Operations with sizes of their first argument among the others."""
+MOST_ELEMENTS: Final = 1 << 16
+"""With more of them, an operation that needs the real sizes is not tried, and taken over for the usual dtypes only."""
+USUAL: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+MOST_KNOWN: Final = 8192
+GREAT: Final = 1 << 62
+"""What a number that is left open is tried with, besides what it is now."""
+
+_known: dict[Any, bool] = {}
+
+
+def accepts(call: Call) -> bool:
+    """Whether ATen carries out the operation of a call. Raises NotFusable where that depends on a number that is left open."""
+    if call.name.removesuffix("_") in UNTRIED or call.func.namespace != "aten" or not all(_is_there(tensor.device.type) for tensor in call.tensors()):
+        return True
+    trial = _Trial(call, None)
+    verdict = trial.verdict()
+    if trial.has_open_number and _Trial(call, GREAT).verdict() != verdict:
+        raise NotFusable(f"whether {call.func.name()} raises depends on a number that is left open")
+    return verdict
+
+
+class _Trial:
+    """A call with tensors of ones in place of its own. Sizes that are equal stay equal, 0 and 1 stay, others become small."""
+
+    def __init__(self, call: Call, great: int | None) -> None:
+        self.call, self.great = call, great
+        self.name = call.name.removesuffix("_")
+        self.has_open_number = False
+        self.real = self.name in REAL_SIZES
+        self.elements = 0
+        sizes = sorted({size for tensor in call.tensors() for size in map(_hint, tensor.shape) if size > 1})
+        self.small = {size: size if self.real else place + 2 for place, size in enumerate(sizes)}
+        self.key = (call.func, self._part(call.args), self._part(tuple(call.kwargs.items())), torch.get_default_dtype())
+
+    def verdict(self) -> bool:
+        if self.elements > MOST_ELEMENTS:
+            return all(tensor.dtype in USUAL for tensor in self.call.tensors())
+        known = _known.get(self.key)
+        if known is None:
+            if len(_known) > MOST_KNOWN:
+                _known.clear()
+            known = _known[self.key] = self._tried()
+        return known
+
+    def _tried(self) -> bool:
+        made: dict[int, torch.Tensor] = {}
+        with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                args = tuple(self._real(value, made, position) for position, value in enumerate(self.call.args))
+                result = self.call.func(*args, **{key: self._real(value, made) for key, value in self.call.kwargs.items()})
+            except Exception:
+                return False
+        expected = [fake.dtype for fake in self.call.results()]
+        found = [tensor.dtype for tensor in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(tensor, torch.Tensor)]
+        return len(found) < len(expected) or found[: len(expected)] == expected
+
+    def _part(self, value: Any) -> Any:
+        """What a result of trying depends on."""
+        if isinstance(value, torch.Tensor):
+            sizes = self._sizes(value.shape)
+            self.elements += torch.Size(sizes).numel()
+            return sizes, value.dtype, value.device
+        if isinstance(value, (tuple, list)):
+            return type(value), tuple(map(self._part, value))
+        if isinstance(value, torch.SymInt):
+            self.has_open_number = True
+            return int, self._number(value)
+        return type(value), repr(value)
+
+    def _sizes(self, sizes: Any) -> tuple[int, ...]:
+        return tuple(self.small.get(size, size) for size in map(_hint, sizes))
+
+    def _number(self, value: torch.SymInt) -> int:
+        return _hint(value) if self.great is None else self.great
+
+    def _real(self, value: Any, made: dict[int, torch.Tensor], position: int = -1) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in made:
+                made[id(value)] = torch.ones(self._sizes(value.shape), dtype=value.dtype, device=value.device)
+            return made[id(value)]
+        if isinstance(value, (tuple, list)):
+            if position == SIZES_AT.get(self.name):
+                return []
+            if position == 1 and self.name in SHAPES:
+                return list(self._sizes(value))
+            return type(value)(self._real(item, made) for item in value)
+        return self._number(value) if isinstance(value, torch.SymInt) else value
+
+
+@cache
+def _is_there(device_type: str) -> bool:
+    """Whether tensors can be made on such a device; code for one that this machine lacks is only looked at."""
+    return device_type == "cpu" or (device_type == "cuda" and torch.cuda.is_available())
+
+
+def _hint(size: Any) -> int:
+    return int(hint(as_size(size)))

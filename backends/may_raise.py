@@ -1,0 +1,209 @@
+"""What an operation may do besides giving a result: raise for the numbers in a tensor, and draw random numbers.
+
+The one place that says so. Operations on fakes check shapes and dtypes only; an index out of bounds, a singular matrix or an integer division by zero show
+when real numbers arrive. Whatever is not known here may do both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+Target = Callable[..., Any] | str
+"""A function of torch or an operator, an overload of ATen's, or the name of a method of tensors."""
+
+
+def is_quiet(target: Target) -> bool:
+    """Whether an operation neither raises nor draws, whatever its arguments."""
+    name = operation_name(target)
+    return name in QUIET and name not in ("norm", "scaled_dot_product_attention")
+
+
+def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation that worked on fakes may raise because of the numbers in its tensors. `args` may be fakes."""
+    name, args = operation_name(target), (*args,)
+    if name is None:
+        return True
+    if name in QUIET or name in RANDOM:
+        return name == "norm" and any(isinstance(arg, str) and arg == "nuc" for arg in (*args, *kwargs.values()))  # by singular values
+    tensors = [*tensors_in((*args, *kwargs.values()))]
+    if name in SUBSCRIPTS:
+        return _subscript_may_raise(args, kwargs)
+    if name in DIVISIONS:
+        whole = not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors) and not any(isinstance(arg, float) for arg in args)
+        by_number = len(args) > 1 and isinstance(args[1], int) and args[1] != 0
+        rounds = name not in ("div", "divide") or kwargs.get("rounding_mode") is not None
+        return whole and not by_number and rounds and _some_on_cpu(tensors)
+    if name in CHECKED_ON_CPU:
+        return _some_on_cpu(tensors)
+    return True
+
+
+def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation may change the state of a random number generator."""
+    name, args = operation_name(target), (*args,)
+    if name is None:
+        return True
+    if name == "scaled_dot_product_attention":
+        return bool(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
+    if "dropout" in name:
+        training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+        return training is not False
+    return not (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS or name in CHECKED_ON_CPU or name in CHECKED)
+
+
+def operation_name(target: Target) -> str | None:
+    """The name all forms of an operation share: `add` for torch.add, Tensor.add_, operator.iadd and aten::add.Tensor. None for what is not torch's."""
+    if isinstance(target, str):
+        name = target
+    elif isinstance(target, torch._ops.OpOverload):
+        if target.namespace != "aten":
+            return None
+        name = target._opname
+    elif isinstance(target, torch._ops.OpOverloadPacket):
+        if not target._qualified_op_name.startswith("aten::"):
+            return None
+        name = target.__name__
+    else:
+        module = getattr(target, "__module__", None) or ""
+        name = getattr(target, "__name__", "")
+        if module == "_operator":
+            return _OPERATORS.get(name, name)
+        if module != "torch" and not module.startswith("torch."):
+            return None
+    if name.startswith("__") and name.endswith("__"):
+        name = name[2:-2]
+        return _OPERATORS.get(name, name)
+    if name.endswith("_"):
+        name = name[:-1]
+    if name.startswith("_foreach_"):
+        name = name.removeprefix("_foreach_")
+    for family in ("special_", "fft_"):
+        if name.startswith(family) and name.removeprefix(family) in QUIET:
+            return name.removeprefix(family)
+    return name
+
+
+def _subscript_may_raise(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Reading or writing at places: slices and numbers are checked by shapes alone, a mask only selects what is there."""
+    items = [*tensors_in(args[1:2])]
+    mask_only = all(item.dtype in (torch.bool, torch.uint8) for item in items)
+    value = args[2] if len(args) > 2 else 0
+    one_value = not isinstance(value, torch.Tensor) or value.dim() == 0
+    return bool(items) and not (mask_only and one_value) and _some_on_cpu([*tensors_in(args[:1])])
+
+
+def _some_on_cpu(tensors: list[torch.Tensor]) -> bool:
+    """Whether the host sees the numbers. Kernels of accelerators assert on the device, which no program can catch."""
+    return not tensors or any(tensor.device.type not in ("cuda", "xpu", "meta") for tensor in tensors)
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in the arguments of an operation, in lists and tuples too."""
+    for value in tree:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from tensors_in(value)
+
+
+_OPERATORS: Final = {
+    **{f"i{name}": name for name in "add sub mul matmul floordiv mod truediv pow and or xor lshift rshift".split()},
+    **{f"r{name}": name for name in "add sub mul matmul floordiv mod truediv pow and or xor lshift rshift".split()},
+    "inv": "invert",
+}
+"""Operators in place and with exchanged operands."""
+
+SUBSCRIPTS: Final = frozenset("getitem setitem index index_put _index_put_impl _unsafe_index _unsafe_index_put".split())
+"""Operations on a tensor and places in it, which may be numbers, slices or tensors."""
+
+DIVISIONS: Final = frozenset("floor_divide remainder fmod div divide floordiv mod".split())
+"""Operations that raise where an integer is divided by zero."""
+
+CHECKED_ON_CPU: Final = frozenset(
+    """
+    gather scatter scatter_add scatter_reduce index_add index_copy index_fill index_reduce index_select put take take_along_dim
+    embedding embedding_bag _embedding_bag _embedding_bag_forward_only one_hot
+    nll_loss nll_loss2d nll_loss_nd nll_loss_forward nll_loss2d_forward cross_entropy cross_entropy_loss multi_margin_loss multilabel_margin_loss
+    multilabel_margin_loss_forward binary_cross_entropy masked_scatter max_unpool1d max_unpool2d max_unpool3d
+    """.split()
+)
+"""Operations whose numbers are checked where the tensors are on the CPU, and that draw nothing."""
+
+CHECKED: Final = frozenset(
+    """
+    cholesky cholesky_inverse cholesky_solve inverse lu_solve pinverse qr svd geqrf ormqr orgqr triangular_solve logdet matrix_power
+    linalg_cholesky linalg_inv linalg_solve linalg_solve_ex linalg_svd linalg_svdvals linalg_eig linalg_eigh linalg_eigvals linalg_eigvalsh linalg_qr
+    linalg_lu linalg_lu_factor linalg_ldl_factor linalg_lstsq linalg_pinv linalg_matrix_rank linalg_matrix_norm linalg_matrix_power linalg_norm linalg_cond
+    linalg_tensorinv linalg_tensorsolve linalg_solve_triangular _linalg_check_errors _linalg_eigh _linalg_svd _linalg_solve_ex
+    bincount histc histogram histogramdd quantile nanquantile repeat_interleave ctc_loss _ctc_loss istft item is_nonzero _local_scalar_dense
+    _assert_async _functional_assert_async _assert_scalar embedding_renorm segment_reduce tensor_split masked_select nonzero unique _unique2 mvlgamma
+    """.split()
+)
+"""Operations that check numbers wherever they are, and draw nothing."""
+
+RANDOM: Final = frozenset(
+    """
+    dropout dropout1d dropout2d dropout3d native_dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu rrelu_with_noise gumbel_softmax
+    rand rand_like randn randn_like randint randint_like randperm uniform exponential cauchy log_normal geometric random
+    fractional_max_pool2d fractional_max_pool3d fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices
+    """.split()
+)
+"""Operations that draw random numbers, and raise for no number."""
+
+QUIET: Final = frozenset(
+    # elementwise
+    """
+    abs absolute acos acosh add addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip complex conj conj_physical
+    copysign cos cosh deg2rad digamma elu eq erf erfc erfinv exp exp2 expm1 fix float_power floor fmax fmin frac frexp ge gelu glu greater greater_equal
+    gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot i0 i0e i1 i1e igamma igammac imag isclose isfinite isinf isnan isneginf isposinf isreal
+    ldexp le leaky_relu lerp less less_equal lgamma log log10 log1p log2 log_sigmoid logsigmoid log_sigmoid_forward logaddexp logaddexp2 logical_and logical_not
+    logical_or logical_xor logit lt maximum minimum mish mul multiply nan_to_num ne neg negative nextafter not_equal polar polygamma positive pow prelu
+    _prelu_kernel rad2deg real reciprocal relu relu6 round rsqrt rsub selu sgn sigmoid expit sign signbit silu sin sinc sinh softplus softshrink softsign
+    sqrt square sub subtract tan tanh tanhshrink threshold true_divide truediv trunc where xlogy xlog1py entr erfcx ndtr ndtri log_ndtr zeta gammaln psi
+    masked_fill fill zero copy invert not and or xor lshift rshift pos lcm gcd
+    """.split()
+    # reductions and scans
+    + """
+    all amax amin aminmax any argmax argmin count_nonzero cummax cummin cumprod cumsum dist logcumsumexp logsumexp max mean median min mode nanmean
+    nanmedian nansum norm prod std std_mean sum sum_to_size trace var var_mean cumulative_trapezoid trapezoid trapz topk sort argsort msort diff
+    softmax _softmax log_softmax _log_softmax softmin _safe_softmax searchsorted bucketize allclose equal
+    """.split()
+    # products, convolutions, pooling, norms and losses
+    + """
+    addbmm addmm addmv addr baddbmm bilinear bmm chain_matmul cdist cross dot einsum inner kron linear matmul mm mv outer pairwise_distance pdist
+    tensordot vdot linalg_cross linalg_det linalg_diagonal linalg_householder_product linalg_matmul linalg_multi_dot linalg_slogdet linalg_vecdot
+    linalg_vector_norm linalg_cholesky_ex linalg_inv_ex linalg_lu_factor_ex det slogdet
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution
+    scaled_dot_product_attention adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool1d
+    adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool1d_with_indices
+    max_pool2d_with_indices max_pool3d_with_indices lp_pool1d lp_pool2d lp_pool3d batch_norm native_batch_norm _native_batch_norm_legit
+    _native_batch_norm_legit_no_training group_norm native_group_norm instance_norm layer_norm native_layer_norm local_response_norm normalize rms_norm
+    _fused_rms_norm renorm cosine_similarity cosine_embedding_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss
+    poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss binary_cross_entropy_with_logits _fused_adam _fused_adamw _fused_sgd
+    fft fft2 fftn hfft hfft2 hfftn ifft ifft2 ifftn ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftn fftshift ifftshift fftfreq rfftfreq stft
+    grid_sample grid_sampler grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator interpolate upsample upsample_bicubic2d upsample_bilinear2d
+    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d fold unfold col2im im2col
+    """.split()
+    # what moves, joins and makes memory
+    + """
+    adjoint alias argwhere as_strided as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors broadcast_to cartesian_prod cat
+    channel_shuffle chunk clone column_stack combinations concat concatenate constant_pad_nd contiguous detach diag diag_embed diagflat diagonal
+    diagonal_scatter dsplit dstack expand expand_as fill_diagonal flatten flip fliplr flipud hsplit hstack lift lift_fresh lift_fresh_copy mH mT matrix_H
+    meshgrid moveaxis movedim narrow numpy_T pad _pad_circular _pad_enum reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
+    replication_pad2d replication_pad3d permute pixel_shuffle pixel_unshuffle ravel repeat reshape _reshape_alias reshape_as resolve_conj resolve_neg roll
+    rot90 row_stack select select_scatter slice slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t tile transpose tril tril_indices
+    triu triu_indices unbind unflatten unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze _unsafe_view view view_as view_as_complex view_as_real
+    vsplit vstack vander arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full full_like hamming_window
+    hann_window kaiser_window linspace logspace new_empty new_empty_strided new_full new_ones new_tensor new_zeros ones ones_like scalar_tensor tensor zeros
+    zeros_like as_tensor to type type_as _to_copy float double half bfloat16 int long short bool byte char cfloat cdouble cpu cuda requires_grad
+    numel size stride dim storage_offset is_same_size sym_size sym_stride sym_numel _increment_version
+    _set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting
+    autocast_decrement_nesting _enter_inference_mode _exit_inference_mode
+    """.split()
+)
+"""Operations that give a result and do nothing else, whatever the numbers."""

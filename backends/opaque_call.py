@@ -1,0 +1,23 @@
+"""A node of a graph that calls a Python function as a whole, for what is no list of tensor operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+_numbers = count(1)
+
+
+class OpaqueCall:
+    """What a node of the graph calls. The function runs for real when the graph runs, in its place among the operations.
+
+    `why` says why no backend can look inside.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, why: str) -> None:
+        self.function, self.why = function, why
+        self.__module__, self.__name__ = "python_call", f"{name}_{next(_numbers)}"  # as it is called in the text of graphs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)

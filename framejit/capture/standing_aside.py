@@ -1,0 +1,120 @@
+"""When framejit does not capture at all: states of the thread in which operations on tensors mean something else than they do in a graph.
+
+All but the last two are part of the state guard (native/thread_state.c), so that the entry which says "run it as it is" holds in
+the same kind of state only, and a call outside of it pays nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
+
+from framejit import _native as native
+from framejit.capture.capture import Capture
+from framejit.guards.sources import const_source
+
+_C = torch._C
+Answer = Callable[[Any], bool]
+
+
+def reason_to_stand_aside() -> str | None:
+    """Why the program is to run as it is for as long as the thread's state is what it is now; None if it need not."""
+    if any(not isinstance(_C._get_function_stack_at(i), DeviceContext) for i in range(_C._len_torch_function_stack())):
+        return "a torch function mode is active"
+    if _C._len_torch_dispatch_stack() or _C._functorch.peek_interpreter_stack() is not None:
+        return "a torch dispatch mode or functorch transform is active"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is active"
+    if _unusual_keys():
+        return "the thread dispatches operations in an unusual way"
+    return next((reason for reason, active in _UNGUARDED.items() if active(torch)), None)
+
+
+def guard_aside(capture: Capture) -> None:
+    """Guards for what the state guard does not cover."""
+    for active in _UNGUARDED.values():
+        if active(torch):
+            capture.add_guard(const_source(torch), native.C_PY, active)
+
+
+def _is_fx_tracing(_: Any) -> bool:
+    return bool(torch.fx._symbolic_trace._is_fx_tracing_flag)
+
+
+def _is_detecting_anomalies(_: Any) -> bool:
+    return torch.is_anomaly_enabled()  # tracebacks of the forward pass are kept, and shown when the backward pass fails
+
+
+_UNGUARDED: dict[str, Answer] = {
+    "torch.fx traces the program": _is_fx_tracing,
+    "autograd looks for anomalies": _is_detecting_anomalies,
+}
+
+
+def _bits(*names: str) -> int:
+    found = 0
+    for name in names:
+        key = _C._parse_dispatch_key(name)
+        if key is not None:
+            found |= _C.DispatchKeySet(key).raw_repr()
+    return found
+
+
+@functools.cache
+def _usual_keys() -> tuple[int, int, int]:
+    """What a thread includes, what inference mode excludes, and the keys of autocast, which the state guard knows."""
+    autocast = _bits(*(f"Autocast{device}" for device in ("CPU", "CUDA", "MPS", "XPU", "MTIA", "MAIA", "IPU", "HPU", "XLA", "PrivateUse1")))
+    with torch.inference_mode(False):
+        before = _C._dispatch_tls_local_exclude_set().raw_repr()
+        with torch.inference_mode():
+            autograd = _C._dispatch_tls_local_exclude_set().raw_repr() & ~before
+    return _bits("BackendSelect", "ADInplaceOrView"), autograd, autocast
+
+
+def _unusual_keys() -> bool:
+    usual, autograd, autocast = _usual_keys()
+    included, excluded = _C._dispatch_tls_local_include_set().raw_repr(), _C._dispatch_tls_local_exclude_set().raw_repr()
+    if torch.is_inference_mode_enabled():
+        included |= usual & _bits("ADInplaceOrView")
+        excluded &= ~autograd
+    return bool((included ^ usual) & ~autocast or excluded & ~autocast)
+
+
+def hooks_would_see_effects(capture: Capture) -> bool:
+    """Whether hooks on what autograd saves are active, and captured code changes objects; guarded where it does.
+
+    Such changes are made after the graph. Hooks run inside it: they may look at the objects, and end the code in its middle by raising, as checkpointing
+    does when it has recomputed what it wants.
+    """
+    if not capture.effects.any() or not any(getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes):
+        return False
+    active = _has_saved_tensor_hooks(torch)
+    capture.add_guard(const_source(torch), native.C_PY, _has_saved_tensor_hooks if active else _has_no_saved_tensor_hooks)
+    return active
+
+
+def _has_saved_tensor_hooks(_: Any) -> bool:
+    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def _has_no_saved_tensor_hooks(_: Any) -> bool:
+    return _C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+HOOKS_SEE_EFFECTS: Final = "hooks on what autograd saves would run before side effects that come first"
+
+
+@contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """What autograd saves of fakes is nothing that the program's hooks (of checkpointing, offloading) may see."""
+    before = _C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        _C._autograd._saved_tensors_hooks_set_tracing(before)

@@ -1,0 +1,109 @@
+"""What becomes of a generator whose last reference goes before its end: Python raises GeneratorExit where it stands."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from framejit.guards.sources import static_lookup
+from framejit.values.generators import GeneratorValue
+from framejit.values.inspection import is_a
+from framejit.values.python_module import PythonModuleValue
+from framejit.values.signals import Raised, Unsupported
+from framejit.values.user_object import ObjectValue
+
+if TYPE_CHECKING:
+    from framejit.bytecode.decode import Instruction
+    from framejit.interpreter.frame import Frame
+    from framejit.values.base import Value
+
+QUIET: Final = frozenset(("PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "NOP", "CALL_INTRINSIC_1"))
+"""What handlers do that no program can see; the intrinsic function in them is the one that is for StopIteration."""
+RAISE_AGAIN: Final = frozenset(("RERAISE", "CLEANUP_THROW"))
+YIELDS_FROM: Final = (2, 3)
+"""What RESUME is told behind a yield that hands on what another iterator yields."""
+MOST_INSTRUCTIONS: Final = 200
+
+
+def check_may_be_dropped(generator: GeneratorValue) -> None:
+    """Break where a generator was made that runs code of the program when it is dropped: plain Python does that in its own time."""
+    frame = generator.frame
+    if generator.started and not generator.finished and not (_is_left_quietly(frame) and _ends_quietly(frame)):
+        frame.capture.break_at(generator.made_at, Unsupported(f"{generator.describe()} is left before its end, inside a try block", "FJ151"))
+
+
+def _is_left_quietly(frame: Frame) -> bool:
+    """Whether the iterator that a frame delegates to, if any, is closed without running code of the program. Captured generators are looked at themselves."""
+    resumed = frame.instructions[frame.pc]
+    if resumed.name != "RESUME" or resumed.arg & 3 not in YIELDS_FROM or not frame.stack:
+        return True
+    iterator = frame.stack[-1]
+    if isinstance(iterator, GeneratorValue):
+        return True
+    cls = iterator.python_type()
+    if isinstance(iterator, ObjectValue) and cls.__getattribute__ is not object.__getattribute__:
+        return False
+    return static_lookup(cls, "close", None) is None and static_lookup(cls, "__getattr__", None) is None
+
+
+def _ends_quietly(frame: Frame) -> bool:
+    """Whether GeneratorExit leaves a frame from the yield where it stands, and only looks at what except clauses name on its way."""
+    handler = frame.instructions[frame.pc - 1].handler
+    if handler is None:
+        return True
+    at = handler.target
+    stack: list[Any] = []
+    for _ in range(MOST_INSTRUCTIONS):
+        ins = frame.instructions[at]
+        at += 1
+        if ins.name in RAISE_AGAIN or (ins.name == "RAISE_VARARGS" and ins.arg == 0):
+            if ins.handler is None:
+                return True
+            at = ins.handler.target
+        elif ins.name in ("RETURN_VALUE", "RETURN_CONST"):
+            return True
+        elif ins.name == "LOAD_CONST":
+            stack.append(None)
+        elif ins.name == "CHECK_EXC_MATCH":
+            caught = _catches(stack.pop())
+            if caught is None:
+                return False
+            stack.append(caught)
+        elif ins.name.startswith("POP_JUMP_") and ins.name.endswith("_IF_FALSE") and isinstance(stack[-1], bool) and ins.target is not None:
+            at = at if stack.pop() else ins.target
+        elif ins.name not in QUIET:
+            named = _named(frame, ins, stack)
+            if named is None:
+                return False
+            stack.append(named)
+    return False
+
+
+def _catches(named: Value | tuple[Value, ...] | None) -> bool | None:
+    """Whether an except clause for what it names catches GeneratorExit; None if it names anything but known classes of exceptions."""
+    several = named if isinstance(named, tuple) else (named,)
+    if not all(value is not None and value.is_constant() for value in several):
+        return None
+    objects = [value.constant() for value in several if value is not None]
+    classes = objects[0] if not isinstance(named, tuple) and isinstance(objects[0], tuple) else objects
+    if not all(is_a(cls, type) and BaseException in cls.__mro__ for cls in classes):
+        return None
+    return any(cls in GeneratorExit.__mro__ for cls in classes)
+
+
+def _named(frame: Frame, ins: Instruction, stack: list[Any]) -> Value | tuple[Value, ...] | None:
+    """What an instruction of an except clause's expression puts onto the stack; None if finding out could run code of the program."""
+    try:
+        match ins.name, ins.arg:
+            case "LOAD_GLOBAL", (False, name):
+                return frame.load_global(name)
+            case ("LOAD_FAST" | "LOAD_DEREF"), name:
+                return frame.variable(str(getattr(name, "name", name)))
+            case "LOAD_ATTR", (False, name) | str(name):
+                module = stack.pop()
+                return module.getattr(frame, name) if isinstance(module, PythonModuleValue) and name in module.module.__dict__ else None
+            case "BUILD_TUPLE", int(n) if 0 < n <= len(stack):
+                made = tuple(stack[-n:])
+                del stack[-n:]
+                return made
+    except (Raised, Unsupported):
+        return None
+    return None

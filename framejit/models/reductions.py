@@ -1,0 +1,74 @@
+"""Functions that make one value of an iterable: sum, math.prod, min, max, functools.reduce."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from typing import Any
+
+from framejit.models.absent import Absent, message
+from framejit.models.registry import models
+
+_TEXTS = {cls: message(builtins.sum, (), cls()) for cls in (str, bytes, bytearray)}
+_EMPTY_MAX, _EMPTY_MIN, _EMPTY_REDUCE = message(builtins.max, ()), message(builtins.min, ()), message(functools.reduce, max, ())
+_MAX_DEFAULT, _MIN_DEFAULT = message(builtins.max, 1, 2, default=0), message(builtins.min, 1, 2, default=0)
+
+
+@models(builtins.sum)
+def sum(iterable: Any, /, start: Any = 0) -> Any:
+    items = iter(iterable)
+    for cls in (str, bytes, bytearray):
+        if isinstance(start, cls):
+            raise TypeError(_TEXTS[cls])
+    for item in items:
+        start = start + item
+    return start
+
+
+@models(math.prod)
+def prod(iterable: Any, /, *, start: Any = 1) -> Any:
+    for item in iterable:
+        start = start * item
+    return start
+
+
+@models(builtins.max)
+def max(first: Any, /, *rest: Any, key: Any = None, default: Any = Absent) -> Any:
+    if rest and default is not Absent:
+        raise TypeError(_MAX_DEFAULT)
+    empty, best, best_key = True, None, None
+    for item in (first, *rest) if rest else first:
+        by = item if key is None else key(item)
+        if empty or by > best_key:
+            empty, best, best_key = False, item, by
+    if not empty:
+        return best
+    if default is Absent:
+        raise ValueError(_EMPTY_MAX)
+    return default
+
+
+@models(builtins.min)
+def min(first: Any, /, *rest: Any, key: Any = None, default: Any = Absent) -> Any:
+    if rest and default is not Absent:
+        raise TypeError(_MIN_DEFAULT)
+    empty, best, best_key = True, None, None
+    for item in (first, *rest) if rest else first:
+        by = item if key is None else key(item)
+        if empty or by < best_key:
+            empty, best, best_key = False, item, by
+    if not empty:
+        return best
+    if default is Absent:
+        raise ValueError(_EMPTY_MIN)
+    return default
+
+
+@models(functools.reduce)
+def reduce(function: Any, iterable: Any, initial: Any = Absent, /) -> Any:
+    for item in iterable:
+        initial = item if initial is Absent else function(initial, item)
+    if initial is Absent:
+        raise TypeError(_EMPTY_REDUCE)
+    return initial

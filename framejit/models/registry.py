@@ -1,0 +1,42 @@
+"""Which Python function or class stands for which C function, method or iterator class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+Model = TypeVar("Model", bound=Callable[..., Any])
+
+MODELS: dict[Any, FunctionType] = {}
+"""Functions and methods, by the real callable (for methods: the descriptor in the class)."""
+
+ITERATORS: dict[type, type] = {}
+"""Iterator classes. A model keeps its state in the attributes that `fields` names; `rebuild(*state)` makes the real iterator that goes on from there.
+
+With `resumable = False` it only does so while the iterator has not been stepped.
+"""
+
+REALS: dict[type, type] = {}
+"""The classes that the iterator classes of models stand for."""
+
+
+def models(*reals: Any) -> Callable[[Model], Model]:
+    """Register a function as what the `reals` do; it takes the arguments they take."""
+
+    def register(model: Model) -> Model:
+        for real in reals:
+            MODELS[real] = model  # type: ignore[assignment]
+        return model
+
+    return register
+
+
+def iterates_as(real: type) -> Callable[[type], type]:
+    """Register a class as what the iterator class `real` does."""
+
+    def register(model: type) -> type:
+        ITERATORS[real], REALS[model] = model, real
+        return model
+
+    return register

@@ -1,0 +1,106 @@
+"""Class statements: a class that the captured code defines and never looks at need not exist."""
+from __future__ import annotations
+
+import builtins
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.guards.sources import static_lookup
+from framejit.values.base import Value
+from framejit.values.classes import ClassValue
+from framejit.values.constant import ConstantValue
+from framejit.values.functions import NestedFunctionValue
+from framejit.values.handlers import handles
+from framejit.values.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.capture.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+HINT = "define the class at module level"
+_DECORATORS = ("staticmethod", "classmethod", "property")
+_PLAIN = frozenset(
+    """
+        RESUME NOP EXTENDED_ARG CACHE LOAD_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE LOAD_CLOSURE BUILD_TUPLE PRECALL CALL PUSH_NULL COPY STORE_NAME
+        COPY_FREE_VARS MAKE_CELL STORE_DEREF LOAD_FAST STORE_FAST LOAD_LOCALS RETURN_VALUE RETURN_CONST
+    """.split()
+)
+_RULED = ("__slots__", "__qualname__", "__classcell__")  # names whose values `type` has something to say to
+_MADE_BY_COMPILER = (["__qualname__"], ["__qualname__", "__classcell__"])
+_BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: other classes may be derived from it
+_METACLASSES = (type, torch.autograd.function.FunctionMeta)
+
+
+@handles(builtins.__build_class__)
+def _class_statement(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    body = args[0] if args else None
+    if kwargs or len(args) > 3 or not isinstance(body, NestedFunctionValue) or not _only_defines(tx, body.code) or not all(map(_is_inert_base, args[2:])):
+        raise Unsupported("a class statement", "FJ160", HINT)
+    return UnbuiltClassValue(tx.capture, tx.seq, args)
+
+
+def _only_defines(tx: Frame, body: CodeType) -> bool:
+    """Whether the class's body defines methods and constants and does nothing else that anybody could notice."""
+    if any(name in tx.globals for name in _DECORATORS):
+        return False
+    names = (ins.argval in ("__name__", *_DECORATORS) for ins in dis.get_instructions(body) if ins.opname == "LOAD_NAME")
+    ruled = [ins.argval for ins in dis.get_instructions(body) if ins.opname == "STORE_NAME" and ins.argval in _RULED]
+    return ruled in _MADE_BY_COMPILER and all(names) and all(ins.opname in _PLAIN or ins.opname == "LOAD_NAME" for ins in dis.get_instructions(body))
+
+
+def _is_inert_base(base: Value) -> bool:
+    """Whether deriving from a class, and no other, runs no code of the user's and is allowed."""
+    if not isinstance(base, ClassValue) or type(base.cls) not in _METACLASSES or not base.cls.__flags__ & _BASETYPE:
+        return False
+    return static_lookup(base.cls, "__init_subclass__") is static_lookup(object, "__init_subclass__")
+
+
+class UnbuiltClassValue(Value):
+    """The class. Whatever asks for it has the graph break at its statement, where Python makes it."""
+
+    mutable = True
+
+    def __init__(self, capture: Capture, made_at: int, parts: list[Value]) -> None:
+        self.capture, self.made_at, self.parts = capture, made_at, parts
+
+    def _needed(self) -> Any:
+        self.capture.break_at(self.made_at, Unsupported("a class statement", "FJ160", HINT))
+
+    def describe(self) -> str:
+        name = self.parts[1] if len(self.parts) > 1 else None
+        return f"class {name.value}" if isinstance(name, ConstantValue) else "a class"
+
+    def children(self) -> Iterator[Value]:
+        return iter(self.parts)
+
+    def python_type(self) -> type:
+        return self._needed()
+
+    def constant(self) -> Any:
+        return self._needed()
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        return self._needed()
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        self._needed()
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self._needed()
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self._needed()
+
+    def truth(self, tx: Frame) -> bool:
+        return self._needed()
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        return self._needed()
+
+    def reconstruct(self, cg: Codegen) -> None:
+        self._needed()

@@ -1,0 +1,39 @@
+"""What Python says of operands it has no operation for: asked of Python, with objects of the same kinds."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from framejit.values.base import Value
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+    from framejit.values.signals import Raised
+
+_SAMPLES: tuple[Any, ...] = ([], (), {}, set(), frozenset(), "", b"", bytearray(), 1, 1.0, 1j, True, None, ..., range(1), slice(1), len, object(), type)
+_BY_CLASS = {type(sample): sample for sample in (*_SAMPLES, collections.deque(), collections.OrderedDict())}
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+SPECIAL: dict[str, Callable[..., Any]] = {"__setitem__": operator.setitem, "__delitem__": operator.delitem, "__index__": operator.index}
+
+
+def refused(tx: Frame, function: Callable[..., Any], operands: list[Value], otherwise: str) -> Raised:
+    """The TypeError of `function` on operands whose classes don't have it; `otherwise` is said where that can't be tried."""
+    try:
+        function(*(_like(v.python_type()) for v in operands))
+    except TypeError as e:
+        return tx.raised(TypeError, str(e))
+    except Exception:
+        pass
+    return tx.raised(TypeError, otherwise)
+
+
+def _like(cls: type) -> Any:
+    """An object whose class has the name of `cls` and, if `cls` is the program's own, no special methods."""
+    if cls in _BY_CLASS:
+        return _BY_CLASS[cls]
+    if not cls.__flags__ & _HEAP_TYPE or cls.__module__ in ("builtins", "collections", "functools", "itertools", "operator"):
+        raise LookupError(cls)
+    return type(cls.__name__, (), {})()

@@ -1,0 +1,43 @@
+"""Classes of tensors: which of them are torch's own, and what a program's class, or a program that replaces torch's methods, makes of a method."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Final
+
+import torch
+
+from framejit import _native as native
+from framejit.guards.sources import static_lookup
+
+_NOT_OF_PROGRAMS: Final = ("torch._subclasses", "torch._functorch", "torch.fx", "torch._dynamo", "torch._export")
+
+
+def is_of_torch(module: str | None) -> bool:
+    return module is not None and (module == "torch" or module.startswith("torch."))
+
+
+def dispatches_as_torch_does(cls: type) -> bool:
+    """Whether no code of the program sees the operations on its tensors; that must not run on fakes."""
+    if cls.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+        return True
+    return is_of_torch(cls.__module__) and not cls.__module__.startswith(_NOT_OF_PROGRAMS)
+
+
+def own_attribute(cls: type, name: str) -> Any:
+    """What the program itself put into a class of tensors under a name, a function or other descriptor; None for what is torch's."""
+    if cls is torch.Tensor and native.tensor_methods() == 1:
+        return None
+    for klass in cls.__mro__:
+        if name in klass.__dict__:
+            found = klass.__dict__[name]
+            if not is_of_torch(klass.__module__):
+                return found
+            function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found.fget if isinstance(found, property) else found
+            return found if isinstance(function, types.FunctionType) and not is_of_torch(function.__module__) else None
+    return None
+
+
+def is_overridden(cls: type, name: str) -> bool:
+    """Whether a special method of a tensor is the program's own."""
+    return own_attribute(cls, name) is not None and static_lookup(cls, name, None) is not None

@@ -1,0 +1,124 @@
+"""What capture knows of results, compared with what the kernels make: strides of all dimensions, and dtypes under other default dtypes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framejit
+from framejit.capture.fakes import Fakes
+
+BINARY = (
+    torch.add, torch.sub, torch.rsub, torch.atan2, torch.logical_and, torch.logical_xor, torch.copysign, torch.lt, torch.maximum, torch.pow, torch.xlogy,
+    torch.floor_divide, torch.heaviside, torch.logaddexp, torch.remainder, torch.true_divide, torch.polar,
+    lambda x, y: torch.where(x > 0, x, y), lambda x, y: torch.lerp(x, y, 0.5), lambda x, y: torch.addcmul(x, x, y),
+)  # fmt: skip
+UNARY = (
+    torch.neg, torch.sin, torch.deg2rad, torch.relu, torch.isfinite, torch.nan_to_num, torch.clone, torch.logical_not, torch.isnan, torch.empty_like,
+    torch.square, torch.abs, torch.frexp, F.gelu, F.relu6, F.hardswish, F.hardtanh,
+    lambda x: x + 2, lambda x: 2 - x, lambda x: 2**x, lambda x: x**2, lambda x: x**2.5, lambda x: x == 1, lambda x: x.clamp(min=0), lambda x: 2 / x,
+    lambda x: x.masked_fill(x > 0, 1), lambda x: torch.where(x > 0, x, 1.0), lambda x: x.double(), lambda x: x.to(torch.int32), lambda x: x // 2,
+    lambda x: torch.polygamma(2, x), lambda x: x.softmax(-1), lambda x: x.flip(0), lambda x: x.sort(-1), lambda x: x.cumsum(0), lambda x: x.sum(-1),
+    lambda x: x.mean(0, keepdim=True), lambda x: x.amax(0),
+)  # fmt: skip
+
+
+def laid_out(rnd: random.Random, shape: list[int]) -> torch.Tensor:
+    """A tensor of this shape with its dimensions in some order, perhaps with gaps, perhaps repeated along one."""
+    order = rnd.sample(range(len(shape)), len(shape))
+    made = torch.ones([shape[dim] * rnd.choice((1, 1, 1, 2)) for dim in order])
+    made = made[tuple(slice(None, None, 2) if rnd.random() < 0.5 and made.shape[i] > shape[dim] else slice(0, shape[dim]) for i, dim in enumerate(order))]
+    made = made.permute([order.index(dim) for dim in range(len(shape))])
+    if shape and rnd.random() < 0.2:
+        dim = rnd.randrange(len(shape))
+        made = made.narrow(dim, 0, min(1, made.shape[dim])).expand(shape)
+    return made.to(rnd.choice((torch.float64, torch.int64))) if rnd.random() < 0.2 else made
+
+
+def operands(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    rnd = random.Random(seed)
+    for _ in range(60):
+        shape = [rnd.choice((0, 1, 2, 3) if rnd.random() < 0.2 else (1, 2, 3, 5)) for _ in range(rnd.randrange(5))]
+
+        def broadcast(shape: list[int] = shape) -> list[int]:
+            own = [1 if rnd.random() < 0.3 else size for size in shape]
+            return own[rnd.randrange(len(shape) + 1) if rnd.random() < 0.3 else 0 :]
+
+        yield laid_out(rnd, shape if rnd.random() < 0.5 else broadcast()), laid_out(rnd, broadcast())
+
+
+def layouts(function: Callable[..., Any], *args: torch.Tensor) -> list[Any] | None:
+    try:
+        result = function(*args)
+    except Exception:
+        return None
+    return [(tuple(x.shape), x.stride(), x.dtype) for x in (result if isinstance(result, tuple) else (result,))]
+
+
+def check(functions: Any, *args: torch.Tensor) -> None:
+    mode = Fakes(allow_fallback_kernels=False)
+    fakes = [mode.from_tensor(arg, static_shapes=True) for arg in args]
+    for position, function in enumerate(functions):
+        expected = layouts(function, *args)
+        if expected is not None:
+            with mode:
+                assert layouts(function, *fakes) == expected, (position, function, [(x.shape, x.stride(), x.dtype) for x in args])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fakes_lie_as_the_kernels_results_do(seed: int) -> None:
+    for a, b in operands(seed):
+        check(BINARY, a, b)
+        check(UNARY, a)
+
+
+@pytest.mark.parametrize("default", (torch.float32, torch.float64, torch.bfloat16))
+def test_fakes_know_the_default_dtype(default: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        numbers = torch.arange(4)
+        check((*BINARY, torch.ldexp), numbers, numbers)
+        check((*UNARY, lambda x: torch.full_like(x, 1.5), lambda x: x.mean(dtype=torch.float32)), numbers)
+        check((lambda x: x * 1.5, lambda x: torch.arange(0.0, 2.0) + x[:2]), numbers)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def channels_last() -> torch.Tensor:
+    return torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.logical_and, lambda: (torch.randn(7, 5).t()[:, :1], torch.randn(5, 5).t())),
+        (lambda x: 2**x, lambda: (torch.ones(8, 16).t(),)),
+        (torch.sub, lambda: (torch.empty_strided((1, 1, 5), (1, 1, 10)).zero_(), torch.randn(10, 1))),
+        (lambda x, y: x * y + 1, lambda: (torch.ones(10, 5).t().int(), torch.tensor(2.0))),
+        (lambda x: x.softmax(1) + x, lambda: (channels_last(),)),
+        (lambda x: x.masked_fill(x > 0, 0.0), lambda: (torch.randn(4, 6).t(),)),
+        (lambda x: torch.special.xlog1py(x, x.t().contiguous().t()), lambda: (torch.rand(4, 6).t(),)),
+        (lambda x: F.batch_norm(x, None, None, training=True), lambda: (torch.randn(5, 6, 4).permute(0, 2, 1),)),
+        (lambda x: x.new_zeros(x.shape) + x, lambda: (torch.randn(4, 6).t(),)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_strides_of_results_and_those_the_program_sees_are_eagers(function: Any, args: Any, dynamic: bool) -> None:
+    def program(*args: torch.Tensor) -> Any:
+        result = function(*args)
+        return result, result.stride()
+
+    compiled = framejit.optimize(program, dynamic=dynamic)
+    for _ in range(2):
+        torch.manual_seed(0)
+        expected, expected_strides = program(*args())
+        torch.manual_seed(0)
+        result, strides = compiled(*args())
+        assert (strides, result.stride()) == (expected_strides, expected.stride())
+        torch.testing.assert_close(result, expected)

@@ -1,0 +1,115 @@
+"""torch.func's transforms in captured code are nodes of one graph."""
+import pytest
+import torch
+
+from support import check, check_state
+
+X, W = torch.rand(4, 3), torch.rand(3)
+
+
+def batched(x, w):
+    return torch.vmap(lambda row: (row * w).sum().exp())(x)
+
+
+def over_columns(x, w):
+    return torch.vmap(lambda column, scale: {"a": column * scale, "b": (column.sum(), scale)}, in_dims=(1, 0), out_dims=0)(x, w)
+
+
+def shared(x, w):
+    return torch.func.vmap(torch.dot, (0, None))(x, w)
+
+
+def nested(x, w):
+    return torch.vmap(torch.vmap(lambda a, b: a * b + w.sum(), in_dims=(0, None)), in_dims=(None, 0))(w, x)
+
+
+def gradient(x, w):
+    return torch.func.grad(lambda v: (v.sin() * w).sum())(x)
+
+
+def several(x, w):
+    grads, value = torch.func.grad_and_value(lambda a, b, n: (a @ b).pow(n).sum(), argnums=(0, 1))(x, w, 2)
+    return grads, value, torch.func.grad(lambda a: ((a * w).sum(), a * 2), has_aux=True)(x)
+
+
+def per_sample(x, w):
+    def loss(weights, row):
+        return (weights["w"] * row).sum().square()
+
+    return torch.vmap(torch.func.grad(loss), in_dims=(None, 0))({"w": w}, x)
+
+
+def jacobians(x, w):
+    def f(v):
+        return v.sin() * w.sum()
+
+    return torch.func.jacrev(f)(w), torch.func.jacfwd(f)(w), torch.func.hessian(lambda v: (v**3).sum())(w)
+
+
+@pytest.mark.parametrize("fn", [batched, over_columns, shared, nested, gradient, several, per_sample, jacobians])
+def test_one_graph(fn):
+    check(fn, X, W, fullgraph=True, changed=[(X * 2, W + 1)])
+
+
+def test_gradients_flow_through():
+    def fn(x, w):
+        return batched(x * 2, w).sum()
+
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    pair = check(fn, x, w, fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(pair.compiled(x, w), (x, w)), torch.autograd.grad(fn(x, w), (x, w)))
+
+
+def test_effects_happen_once():
+    def make():
+        seen = []
+
+        def fn(x):
+            def inner(row):
+                seen.append(len(seen))
+                return row * 2
+
+            return torch.vmap(inner)(x), len(seen)
+
+        return fn, seen
+
+    check_state(make, (X,), (X,))
+
+
+def test_a_tensor_that_leaves_by_another_way():
+    def fn(x):
+        kept = []
+        y = torch.func.grad(lambda v: (kept.append(v * 2), v.sum())[1])(x)
+        return y, kept[0].shape
+
+    check(fn, X, graphs=None, breaks=None)
+
+    def used(x):
+        kept = []
+        y = torch.vmap(lambda v: (kept.append(1), v * 2)[1])(x)
+        return y + len(kept)
+
+    check(used, X)
+
+
+def test_errors_are_torchs():
+    check(lambda x, w: torch.vmap(torch.dot)(x, w), X, W, raises=ValueError, traceback=False)
+    check(lambda x: torch.vmap(lambda r: r + torch.rand(3))(x), X, raises=RuntimeError, traceback=False)
+    check(lambda x: torch.func.grad(lambda v: v * 2)(x), X, raises=RuntimeError, traceback=False)
+
+
+def test_a_transformed_function_that_is_returned():
+    def fn(x):
+        return x + 1, torch.vmap(torch.sin)
+
+    import framejit
+
+    assert torch.equal(framejit.optimize(fn, backend="eager")(X)[1](X), X.sin())
+
+
+@pytest.mark.parametrize("backend", ["fuse", "inductor"])
+def test_other_backends(backend):
+    import framejit
+
+    fast = framejit.optimize(lambda x, w: batched(x, w) * 2 + 1, backend=backend)
+    torch.testing.assert_close(fast(X, W), batched(X, W) * 2 + 1)

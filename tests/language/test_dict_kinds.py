@@ -1,0 +1,182 @@
+"""OrderedDict, defaultdict, Counter, ChainMap, UserDict, mappingproxy, and classes derived from them."""
+import types
+from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
+
+import torch
+
+from support import check, check_state
+
+X = torch.tensor([1.0, 2.0])
+
+
+class O(OrderedDict):  # noqa: E742
+    pass
+
+
+def test_ordered_dict():
+    def fn(x, d):
+        d.move_to_end("a")
+        d.move_to_end("c", last=False)
+        d["z"] = x + 1
+        first = d.popitem(last=False)
+        return first, d.popitem()[0], list(d), list(reversed(d)), d.setdefault("g", default=9), d.pop("nope", default=3), d
+
+    check(fn, X, OrderedDict(a=1, b=2, c=3))
+
+
+def test_ordered_dict_constructors_and_results():
+    def fn(x, o):
+        made = OrderedDict.fromkeys("ab", value=7), OrderedDict([("k", 1)], j=2), o | {"b": 2}, {"b": 2} | o, o.copy(), O(o), O.fromkeys("x")
+        return x + 1, made, [type(m) for m in made]
+
+    check(fn, X, O(a=1))
+    check(lambda x: (x + 1, OrderedDict({1: 2}, {3: 4})), X, raises=TypeError)
+    check(lambda x: (x + 1, OrderedDict().move_to_end(1)), X, raises=KeyError)
+    check(lambda x: (x + 1, OrderedDict().popitem()), X, raises=KeyError)
+
+
+def test_ordered_dict_changed_while_iterated():
+    def fn(x, d):
+        for k in d:
+            d.move_to_end(k)
+            d[k + "x"] = 1
+        return x
+
+    check(fn, X, OrderedDict(a=1, b=2), raises=RuntimeError)
+
+
+def test_ordered_subclass_that_sets_items_in_its_own_way():
+    class Own(OrderedDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value * 2)
+
+    def fn(x):
+        d = Own(a=1)
+        d.update({"b": 2}, c=3)
+        d["d"] = 4
+        return x + 1, dict(d), list(d), d
+
+    check(fn, X)
+
+
+def test_defaultdict():
+    def fn(x, d):
+        d["new"].append(x + 1)
+        made = defaultdict(int, {"a": 1}, b=2)
+        made["q"] += 1
+        return d, made, made.copy(), made | {"z": 1}, {"z": 1} | made, made.default_factory, "missing" in made, made.get("missing")
+
+    check(fn, X, defaultdict(list))
+    check(lambda x: (x + 1, defaultdict(None)[1]), X, raises=KeyError)
+    check(lambda x: (x + 1, defaultdict(1)), X, raises=TypeError)
+
+
+def test_defaultdict_subclasses():
+    class Sub(defaultdict):
+        pass
+
+    class Own(defaultdict):
+        def __missing__(self, key):
+            return ("own", key)
+
+    def fn(x):
+        s, o = Sub(list), Own(list)
+        s[1].append(2)
+        return x + 1, s, type(s.copy()), type(s | {}), o[3], 3 in o
+
+    check(fn, X)
+
+
+def test_counter():
+    def fn(x, words):
+        c = Counter(words)
+        c.update("aab")
+        c.subtract(b=5)
+        d = Counter(a=1, b=3)
+        results = c["nope"], c.most_common(1), sorted(c.elements()), c + d, c - d, c & d, c | d, +c, -c, c == d, c.total(), c <= d
+        return x + len(c), results, [type(r) for r in results], c
+
+    check(fn, X, "hello")
+
+
+def test_counters_with_zeros():
+    check(lambda x: (x + 1, Counter({"a": 0}) == Counter(), Counter({"a": 0}) != {}, len(Counter({"a": 0}) | Counter())), X)
+
+
+def test_an_existing_counter():
+    def fn(x, c):
+        c["n"] += 1
+        c.update(["n", "m"])
+        del c["absent"]
+        return x + c["n"], c.copy(), c
+
+    check(fn, X, Counter("nn"))
+
+
+def test_chain_map():
+    def fn(x, a, b):
+        c = ChainMap(a, b)
+        c["new"] = x + 1
+        child = c.new_child({"a": 0})
+        return c["b"], c.get("z"), list(c), len(c), child["a"], child.parents["a"], a, c.maps[0] is a
+
+    check(fn, X, {"a": 1}, {"a": 2, "b": 3})
+
+
+def test_user_dict():
+    class Own(UserDict):
+        def __setitem__(self, key, value):
+            self.data[key] = value * 2
+
+    def fn(x):
+        d = Own(a=1)
+        d.update(b=2)
+        d["c"] = 3
+        return x + 1, dict(d), d | {"z": 1}, d.pop("a"), "b" in d, sorted(d.items())
+
+    check(fn, X)
+
+
+def test_mappingproxy():
+    proxy = types.MappingProxyType({"a": 1, "b": 2})
+
+    def fn(x):
+        read = proxy.get("z", 3), list(proxy), len(proxy), dict(proxy), proxy.copy()
+        return x + proxy["a"], read, proxy | {"c": 3}, {"c": 3} | proxy, proxy == {"a": 1, "b": 2}
+
+    check(fn, X)
+    check(lambda x: proxy.__setitem__("a", x), X, raises=AttributeError)
+
+
+def test_containers_that_hold_themselves():
+    def fn(x):
+        d, items = {"x": x + 1}, [1]
+        d["self"] = d
+        items.append((items, d))
+        o = OrderedDict(a=items)
+        o["o"] = {1: o}
+        return x * 2, d, items, o
+
+    import framejit
+
+    _, d, items, o = framejit.optimize(fn, backend="eager")(X)
+    assert d["self"] is d and list(d) == ["x", "self"] and items[1][0] is items and items[1][1] is d
+    assert o["a"] is items and o["o"][1] is o and list(o) == ["a", "o"]
+
+
+def test_a_mappingproxy_shows_what_its_mapping_holds():
+    def make():
+        held = {"a": 1}
+        chain = ChainMap({"b": 2})
+        view, chained = types.MappingProxyType(held), types.MappingProxyType(chain)
+
+        def fn(x):
+            before = dict(view), len(view)
+            copied = view.copy()
+            held["a"] = 5
+            held["c"] = copied["a"]
+            return x + view["a"], before, list(reversed(view)), view.get("c"), type(chained.copy()), "c" in view, dict(view), copied
+
+        return fn, held
+
+    check_state(make, (X,), (X,), graphs=None, breaks=None)

@@ -1,0 +1,147 @@
+"""isinstance() and issubclass() ask the metaclass, as plain Python does."""
+
+import collections.abc
+import typing
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+
+from support import check, check_state
+
+
+class Even(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, int) and instance % 2 == 0 or getattr(instance, "even", False)
+
+    def __subclasscheck__(cls, other):
+        return "even" in other.__name__.lower()
+
+
+class EvenThing(metaclass=Even):
+    pass
+
+
+class Strict(type):
+    def __instancecheck__(cls, instance):
+        return super().__instancecheck__(instance) and instance.ready
+
+
+class Ready(metaclass=Strict):
+    def __init__(self, ready):
+        self.ready = ready
+
+
+class Sub(Ready):
+    pass
+
+
+class Holder:
+    def __init__(self, even):
+        self.even = even
+
+
+class Hooked(collections.abc.Sized):
+    log: list = []
+
+    @classmethod
+    def __subclasshook__(cls, other):
+        cls.log.append(other)
+        return hasattr(other, "even_hook") or NotImplemented
+
+
+@typing.runtime_checkable
+class HasEven(typing.Protocol):
+    even: bool
+
+
+@pytest.mark.parametrize("value", [2, 3, "x", Holder(True), Holder(False)])
+def test_own_instance_check(value):
+    check(lambda x, v: x + (1 if isinstance(v, EvenThing) else 2), torch.ones(1), value, graphs=range(1, 3), breaks=None)
+    check(lambda x, v: x + (1 if isinstance(v, (str, EvenThing)) else 2), torch.ones(1), value, graphs=range(1, 3), breaks=None)
+
+
+def test_own_subclass_check():
+    check(lambda x: (x + 1, issubclass(int, EvenThing), issubclass(Even, EvenThing), issubclass(int, (str, EvenThing))), torch.ones(1))
+
+
+@pytest.mark.parametrize("cls", [Ready, Sub])
+@pytest.mark.parametrize("ready", [True, False])
+def test_check_that_asks_type_in_turn(cls, ready):
+    check(lambda x, v: x + (1 if isinstance(v, Ready) else 2), torch.ones(1), cls(ready), graphs=range(1, 3), breaks=None)
+    check(lambda x, v: x + (1 if isinstance(v, Ready) else 2), torch.ones(1), Holder(ready))
+
+
+def test_parameters_buffers_and_those_that_hold_subclasses():
+    def f(x, w):
+        return x + 1, isinstance(w, nn.Parameter), isinstance(w, nn.Buffer), isinstance(w, torch.Tensor), isinstance(x, nn.Parameter)
+
+    x = torch.ones(1)
+    for w in (nn.Parameter(torch.ones(2)), nn.Buffer(torch.ones(2)), torch.ones(2), torch.ones(2, requires_grad=True)):
+        check(f, x, w)
+    held = nn.Parameter(TwoTensor(torch.zeros(1), torch.zeros(1)))
+    check(lambda x: (x + 1, isinstance(held, nn.Parameter)), x, graphs=range(1, 3), breaks=None)
+    made = [nn.Parameter, nn.Buffer]
+    check(lambda x: (x + 1, [isinstance(x * 2, c) for c in made]), x)
+
+
+def test_a_mark_that_comes_later_is_seen():
+    def make():
+        return (lambda x: x + (1 if isinstance(x, nn.Buffer) else 2)), None
+
+    marked = torch.ones(1)
+    marked._is_buffer = True
+    check_state(make, (torch.ones(1),), (marked,), (torch.ones(1),))
+
+
+@pytest.mark.parametrize("cls", [torch.FloatTensor, torch.IntTensor, torch.DoubleTensor, torch.cuda.FloatTensor])
+def test_classes_of_tensors_by_dtype(cls):
+    check(lambda x: (x + 1, isinstance(x, cls), isinstance(x.double(), cls), isinstance([x], cls)), torch.ones(2))
+
+
+def test_storages():
+    made = torch.ones(2).untyped_storage()
+    check(lambda x: (x + 1, isinstance(made, torch.FloatStorage), isinstance(made, torch.UntypedStorage)), torch.ones(1), graphs=None, breaks=None)
+
+
+def test_hooks_of_the_program_are_not_called_while_capturing():
+    def make():
+        Hooked.log.clear()
+        return (lambda x, v: x + (1 if isinstance(v, Hooked) else 2)), None
+
+    # the abc module keeps answers, so that eager and compiled ask once together
+    Holder(True)
+    check_state(make, (torch.ones(1), Holder(True)), graphs=None, breaks=None)
+    assert len(Hooked.log) <= 1
+
+
+def test_abstract_classes_of_the_library():
+    def f(x, v):
+        names = ("Iterable", "Sized", "Mapping", "Hashable", "Callable", "Sequence")
+        return x + 1, [isinstance(v, getattr(collections.abc, n)) for n in names], [issubclass(type(v), collections.abc.Sized)]
+
+    for v in ([1], {}, 3, "a", Holder(1), (1,)):
+        check(f, torch.ones(1), v)
+
+
+def test_protocols():
+    for v in (Holder(True), 3):
+        check(lambda x, v: x + (1 if isinstance(v, HasEven) else 2), torch.ones(1), v, graphs=None, breaks=None)
+
+
+def test_match_asks_the_metaclass():
+    def f(x, v):
+        match v:
+            case EvenThing():
+                return x + 1
+            case _:
+                return x + 2
+
+    for v in (2, 3):
+        check(f, torch.ones(1), v)
+
+
+def test_what_is_no_class():
+    check(lambda x, v: isinstance(x + 1, v), torch.ones(1), 3, raises=TypeError)
+    check(lambda x: issubclass(x + 1, int), torch.ones(1), raises=TypeError)

@@ -1,0 +1,83 @@
+"""Patterns and matches: what they say is folded for known objects and guarded for given ones."""
+import re
+
+import torch
+
+import framejit
+
+from support import ANY, check
+
+X = torch.ones(2)
+PAIR = re.compile(r"(?P<key>\w+)=(?P<value>\d+)?")
+
+
+def test_matches_made_inside():
+    def fn(x, text):
+        m = PAIR.match(text)
+        if m is None:
+            return x
+        return x + 1, m.group("key"), m["value"], m.groups(), m.groupdict(), m.span(), m.start(1), m.end(), m.string
+
+    check(fn, X, "a=1", changed=[(X, "b="), (X, "zz")])
+
+
+def test_given_matches():
+    def fn(x, n):
+        m = matches[n]
+        return x + (1 if m.group("value") is None else 2), m.span(), m[0], m.re.pattern, m.lastgroup, bool(m)
+
+    matches = [PAIR.match(t) for t in ("a=1", "b=", "a=1", "long=22")]
+    check(fn, X, 0, changed=[(X, 1), (X, 2), (X, 3)])
+
+    def given(x, m):
+        return x + (1 if m.group("value") is None else 2), m.span()
+
+    compiled = framejit.optimize(given, backend="eager")
+    for m in matches:
+        assert str(compiled(X, m)) == str(given(X, m))
+
+
+def test_given_patterns():
+    def fn(x, p):
+        return x + (1 if p.match("abc") else 2), p.findall("abcabc")
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for p in (re.compile("a"), re.compile("z"), re.compile("A", re.I), re.compile("A")):
+        assert str(compiled(X, p)) == str(fn(X, p))
+
+
+def test_finditer():
+    def fn(x, text):
+        found = PAIR.finditer(text)
+        first = next(found)
+        for m in PAIR.finditer(text):
+            if m.group("value") is None:
+                return x + 1, first.group(), [m.group() for m in found]
+        return x + 2, first.group(), [m.group() for m in found], type(found)
+
+    check(fn, X, "a=1 b=2", changed=[(X, "a=1 b=")])
+    left = framejit.optimize(lambda x: (x + 1, PAIR.finditer("a=1 b=2 c=3")), backend="eager")(X)[1]
+    assert [m.group() for m in left] == ["a=1", "b=2", "c=3"]
+
+
+def test_substitution_by_a_function_is_not_run_while_capturing():
+    def fn(x, text):
+        calls = []
+
+        def upper(m):
+            calls.append(m.group())
+            return m.group("key").upper()
+
+        return x + 1, PAIR.sub(upper, text), calls, PAIR.sub("q", text), re.sub("a", "b", text)
+
+    check(fn, X, "a=1 b=2", graphs=ANY, breaks=ANY)
+
+
+def test_groups_that_are_missing():
+    def fn(x):
+        try:
+            return PAIR.match("a=1").group("nope")
+        except IndexError as e:
+            return x + 1, str(e)
+
+    check(fn, X)

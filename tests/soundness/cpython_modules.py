@@ -1,0 +1,144 @@
+"""Which of CPython's test modules run with every test method optimized, and the tests whose outcome may differ, each with its cause."""
+
+MODULES = [
+    # builtin types
+    "test_bool",
+    "test_int",
+    "test_float",
+    "test_complex",
+    "test_list",
+    "test_tuple",
+    "test_range",
+    "test_slice",
+    "test_set",
+    "test_dict",
+    "test_dictviews",
+    "test_bytes",
+    "test_memoryview",
+    "test_userdict",
+    "test_userlist",
+    "test_userstring",
+    # builtin functions and operators
+    "test_builtin",
+    "test_enumerate",
+    "test_iter",
+    "test_compare",
+    "test_richcmp",
+    "test_augassign",
+    "test_binop",
+    "test_index",
+    "test_isinstance",
+    "test_hash",
+    "test_sort",
+    "test_operator",
+    # the standard library that programs lean on
+    "test_collections",
+    "test_ordered_dict",
+    "test_defaultdict",
+    "test_deque",
+    "test_itertools",
+    "test_functools",
+    "test_contextlib",
+    "test_re",
+    "test_dataclasses",
+    "test_enum",
+    "test_copy",
+    "test_heapq",
+    "test_bisect",
+    "test_abc",
+    "test_types",
+    "test_weakref",
+    "test_string",
+    "test_textwrap",
+    "test_statistics",
+    "test_fractions",
+    # the language
+    "test_exceptions",
+    "test_raise",
+    "test_baseexception",
+    "test_with",
+    "test_generators",
+    "test_generator_stop",
+    "test_genexps",
+    "test_listcomps",
+    "test_dictcomps",
+    "test_setcomps",
+    "test_class",
+    "test_descr",
+    "test_super",
+    "test_property",
+    "test_metaclass",
+    "test_subclassinit",
+    "test_call",
+    "test_extcall",
+    "test_keywordonlyarg",
+    "test_positional_only_arg",
+    "test_funcattrs",
+    "test_scope",
+    "test_grammar",
+    "test_opcodes",
+    "test_named_expressions",
+    "test_fstring",
+    "test_patma",
+    "test_unpack",
+    "test_unpack_ex",
+    "test_dynamic",
+    "test_unittest",
+]
+
+QUICK = [
+    "test_abc",
+    "test_binop",
+    "test_bisect",
+    "test_bool",
+    "test_copy",
+    "test_dictcomps",
+    "test_dynamic",
+    "test_extcall",
+    "test_fstring",
+    "test_generator_stop",
+    "test_genexps",
+    "test_hash",
+    "test_index",
+    "test_metaclass",
+    "test_named_expressions",
+    "test_opcodes",
+    "test_positional_only_arg",
+    "test_setcomps",
+    "test_sort",
+    "test_string",
+    "test_textwrap",
+    "test_userlist",
+]
+"""Those that end as plain Python does and take some seconds each: what the test suite runs. The command runs all of MODULES."""
+
+_TRACED = "sys.settrace is told of the lines of the replacement, which has not those that the match statement had."
+_REUSED = "Captured code makes each result tuple anew, where CPython's iterator fills one that nobody else holds again; only id() tells."
+_LINE = "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its rest."
+_RELEASED = "A local variable that nothing reads again is let go of at a graph break, and with it what only it held; weak references see that."
+_BUILTINS = "The rest of a frame is a function of its own, whose builtins are those its globals name when it is made."
+
+EXCUSED: dict[str, str] = {
+    "test.test_dict.DictTest.test_splittable_popitem": "sys.getsizeof tells whether a dict shares its keys, which one that is built again does not.",
+    **{
+        f"test.test_patma.TestTracing.test_{name}": _TRACED
+        for name in ("default_capture", "default_wildcard", "no_default", "only_default_capture", "only_default_wildcard", "unreachable_code")
+    },
+    **{
+        f"test.test_itertools.TestBasicOps.test_{name}_tuple_reuse": _REUSED
+        for name in ("combinations", "combinations_with_replacement", "permutations", "product", "zip", "zip_longest")
+    },
+    **{
+        f"test.test_exceptions.PEP626Tests.test_{name}": _LINE
+        for name in ("lineno_after_other_except", "lineno_in_try", "missing_lineno_shows_as_none")
+    },
+    **{
+        f"test.test_copy.TestCopy.test_{name}": _RELEASED
+        for name in ("copy_weakkeydict", "copy_weakvaluedict", "deepcopy_weakkeydict", "deepcopy_weakvaluedict")
+    },
+    "test.test_abc.test_factory.<locals>.TestABC.test_registration_builtins": _RELEASED,
+    **{
+        f"test.test_dynamic.RebindBuiltinsTests.test_cannot_replace_builtins_dict_{name}": _BUILTINS
+        for name in ("while_active", "between_calls")
+    },
+}
