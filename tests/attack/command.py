@@ -1,0 +1,97 @@
+"""The command line of the attack."""
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run programs and count differences")
+    run.add_argument("--programs", type=int, default=1000)
+    run.add_argument("--seed", type=int, default=1, help="which million of programs")
+    run.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/attack"), help="keeps what was run; a second run goes on where the first ended")
+    run.add_argument("--seconds", type=float, default=120.0, help="what takes longer hangs")
+    run.add_argument("--mutate", action="store_true", help="change one thing at a time that the first call can look at, instead of calling as the program does")
+    for name, text in (("show", "print a program"), ("check", "compare it"), ("reduce", "print a smaller one that differs in the same way")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("program", help="a program's number, or a file with its text")
+        command.add_argument("--backend", choices=("eager", "fuse"), help="by default eager for even numbers, fuse for odd ones")
+        command.add_argument("--seconds", type=float, default=120, help="for how long smaller programs are tried")
+        command.add_argument("--mutate", action="store_true")
+    soak = commands.add_parser("soak", help="threads that compile, call, reset and drop at once")
+    soak.add_argument("--minutes", type=float, default=30)
+    soak.add_argument("--threads", type=int, default=16)
+    soak.add_argument("--seed", type=int, default=0)
+    batch = commands.add_parser("batch", help=argparse.SUPPRESS)
+    batch.add_argument("--mutate", action="store_true")
+    batch.add_argument("out", type=pathlib.Path)
+    batch.add_argument("seeds", type=int, nargs="+")
+    options = parser.parse_args()
+    if options.command == "batch":
+        from tests.attack.batches import work
+
+        work(options.seeds, options.out, options.mutate)
+        return 0
+    if options.command == "soak":
+        return soak_all(options)
+    if options.command == "run":
+        return run_all(options)
+    return one(options)
+
+
+def run_all(options: argparse.Namespace) -> int:
+    from tests.attack.batches import attack, groups, summary
+
+    done = attack(options.programs, options.seed, options.folder, options.seconds, options.mutate)
+    for signature, seeds in groups(done):
+        print(f"{len(seeds):5d}  {signature}  ({', '.join(map(str, seeds[:5]))})")
+    print(summary(done))
+    return int(any(entry["kind"] != "equal" for entry in done.values()))
+
+
+def soak_all(options: argparse.Namespace) -> int:
+    import torch
+
+    from tests.attack.soak import Soak
+
+    torch.set_num_threads(1)
+    soak = Soak(options.minutes * 60, options.threads, options.seed)
+    found = soak.run()
+    print("\n".join(found[:20]))
+    print(f"{soak.steps} steps of {options.threads} threads, {len(found)} differences")
+    return int(bool(found))
+
+
+def one(options: argparse.Namespace) -> int:
+    import torch
+
+    from tests.attack.compare import compare
+    from tests.attack.generator.program import Program, program
+    from tests.attack.mutate import mutate
+    from tests.attack.reduce import reduced
+
+    torch.set_num_threads(1)
+    torch.set_warn_always(True)
+    if options.program.isdigit():
+        wanted = program(int(options.program))
+    else:
+        wanted = Program(0, pathlib.Path(options.program).read_text(), "eager", {})
+    if options.backend:
+        wanted.backend = options.backend
+    if options.command == "show":
+        print(wanted.text)
+        return 0
+    run = mutate if options.mutate else compare
+    found = run(wanted)
+    print(f"# backend {wanted.backend}, options {wanted.options}")
+    if found is None:
+        print("# no difference")
+        return 0
+    if options.command == "reduce":
+        wanted = reduced(wanted, found.signature, options.seconds, run)
+        found = run(wanted) or found
+        print(wanted.text)
+    print(f"# call {found.call}, {found.kind}: {found.message}")
+    return 1

@@ -1,0 +1,225 @@
+"""Runs a program as plain Python and compiled, call by call, and says where they first differ."""
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+import framejit
+from framejit import events
+from tests.attack.generator.program import Program
+from tests.attack.rounding import jittered
+from tests.attack.world import Observed, World, alive, quiet_collector, rest_of
+
+from comparison import Comparison
+
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+INTERNAL = ("defect in framejit", "could not be compiled and runs as ATen")
+
+
+@dataclass
+class Difference:
+    kind: str
+    call: int
+    message: str
+
+    @property
+    def signature(self) -> str:
+        """What stays the same while a program is reduced."""
+        text = re.sub(r"\(\d+, .*?\)|[-+]?\d[\d.e+-]*|'[^']*'|\"[^\"]*\"|\[.*?\]|t\d+", "#", self.message.splitlines()[0] if self.message else "")
+        return f"{self.kind}: {text[:90]}"
+
+
+class Strict(Comparison):
+    """Structural equality; numbers that differ in their last bits are suspects, to be judged by what rounding does to them."""
+
+    def __init__(self, exact: bool) -> None:
+        super().__init__(0.0, 0.0)
+        self.exact = exact
+        self.suspects: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def atom(self, a: Any, b: Any, path: str) -> None:
+        if isinstance(a, (float, complex)) and not isinstance(a, bool) and a != b and not self.exact:
+            self.suspects[path] = torch.tensor(a), torch.tensor(b)
+        elif isinstance(a, str):
+            assert ADDRESS.sub("0x", a) == ADDRESS.sub("0x", b), f"{path}: {a!r} expected, got {b!r}"
+        else:
+            super().atom(a, b, path)
+
+    def tensor(self, a: torch.Tensor, b: torch.Tensor, path: str) -> None:
+        for fact in ("dtype", "shape", "requires_grad", "is_leaf"):
+            assert getattr(a, fact) == getattr(b, fact), f"{path}.{fact}: {getattr(a, fact)} expected, got {getattr(b, fact)}"
+        for method in ("stride", "storage_offset", "is_inference", "is_conj", "is_neg"):
+            assert getattr(a, method)() == getattr(b, method)(), f"{path}.{method}: {getattr(a, method)()} expected, got {getattr(b, method)()}"
+        assert type(a) is type(b), f"{path}: type {type(a)} expected, got {type(b)}"
+        assert (a.grad_fn is None) == (b.grad_fn is None), f"{path}.grad_fn: {a.grad_fn} expected, got {b.grad_fn}"
+        assert a.retains_grad == b.retains_grad, f"{path}.retains_grad"
+        same_values(a.detach(), b.detach(), path, self)
+        self.seen(("storage", a.untyped_storage()._cdata), ("storage", b.untyped_storage()._cdata), f"storage of {path}")
+        one, two = a.untyped_storage().nbytes(), b.untyped_storage().nbytes()
+        assert one == two, f"{path}: storage of {one} bytes expected, got {two}"
+        if a.is_leaf and a.requires_grad:
+            self.same(a.grad, b.grad, f"{path}.grad")
+
+    def exception(self, a: BaseException, b: BaseException, path: str) -> None:
+        one, two = ADDRESS.sub("0x", str(a)), ADDRESS.sub("0x", str(b))
+        assert one == two, f"{path}: message {one!r} expected, got {two!r}"
+        for link in ("__cause__", "__context__"):
+            self.same(getattr(a, link), getattr(b, link), f"{path}.{link}")
+        assert a.__suppress_context__ == b.__suppress_context__, f"{path}.__suppress_context__"
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor, path: str, comparison: Strict) -> None:
+    a, b = a.resolve_conj().resolve_neg().clone(), b.resolve_conj().resolve_neg().clone()
+    inexact = a.is_floating_point() or a.is_complex()
+    if torch.equal(a, b) or inexact and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()):
+        if not inexact or a.is_complex() or not comparison.exact or torch.equal(a.signbit() | a.isnan(), b.signbit() | b.isnan()):
+            return
+    if inexact and not comparison.exact:
+        comparison.suspects[path] = a, b
+        return
+    raise AssertionError(f"{path}: {a.flatten()[:6].tolist()} expected, got {b.flatten()[:6].tolist()}")
+
+
+class Deviation(Strict):
+    """How far two worlds are apart at each place."""
+
+    def __init__(self) -> None:
+        super().__init__(exact=False)
+
+
+class Watch:
+    """What framejit tells of the calls since the last `clear`."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.captured = False
+
+    def __enter__(self) -> Watch:
+        self.unsubscribe = events.subscribe(self.listen)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.unsubscribe()
+
+    def listen(self, event: events.Event) -> None:
+        if event.kind == "warning":
+            self.warnings.append(event.fields["message"])
+        self.captured |= event.kind == "capture_started"
+
+    def clear(self) -> None:
+        self.warnings.clear()
+        self.captured = False
+
+    def internal(self, call: int) -> Difference | None:
+        found = [text for text in self.warnings if any(words in text for words in INTERNAL)]
+        return Difference("internal", call, found[0]) if found else None
+
+
+def compare(program: Program) -> Difference | None:
+    """The first difference, or None."""
+    framejit.reset()
+    name = f"program_{program.seed}"
+    with quiet_collector(), Watch() as watch:
+        eager = World(name, program.text)
+        compiled = World(name, program.text, lambda fn: framejit.optimize(fn, backend=program.backend, **program.options))
+        for i in range(len(eager.calls)):
+            watch.clear()
+            expected, got = eager.call(i), compiled.call(i)
+            difference = watch.internal(i) or difference_of(program, i, expected, got, watch.captured)
+            if difference:
+                return difference
+    return None
+
+
+def difference_of(program: Program, i: int, expected: Observed, got: Observed, captured: bool, lifetimes: bool = True) -> Difference | None:
+    strict = Strict(exact=program.backend == "eager")
+    facts: list[tuple[str, Any, Any]] = [
+        ("exception", expected.error, got.error), ("line", expected.lines, got.lines), ("stdout", expected.stdout, got.stdout), ("modes", expected.modes,
+            got.modes),
+        ("result", expected.result, got.result), ("arguments", expected.arguments, got.arguments), ("state", expected.state, got.state), ("gradient",
+            expected.gradient_error, got.gradient_error),
+        ("random", expected.random_state, got.random_state), ("warnings", expected.warnings, got.warnings), ("stderr", expected.stderr, got.stderr), ("rest",
+            rest_of(expected.result), rest_of(got.result)),
+    ]  # fmt: skip
+    for kind, a, b in facts:
+        message = mismatch(strict, a, b, kind)
+        if message is None:
+            continue
+        if kind == "exception" and (a is None or b is None):
+            message = f"{describe(a)} expected, got {describe(b)}"
+        if not strict.exact and kind in ("exception", "line", "stdout", "result", "rest") and unstable(program, i, kind, a):
+            return None
+        return Difference(kind, i, message)
+    if strict.suspects:
+        message = beyond_rounding(program, i, facts, strict)
+        if message:
+            return Difference("numbers", i, message)
+    del facts, strict, a, b
+    if not lifetimes:
+        return None
+    # what a capture leaves behind are cycles
+    one, two = alive(expected, captured), alive(got, captured)
+    if any(late and not early for early, late in zip(one, two)):
+        return Difference("lifetime", i, f"alive {one} expected, got {two}")
+    return None
+
+
+def mismatch(comparison: Strict, a: Any, b: Any, path: str) -> str | None:
+    try:
+        comparison.same(a, b, path)
+    except AssertionError as e:
+        return str(e)
+    return None
+
+
+def describe(error: BaseException | None) -> str:
+    return "no exception" if error is None else f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def again(program: Program, i: int, seed: int) -> Observed:
+    """Call `i` in a world where every inexact result is moved a little."""
+    world = World(f"program_{program.seed}", program.text, around=partial(jittered, seed))
+    for j in range(i):
+        world.call(j)
+    return world.call(i)
+
+
+def unstable(program: Program, i: int, kind: str, expected: Any) -> bool:
+    """Whether rounding alone changes what is no number: a branch taken, a printed digit."""
+    for seed in range(3):
+        seen = again(program, i, seed)
+        other = {"exception": seen.error, "line": seen.lines, "stdout": seen.stdout, "result": seen.result}[kind] if kind != "rest" else rest_of(seen.result)
+        if mismatch(Deviation(), expected, other, kind) is not None:
+            return True
+    return False
+
+
+def beyond_rounding(program: Program, i: int, facts: list[tuple[str, Any, Any]], strict: Strict) -> str | None:
+    allowed: dict[str, torch.Tensor] = {}
+    for seed in range(4):
+        seen = again(program, i, seed)
+        deviation = Deviation()
+        others = {"result": seen.result, "arguments": seen.arguments, "state": seen.state, "rest": None}
+        try:
+            for kind, a, _ in facts:
+                if others.get(kind) is not None:
+                    deviation.same(a, others[kind], kind)
+        except AssertionError:
+            return None  # another branch: nothing is known
+        for path, (a, moved) in deviation.suspects.items():
+            apart = (a - moved).abs().nan_to_num(math.inf, math.inf)
+            allowed[path] = torch.maximum(apart, allowed.get(path, apart))
+    for path, (a, b) in strict.suspects.items():
+        eps = torch.finfo(a.dtype).eps if a.dtype.is_floating_point or a.dtype.is_complex else 1e-7
+        room = (allowed[path].max() if path in allowed and allowed[path].numel() else torch.zeros(())) * 8 + 16 * eps * a.abs().nan_to_num(0, 0)
+        wrong = ~((a - b).abs() <= room) & ~(a == b) & ~(a.isnan() & b.isnan())
+        if a.dtype == torch.float16:
+            wrong &= ~((a.isinf() | b.isinf()) & (a.abs() > 3e4) & (b.abs() > 3e4))
+        if wrong.any():
+            return f"{path}: {a.flatten()[:6].tolist()} expected, got {b.flatten()[:6].tolist()}, rounding moves it by {room.flatten()[:6].tolist()}"
+    return None

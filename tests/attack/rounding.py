@@ -1,0 +1,65 @@
+"""How far rounding alone can move a program's numbers: eager once more, with every inexact result moved by its last bits.
+
+Kernels that compute in another order, or keep more digits in between, may differ from eager by that much and by no more. A constant tolerance would say
+nothing of sums that cancel, and hide errors where numbers are small.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+EXACT = {
+    *("abs", "neg", "relu", "clamp", "maximum", "minimum", "where", "copy_", "fill_", "zero_", "clone", "_to_copy", "amax", "amin", "max", "min", "sort",
+        "topk", "index", "gather", "cat", "stack", "floor", "ceil", "trunc"),
+    *("round", "sign", "masked_fill", "zeros_like", "ones_like", "full_like", "empty_like", "empty", "zeros", "ones", "full", "arange", "rand", "randn",
+        "rand_like", "bernoulli", "normal_", "uniform_", "bernoulli_", "flip", "roll"),
+    *("repeat", "index_select", "nan_to_num", "tril", "eye", "scatter", "constant_pad_nd", "unique2", "_unique2", "lift_fresh", "scalar_tensor",
+        "empty_strided", "set_", "resize_", "detach", "alias", "median"),
+}
+SUMS = {
+    *("sum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "trace", "dot", "mv", "mm", "bmm", "addmm", "addmv", "baddbmm",
+        "convolution", "linalg_vector_norm", "norm", "logsumexp", "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm"),
+}
+"""Their rounding errors grow with what is added up, which may be far larger than what comes out."""
+
+
+class Jitter(TorchDispatchMode):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.split("::")[-1]
+        if name in SUMS and not func._schema.is_mutable:
+            args = tree_map_only(torch.Tensor, self.moved, args)
+        result = func(*args, **(kwargs or {}))
+        if name in EXACT or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
+            return result
+        for tensor in {id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel()}.values():
+            self.move(tensor)
+        return result
+
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        copy = tensor.clone()
+        self.move(copy)
+        return copy
+
+    def move(self, tensor: torch.Tensor) -> None:
+        noise = torch.rand(tensor.shape, generator=self.random, dtype=torch.float64) - 0.5
+        exact = (tensor.double() * 16).frac() == 0  # small multiples of a power of two come out alike in any order
+        moved = tensor.double() * (1 + noise * 2 * torch.finfo(tensor.dtype).eps)
+        with contextlib.suppress(RuntimeError):  # memory that several elements share
+            tensor.copy_(torch.where(exact & (tensor.abs() < 4096), tensor.double(), moved).to(tensor.dtype))
+
+
+@contextlib.contextmanager
+def jittered(seed: int) -> Iterator[None]:
+    with Jitter(seed):
+        yield

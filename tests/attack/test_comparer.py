@@ -1,0 +1,92 @@
+"""The comparer notices each kind of difference, and the reducer makes the program that shows it small."""
+from __future__ import annotations
+
+import pytest
+
+from tests.attack import compare as comparer
+from tests.attack.generator.program import Program
+from tests.attack.reduce import reduced
+
+HEAD = "import torch\nimport warnings\nSTATE = [1]\nPLAIN = False\n"
+CALLS = """
+def call_0(invoke):
+    x = torch.arange(6.0).reshape(2, 3)
+    return invoke(x)
+"""
+DIFFERENT = {
+    "result.stride": "return x.clone() if PLAIN else x.t().contiguous().t()",
+    "result: [": "return x + 1 if PLAIN else x + 2",
+    "result.dtype": "return x if PLAIN else x.double()",
+    "aliasing differs": "return (x[0], x) if PLAIN else (x[0], x.clone())",
+    "arguments[0][0]: [": "x.add_(int(PLAIN))",
+    "state[": "STATE.append(1) if PLAIN else None",
+    "no exception": "1 / (1 - PLAIN)",
+    "message": "raise ValueError(PLAIN)",
+    "stdout": "print(PLAIN)",
+    "warnings": "warnings.warn(str(PLAIN))",
+    "random": "torch.rand(2) if PLAIN else 0",
+    "requires_grad": "return x.clone().requires_grad_(PLAIN)",
+    "modes": "torch.set_grad_enabled(PLAIN)",
+    "length": "return [1] * (1 + PLAIN)",
+    "rest[0]": "return iter([1, 2][PLAIN:])",
+}
+
+
+@pytest.fixture
+def two_sided(monkeypatch):
+    """`PLAIN` is true on eager's side alone."""
+    original = comparer.World
+
+    def world(name, text, optimize=None, **options):
+        made = original(name, text, None, **options)
+        made.globals["PLAIN"] = optimize is None
+        made.hidden.add("PLAIN")
+        return made
+
+    monkeypatch.setattr(comparer, "World", world)
+
+
+@pytest.mark.parametrize("message", list(DIFFERENT))
+def test_differences_are_seen(two_sided, message):
+    text = f"{HEAD}\ndef fn(x):\n    y = x + 1\n    {DIFFERENT[message]}\n{CALLS}"
+    for backend in ("eager", "fuse"):
+        found = comparer.compare(Program(0, text, backend, {}))
+        assert found is not None and message in f"{found.message}{found.kind}", found
+
+
+def test_a_line_is_seen(two_sided):
+    text = f"{HEAD}\ndef fn(x):\n    if PLAIN:\n        raise ValueError\n    raise ValueError\n{CALLS}"
+    found = comparer.compare(Program(0, text, "eager", {}))
+    assert found is not None and found.kind == "line"
+
+
+def test_reduction(two_sided):
+    body = "class Unused:\n    pass\n\ndef fn(x):\n    y = x + 1\n    if len(STATE):\n        z = y * 2\n        print('here', PLAIN)\n    return y"
+    text = f"{HEAD}\n{body}\n{CALLS}{CALLS.replace('call_0', 'call_1')}"
+    program = Program(0, text, "eager", {})
+    found = comparer.compare(program)
+    small = reduced(program, found.signature)
+    assert comparer.compare(small).signature == found.signature
+    assert "Unused" not in small.text and "z =" not in small.text and small.text.count("def ") == 2
+
+
+def test_rounding_is_no_difference():
+    """The sum of numbers that cancel differs by as much as rounding can move it."""
+    calls = CALLS.replace("torch.arange(6.0).reshape(2, 3)", "torch.randn(7, 33)")
+    text = f"import torch\ndef fn(x):\n    y = x * 3.3\n    return (y.exp() * y.sin()).sum(-1) - y.mean(), (x - x.mean()).sum()\n{calls}"
+    assert comparer.compare(Program(1, text, "fuse", {})) is None
+
+
+def test_more_than_rounding_is_one(monkeypatch):
+    text = "import torch\ndef fn(x):\n    return x.sin() * (1 if PLAIN else 1 + 1e-5)\nPLAIN = True\n" + CALLS
+    world = comparer.World
+
+    def changed(name, text, optimize=None, **options):
+        made = world(name, text, None, **options)
+        made.globals["PLAIN"] = optimize is None
+        made.hidden.add("PLAIN")
+        return made
+
+    monkeypatch.setattr(comparer, "World", changed)
+    found = comparer.compare(Program(1, text, "fuse", {}))
+    assert found is not None and found.kind == "numbers"

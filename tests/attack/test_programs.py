@@ -1,0 +1,34 @@
+"""Eighty random programs behave as plain Python, even numbers as captured, odd ones through the fusing backend."""
+from __future__ import annotations
+
+import pathlib
+
+from tests.attack.batches import attack, groups
+from tests.attack.generator.program import program
+
+KNOWN = pathlib.Path(__file__).with_name("known_differences.txt")
+PROGRAMS = 80  # two minutes of a core; `make attack` runs thousands of others
+
+
+def test_random_programs(tmp_path: pathlib.Path) -> None:
+    done = attack(PROGRAMS, 0, tmp_path)
+    known = {int(line.split()[0]) for line in KNOWN.read_text().splitlines()}
+    new = {seed: entry for seed, entry in done.items() if entry["kind"] != "equal" and seed not in known}
+    listed = "\n".join(f"  {signature} (python -m tests.attack reduce {seeds[0]})" for signature, seeds in groups(new))
+    assert not new, f"{len(new)} programs differ from plain Python:\n{listed}"
+
+
+def test_a_number_is_always_the_same_program() -> None:
+    assert program(17).text == program(17).text
+    assert program(17).text != program(18).text
+
+
+def test_programs_mostly_run() -> None:
+    """Programs that raise at once would find nothing."""
+    from tests.attack.world import World
+
+    raised = 0
+    for seed in range(60):
+        made = program(seed)
+        raised += World(f"program_{seed}", made.text).call(0).error is not None
+    assert raised < 25
