@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,12 @@ class Metadata:
         self._known: AbstractContextManager[Any] = nullcontext()
         self.written: set[int] = set()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    @contextmanager
+    def faking(self) -> Iterator[None]:
+        """Operations make fakes, for the duration of the block."""
+        with light(), self.mode:
+            yield
 
     def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
         """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides; Unsupported for what fakes can't stand for."""

@@ -180,7 +180,7 @@ class _Call:
         if not fakes:
             return []
         inputs = [a.fake for a in self.args if isinstance(a, TensorValue)]
-        with self.tx.capture.graph.metadata.mode:
+        with self.tx.capture.graph.metadata.faking():
             return list(Recorded.apply(*inputs))
 
 

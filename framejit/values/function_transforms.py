@@ -48,7 +48,7 @@ class TransformedValue(Value):
         tensors: list[TensorValue] = []
         form = tuple(structure(tx, arg, tensors) for arg in args)
         metadata, name = tx.capture.graph.metadata, self.transform.__name__
-        with metadata.mode:
+        with metadata.faking():
             fakes = self._inner_fakes(form, tensors)
         with torch.enable_grad() if self.transform is not torch.vmap else torch.set_grad_enabled(torch.is_grad_enabled()), tx.capture.inside_transform():
             nested = NestedGraph(tx, self.function, form, fakes, f"torch.func.{name}")

@@ -29,7 +29,7 @@ def _parameter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     wanted = requires_grad.constant()
     if wanted and not (data.fake.is_floating_point() or data.fake.is_complex()):
         raise Unsupported("making a Parameter of integers that requires gradients", "FJ113")
-    with tx.capture.graph.metadata.mode, torch.no_grad():
+    with tx.capture.graph.metadata.faking(), torch.no_grad():
         fake = data.fake.detach().requires_grad_(wanted)
     made = tx.capture.graph.add(OpaqueCall(torch.nn.Parameter, "parameter", "a parameter is made in it"), (data.node, wanted), fake)
     assert isinstance(made, TensorValue)

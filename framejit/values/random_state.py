@@ -25,7 +25,7 @@ def _node(tx: Frame, name: str, function: Any, args: tuple[Any, ...], result: An
 def _read(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args or kwargs:
         raise Unsupported("torch.get_rng_state() with arguments")
-    with tx.capture.graph.metadata.mode:
+    with tx.capture.graph.metadata.faking():
         state = torch.empty(torch.default_generator.get_state().shape, dtype=torch.uint8)
     return _node(tx, "get_rng_state", torch.default_generator.get_state, (), state)
 

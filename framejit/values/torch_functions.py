@@ -361,10 +361,18 @@ class TorchFunctionValue(Value):
         cg.em.load_object(self.function)
 
 
+_TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}
+
+
 def call_known_function(tx: Frame, fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
     if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ == "graph_break":
         return NONE  # speaks to another compiler, and does nothing in plain Python
+    if fn.__module__ == "torch._dynamo.mutation_guard" and fn.__name__ in _TAGGING:
+        from framejit.values.wrap import from_python
+
+        # torch.compile has put it in place of a method of Module: that method, and a note for itself
+        return tx.call(from_python(inspect.getclosurevars(fn).nonlocals[_TAGGING[fn.__name__]]), args, kwargs)
     handler = KNOWN.get(fn) or HANDLERS.get(fn)
     if handler is not None:
         return handler(tx, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})

@@ -61,6 +61,16 @@ def test_made_inside(fn):
     check(fn, X, fullgraph=True)
 
 
+def test_after_torch_compile_has_changed_how_modules_are_made(monkeypatch):
+    from torch._dynamo.mutation_guard import install_generation_tagging_init
+
+    for name, value in (("__init__", nn.Module.__init__), ("__setstate__", nn.Module.__setstate__), ("___needs_generation_tag_patch", True)):
+        monkeypatch.setattr(nn.Module, name, value, raising=False)  # all as before, afterwards
+    install_generation_tagging_init()
+    for fn in (loss, returned, a_list):
+        check(fn, X, fullgraph=True)
+
+
 def test_a_layer_that_is_made_when_it_is_first_used():
     def make():
         class Model(nn.Module):
