@@ -7,7 +7,7 @@ import sysconfig
 
 from framejit.errors import UnsupportedEnvironment
 
-PYTHON_FROM, PYTHON_BEFORE = (3, 11), (3, 14)
+PYTHON_FROM, PYTHON_BEFORE = (3, 11), (3, 16)
 TORCH_FROM = (2, 11)
 MACHINES = ("x86_64", "aarch64")
 
@@ -16,7 +16,7 @@ def check_interpreter() -> None:
     """The native core reads frames and code objects of CPython as these versions lay them out."""
     name, version = platform.python_implementation(), sys.version_info[:2]
     if name != "CPython" or not PYTHON_FROM <= version < PYTHON_BEFORE:
-        raise UnsupportedEnvironment(f"framejit works with CPython 3.11, 3.12 and 3.13, not with {name} {platform.python_version()}")
+        raise UnsupportedEnvironment(f"framejit works with CPython 3.11 to 3.15, not with {name} {platform.python_version()}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise UnsupportedEnvironment("framejit does not work with the free-threaded build of CPython yet")
     if sys.platform != "linux" or platform.machine() not in MACHINES:

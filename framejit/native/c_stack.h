@@ -2,7 +2,7 @@
  *
  * Plain Python calls take none, while a call through a dispatcher or under the frame hook does. CPython's own count of it is too strict for
  * the depth that the recursion limit allows (3.12 and 3.13 charge each evaluation of a frame from C against a small allowance), or does not
- * exist (3.11). So we give back what an evaluation is charged and look at the real stack instead. */
+ * exist (3.11). 3.14 and later look at the stack themselves, nearer to its end than we do. So we give back what an evaluation is charged and look at the real stack instead. */
 #ifndef FRAMEJIT_C_STACK_H
 #define FRAMEJIT_C_STACK_H
 #include "native.h"
@@ -19,17 +19,6 @@ static inline int stack_is_low(void)
         find_stack_floor();
     return (char *)__builtin_frame_address(0) < fj_stack_floor;
 }
-
-#if FJ_V311
-static inline void c_recursion_give(PyThreadState *ts) { (void)ts; }
-static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
-static inline PyThreadState *counting_thread(void) { return NULL; }
-#else
-enum { EVALUATION_UNITS = 2 };
-static inline void c_recursion_give(PyThreadState *ts) { ts->c_recursion_remaining += EVALUATION_UNITS; }
-static inline void c_recursion_take(PyThreadState *ts) { ts->c_recursion_remaining -= EVALUATION_UNITS; }
-static inline PyThreadState *counting_thread(void) { return PyThreadState_Get(); }
-#endif
 
 /* Calls a Python function, which starts an evaluation. */
 static inline PyObject *call_deep(PyObject *fn, PyObject *const *args, size_t nargsf, PyObject *kwnames)

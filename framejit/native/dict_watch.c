@@ -1,7 +1,7 @@
 /* Keeps the version numbers of dictionaries true on CPython 3.13; see compat.h. */
 #include "compat.h"
 
-#if FJ_V313
+#if FJ_DICT_NUMBERS == DICT_NUMBERS_WATCHED
 uint64_t fj_watch_mark;
 int fj_watcher = -1;
 

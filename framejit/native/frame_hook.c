@@ -5,13 +5,15 @@
  * The hook costs every Python call of the process its inlining, so it is installed only while it has something to do. */
 #include "native.h"
 #include "c_stack.h"
-#include "frame_disposal.h"
 
 FJ_THREAD_LOCAL HookScope fj_scope;
 static int installs, intercept_everything;
 static _PyFrameEvalFunction previous_hook;      /* who was there before us, NULL for nobody */
 static PyObject *hook_policy, *hook_on_miss;
 static PyObject *orphans;                       /* owner of the caches captured outside any dispatcher */
+
+/* Room for the arguments of a frame, where they have to be copied. */
+#define ARGUMENTS_ROOM(n) (FRAME_ARGUMENTS_ARE_TAGGED ? (n) + 1 : 1)
 
 /* ---- running what was there ---- */
 static PyObject *give_up(PyThreadState *ts, _PyInterpreterFrame *frame)
@@ -51,19 +53,12 @@ static inline PyObject *run_original(PyThreadState *ts, _PyInterpreterFrame *fra
 /* ---- running an entry in a frame ---- */
 static int point_frame_at(PyThreadState *ts, _PyInterpreterFrame *frame, PyCodeObject *code)
 {
-    PyCodeObject *original = FRAME_CODE(frame);
     /* the frame was pushed last, so it may grow as long as its chunk of the stack has room */
     PyObject **end = (PyObject **)frame + CODE_FRAME_SIZE(code);
     if (end >= ts->datastack_limit)
         return 0;
     ts->datastack_top = end;
-    for (int i = code->co_argcount; i < code->co_nlocalsplus; i++)
-        frame->localsplus[i] = NULL;
-    frame->stacktop = code->co_nlocalsplus;
-    Py_INCREF(code);
-    FRAME_SET_CODE(frame, code);
-    FRAME_START(frame, code);
-    Py_DECREF(original);                  /* the function holds it too */
+    frame_restart(frame, code);
     return 1;
 }
 
@@ -79,7 +74,8 @@ static PyObject *run_beside(PyThreadState *ts, _PyInterpreterFrame *frame, PyCod
         return give_up(ts, frame);
     Py_XSETREF(stand_in->func_builtins, Py_NewRef(fn->func_builtins));
     stand_in->func_closure = Py_XNewRef(fn->func_closure);
-    PyObject *result = PyObject_Vectorcall((PyObject *)stand_in, frame->localsplus, code->co_argcount, NULL);
+    PyObject *room[ARGUMENTS_ROOM(code->co_argcount)];
+    PyObject *result = PyObject_Vectorcall((PyObject *)stand_in, frame_arguments(frame, code->co_argcount, room), code->co_argcount, NULL);
     Py_DECREF(stand_in);
     frame_dispose(ts, frame);
     return result;
@@ -156,7 +152,9 @@ static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyI
     if (cache == NULL)
         return give_up(ts, frame);
     PyObject *on_miss = Py_NewRef(hook_on_miss);
-    PyObject *answer = cache_miss((EntryCache *)cache, on_miss, FRAME_FUNC(frame), frame->localsplus, count_arg_slots(code));
+    int n_args = count_arg_slots(code);
+    PyObject *room[ARGUMENTS_ROOM(n_args)];
+    PyObject *answer = cache_miss((EntryCache *)cache, on_miss, FRAME_FUNC(frame), frame_arguments(frame, n_args, room), n_args);
     Py_DECREF(on_miss);
     Py_DECREF(cache);
     if (answer == NULL)                   /* not throwflag = 1: 3.13 would show a line of the frame that never ran */
@@ -187,7 +185,9 @@ static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
         return run_original(ts, frame, 0);
     if (record->cache) {
         EntryCache *cache = (EntryCache *)Py_NewRef((PyObject *)record->cache);
-        Entry *entry = cache->skip ? NULL : cache_find(cache, frame->localsplus, count_arg_slots(code), FRAME_FUNC(frame));
+        int n_args = count_arg_slots(code);
+        PyObject *room[ARGUMENTS_ROOM(n_args)];
+        Entry *entry = cache->skip ? NULL : cache_find(cache, frame_arguments(frame, n_args, room), n_args, FRAME_FUNC(frame));
         int skip = cache->skip;
         Py_DECREF(cache);
         if (FJ_LIKELY(entry != NULL))

@@ -59,15 +59,15 @@ static FJ_APART PyObject *read_attribute(Node *node, PyObject *parent, PyObject 
     if (PyFunction_Check(parent)) {
         PyFunctionObject *fn = (PyFunctionObject *)parent;
         PyObject *name = node->key;
-        if (_PyUnicode_EqualToASCIIString(name, "__globals__"))
+        if (is_name(name, "__globals__"))
             return fn->func_globals;
-        if (_PyUnicode_EqualToASCIIString(name, "__code__"))
+        if (is_name(name, "__code__"))
             return fn->func_code;
-        if (_PyUnicode_EqualToASCIIString(name, "__closure__"))
+        if (is_name(name, "__closure__"))
             return fn->func_closure ? fn->func_closure : Py_None;
-        if (_PyUnicode_EqualToASCIIString(name, "__defaults__"))
+        if (is_name(name, "__defaults__"))
             return fn->func_defaults ? fn->func_defaults : Py_None;
-        if (_PyUnicode_EqualToASCIIString(name, "__kwdefaults__"))
+        if (is_name(name, "__kwdefaults__"))
             return fn->func_kwdefaults ? fn->func_kwdefaults : Py_None;
     }
     else if (PyModule_CheckExact(parent) && _PyType_Lookup(&PyModule_Type, node->key) == NULL) {

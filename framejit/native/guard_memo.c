@@ -114,7 +114,7 @@ static FJ_APART void drop(GuardMemos *memos, int i)
 static FJ_APART void note_change(GuardMemos *memos, GuardMemo *memo, int changed)
 {
     if (memo->is_version[changed])
-        memos->restless[memos->next_restless++ % MAX_RESTLESS] = (const char *)memo->words[changed].where - offsetof(PyDictObject, ma_version_tag);
+        memos->restless[memos->next_restless++ % MAX_RESTLESS] = dict_of_version_word(memo->words[changed].where);
 }
 
 static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)

@@ -66,7 +66,7 @@ int memo_read_dict(MemoBuilder *b, Level *level)
         return level->dict_mode;
     uint64_t version = is_restless(b->tree, level->value) ? NO_VERSION : dict_version_to_keep(level->value);
     if (version != NO_VERSION) {
-        memo_add_word(b, &dict->ma_version_tag, version, 1);
+        memo_add_word(b, dict_version_word(level->value), version, 1);
         level->known = 1;
         return level->dict_mode = DICT_VERSION;
     }

@@ -51,11 +51,11 @@ static int read_cell_of(MemoBuilder *b, const Node *node, PyObject **cell)
 
 static int read_function_part(MemoBuilder *b, PyFunctionObject *fn, PyObject *name, Level *out)
 {
-    PyObject **where = _PyUnicode_EqualToASCIIString(name, "__globals__") ? &fn->func_globals
-        : _PyUnicode_EqualToASCIIString(name, "__code__") ? &fn->func_code
-        : _PyUnicode_EqualToASCIIString(name, "__closure__") ? &fn->func_closure
-        : _PyUnicode_EqualToASCIIString(name, "__defaults__") ? &fn->func_defaults
-        : _PyUnicode_EqualToASCIIString(name, "__kwdefaults__") ? &fn->func_kwdefaults : NULL;
+    PyObject **where = is_name(name, "__globals__") ? &fn->func_globals
+        : is_name(name, "__code__") ? &fn->func_code
+        : is_name(name, "__closure__") ? &fn->func_closure
+        : is_name(name, "__defaults__") ? &fn->func_defaults
+        : is_name(name, "__kwdefaults__") ? &fn->func_kwdefaults : NULL;
     if (where == NULL)
         return RESIDUAL;
     memo_pin_word(b, where);

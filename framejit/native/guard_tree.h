@@ -136,6 +136,8 @@ int version_check_passes(uint64_t version, Py_ssize_t address, PyObject *value, 
 
 int guard_tree_compile(GuardTree *tree, PyObject *roots) __attribute__((visibility("hidden")));
 
+static inline int is_name(PyObject *name, const char *text) { return PyUnicode_CompareWithASCIIString(name, text) == 0; }
+
 static inline PyObject *weak_target(PyObject *ref)
 {
     /* Not PyWeakref_GetObject: a dead reference must not turn into None, which is a value that a guard may see. */

@@ -1,0 +1,5 @@
+/* CPython 3.12 and 3.13 charge each evaluation of a frame from C against a small allowance; see c_stack.h. */
+enum { EVALUATION_UNITS = 2 };
+static inline void c_recursion_give(PyThreadState *ts) { ts->c_recursion_remaining += EVALUATION_UNITS; }
+static inline void c_recursion_take(PyThreadState *ts) { ts->c_recursion_remaining -= EVALUATION_UNITS; }
+static inline PyThreadState *counting_thread(void) { return PyThreadState_Get(); }
