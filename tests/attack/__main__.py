@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # support.py and comparison.py
+from tests.attack.checkout import make_importable
+
+make_importable()
 os.environ.setdefault("FRAMEJIT_CACHE_SIZE", "0")
 
 from tests.attack.command import main  # noqa: E402

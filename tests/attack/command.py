@@ -11,7 +11,11 @@ def main() -> int:
     run = commands.add_parser("run", help="run programs and count differences")
     run.add_argument("--programs", type=int, default=1000)
     run.add_argument("--seed", type=int, default=1, help="which million of programs")
-    run.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/attack"), help="keeps what was run; a second run goes on where the first ended")
+    run.add_argument("--seeds", type=span, metavar="FIRST:END", help="these programs, instead of --programs of --seed")
+    run.add_argument("--jobs", type=int, default=1, help="processes")
+    run.add_argument("--minutes", type=float, help="begin no program after that")
+    run.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/attack"),
+        help="keeps what was run, and each difference as a line of differences.jsonl; a second run goes on where the first ended")
     run.add_argument("--seconds", type=float, default=120.0, help="what takes longer hangs")
     run.add_argument("--mutate", action="store_true", help="change one thing at a time that the first call can look at, instead of calling as the program does")
     for name, text in (("show", "print a program"), ("check", "compare it"), ("reduce", "print a smaller one that differs in the same way")):
@@ -24,15 +28,16 @@ def main() -> int:
     soak.add_argument("--minutes", type=float, default=30)
     soak.add_argument("--threads", type=int, default=16)
     soak.add_argument("--seed", type=int, default=0)
-    batch = commands.add_parser("batch", help=argparse.SUPPRESS)
-    batch.add_argument("--mutate", action="store_true")
-    batch.add_argument("out", type=pathlib.Path)
-    batch.add_argument("seeds", type=int, nargs="+")
+    worker = commands.add_parser("work", help=argparse.SUPPRESS)
+    worker.add_argument("--mutate", action="store_true")
+    worker.add_argument("seeds_from", type=int)
+    worker.add_argument("outcomes_to", type=int)
     options = parser.parse_args()
-    if options.command == "batch":
-        from tests.attack.batches import work
+    if options.command == "work":
+        from tests.attack.worker import work
 
-        work(options.seeds, options.out, options.mutate)
+        with open(options.seeds_from) as seeds, open(options.outcomes_to, "w") as outcomes:
+            work(seeds, outcomes, options.mutate)
         return 0
     if options.command == "soak":
         return soak_all(options)
@@ -41,14 +46,21 @@ def main() -> int:
     return one(options)
 
 
-def run_all(options: argparse.Namespace) -> int:
-    from tests.attack.batches import attack, groups, summary
+def span(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end) if end else int(first) + 1)
 
-    done = attack(options.programs, options.seed, options.folder, options.seconds, options.mutate)
-    for signature, seeds in groups(done):
-        print(f"{len(seeds):5d}  {signature}  ({', '.join(map(str, seeds[:5]))})")
-    print(summary(done))
-    return int(any(entry["kind"] != "equal" for entry in done.values()))
+
+def run_all(options: argparse.Namespace) -> int:
+    from tests.attack.pool import SPAN, Pool, groups, summary
+
+    seeds = options.seeds or range(options.seed * SPAN, options.seed * SPAN + options.programs)
+    pool = Pool(seeds, options.folder, options.jobs, options.seconds, options.minutes, options.mutate)
+    done = pool.run()
+    for signature, found in groups(done):
+        print(f"{len(found):5d}  {signature}  ({', '.join(map(str, found[:5]))})")
+    print(summary(done) + (f", {len(pool.todo)} not run" if pool.todo else ""))
+    return int(any(outcome["kind"] != "equal" for outcome in done.values()))
 
 
 def soak_all(options: argparse.Namespace) -> int:

@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import pathlib
 
-from tests.attack.batches import attack, groups
 from tests.attack.generator.program import program
+from tests.attack.pool import Pool, groups
 
 KNOWN = pathlib.Path(__file__).with_name("known_differences.txt")
 PROGRAMS = 80  # two minutes of a core; `make attack` runs thousands of others
 
 
 def test_random_programs(tmp_path: pathlib.Path) -> None:
-    done = attack(PROGRAMS, 0, tmp_path)
+    done = Pool(range(PROGRAMS), tmp_path).run()
     known = {int(line.split()[0]) for line in KNOWN.read_text().splitlines()}
     new = {seed: entry for seed, entry in done.items() if entry["kind"] != "equal" and seed not in known}
     listed = "\n".join(f"  {signature} (python -m tests.attack reduce {seeds[0]})" for signature, seeds in groups(new))

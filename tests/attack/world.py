@@ -62,7 +62,7 @@ class World:
         self.around = around
         module = types.ModuleType(name)
         self.globals: dict[str, Any] = vars(module)
-        torch.manual_seed(0)
+        seed(0)
         sys.modules[name] = module  # dataclasses ask for it
         try:
             with contextlib.redirect_stdout(io.StringIO()):
@@ -83,13 +83,11 @@ class World:
                 args, kwargs = change(self, args, kwargs)
             seen.arguments = args, kwargs
             seen.watched = [weakref.ref(one) for one in reachable((args, kwargs))]
-            torch.manual_seed(1)
-            random.seed(1)
+            seed(1)
             seen.called = True
             return self.fn(*args, **kwargs)
 
-        torch.manual_seed(i)
-        random.seed(i)
+        seed(i)
         stdout, stderr, logged = io.StringIO(), io.StringIO(), Records()
         logging.getLogger("torch").addHandler(logged)
         with modes_restored() as modes, warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
@@ -119,6 +117,12 @@ class World:
         return seen
 
 
+def seed(number: int) -> None:
+    """For CPUs only: `torch.manual_seed` formats a stack for each kind of device that was not used yet."""
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+
+
 OPAQUE = (types.MemberDescriptorType, types.GetSetDescriptorType, property, classmethod, staticmethod)
 
 
@@ -126,12 +130,8 @@ def is_state(value: Any) -> bool:
     return not isinstance(value, types.ModuleType) and not getattr(value, "__name__", "").startswith("call_")
 
 
-def alive(seen: Observed, collect: bool) -> list[bool]:
-    """Which arguments and results still live once nobody outside holds them; `seen` is of no use afterwards."""
-    watched = seen.watched
-    vars(seen).clear()
-    if collect:
-        gc.collect()
+def alive(watched: list[weakref.ref[Any]]) -> list[bool]:
+    """Which arguments and results still live, which nobody outside holds."""
     return [ref() is not None for ref in watched]
 
 
