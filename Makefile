@@ -2,7 +2,8 @@
 #   TORCH='torch==2.15.0'   another torch (any requirement, or options, that pip takes)
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
-#   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; MINUTES=30 of make soak
+#   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; on JOBS=16
+#                           processes; MINUTES=30 of make soak
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,6 +11,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 PROGRAMS ?= 1000
 SEED ?= 1
+JOBS ?= $(shell nproc)
 MINUTES ?= 30
 
 BIN := $(VENV)/bin
@@ -37,7 +39,7 @@ bench: $(VENV)/test.stamp
 
 # random programs against plain Python; goes on where an interrupted run ended (in build/attack)
 attack: $(VENV)/test.stamp
-	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) $(ARGS)
+	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
 
 # sixteen threads that compile, call, reset and drop at once
 soak: $(VENV)/test.stamp
@@ -50,7 +52,7 @@ sanitize: $(VENV)/test.stamp
 	CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address' $(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
 	@ln -s $(addprefix ../../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) ../../../guards ../../../backends $(SANITIZED)/framejit/
 	$(SANITIZE) $(BIN)/python -m pytest -q tests/native $(ARGS)
-	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --folder $(SANITIZED)/attack --seconds 600
+	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) --folder $(SANITIZED)/attack --seconds 600
 
 SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PYTHONMALLOC=debug
 

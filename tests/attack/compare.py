@@ -39,7 +39,7 @@ class Difference:
 
 FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
     **{name: operator.attrgetter(name) for name in ("dtype", "shape", "requires_grad", "is_leaf", "retains_grad")},
-    **{name: operator.methodcaller(name) for name in ("stride", "storage_offset", "is_inference", "is_conj", "is_neg", "_is_view")},
+    **{name: operator.methodcaller(name) for name in ("stride", "storage_offset", "is_inference", "is_conj", "is_neg")},
     "grad_fn is None": lambda t: t.grad_fn is None,
 }
 
@@ -77,6 +77,7 @@ class Strict(Comparison):
         self.seen(("storage", a.untyped_storage()._cdata), ("storage", b.untyped_storage()._cdata), f"storage of {path}")
         one, two = a.untyped_storage().nbytes(), b.untyped_storage().nbytes()
         assert one == two, f"{path}: storage of {one} bytes expected, got {two}"
+        assert a._is_view() == b._is_view(), f"{path}._is_view: {a._is_view()} expected, got {b._is_view()}"
         if answer(lambda t: t.is_leaf and t.requires_grad, a) is True:
             self.same(a.grad, b.grad, f"{path}.grad")
 

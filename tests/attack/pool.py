@@ -100,7 +100,7 @@ class Pool:
         prefix = "mutated-" if mutated else ""
         self.path, self.differences = folder / f"{prefix}outcomes.jsonl", folder / f"{prefix}differences.jsonl"
         self.jobs, self.seconds, self.mutated = jobs, seconds, mutated
-        self.end = time.monotonic() + minutes * 60 if minutes else None
+        self.end = time.monotonic() + minutes * 60 if minutes is not None else None
         wanted = set(seeds)
         self.done = {seed: outcome for seed, outcome in known(self.path).items() if seed in wanted}
         self.todo = collections.deque(sorted(wanted - set(self.done)))
