@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ from tests.attack.checkout import ROOT
 
 PROGRAMS = 200  # of one process; what leaks does not add up for ever
 SECONDS = 120.0  # a program takes half of one; what takes so much longer hangs
+STARTING = 600.0  # importing torch takes seconds, and far more where many do it at once
 SPAN = 1_000_000  # programs of one SEED
 
 
@@ -40,22 +42,30 @@ class Worker:
 
     def compare(self, seed: int, seconds: float) -> dict[str, Any]:
         """What came of a program; a process that is gone afterwards is what came of it."""
+        if not self.compared:
+            self.line(STARTING)
         self.compared += 1
-        try:
+        with contextlib.suppress(BrokenPipeError):
             os.write(self.seeds, f"{seed}\n".encode())
-        except BrokenPipeError:
-            return self.crash()
+        try:
+            text = self.line(seconds)
+        except TimeoutError:
+            return self.hang()
+        return dict(json.loads(text)) if text.endswith("\n") else self.crash()
+
+    def line(self, seconds: float) -> str:
+        """What the process says next; cut off where it ended."""
         end, text = time.monotonic() + seconds, b""
         with selectors.DefaultSelector() as selector:
             selector.register(self.outcomes, selectors.EVENT_READ)
             while not text.endswith(b"\n"):
                 if not selector.select(max(0.0, end - time.monotonic())):
-                    return self.hang()
+                    raise TimeoutError
                 read = os.read(self.outcomes, 65536)
                 if not read:
-                    return self.crash()
+                    break
                 text += read
-        return dict(json.loads(text))
+        return text.decode()
 
     def hang(self) -> dict[str, Any]:
         self.process.send_signal(signal.SIGABRT)  # faulthandler tells where

@@ -17,6 +17,8 @@ def work(seeds: TextIO, outcomes: TextIO, mutated: bool) -> None:
 
     torch.set_num_threads(1)
     torch.set_warn_always(True)
+    outcomes.write("ready\n")
+    outcomes.flush()
     for line in iter(seeds.readline, ""):
         forget_what_lives()
         try:
