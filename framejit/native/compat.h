@@ -51,10 +51,6 @@ static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.valu
 #define code_extra_set PyUnstable_Code_SetExtra
 #endif
 
-/* Whether a dictionary has a number of its own that changes with it. */
-#define DICT_NUMBERS_NONE 0
-#define DICT_NUMBERS_RELIABLE 1
-#define DICT_NUMBERS_WATCHED 2
 #if PY_VERSION_HEX < 0x030C0000
 #include "cpython_311.h"
 #elif PY_VERSION_HEX < 0x030D0000
@@ -66,41 +62,8 @@ static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.valu
 #else
 #include "cpython_315.h"
 #endif
-/* ---- dictionaries ---- */
-/* A dictionary gets a fresh, globally unique number at each change. dict_version() may be compared with a number kept from earlier;
- * a number to keep comes from dict_version_to_keep(), which may decline with NO_VERSION. */
-#define NO_VERSION UINT64_MAX
-#if FJ_DICT_NUMBERS
-static inline const uint64_t *dict_version_word(PyObject *dict) { return &((PyDictObject *)dict)->ma_version_tag; }
-static inline const void *dict_of_version_word(const void *word) { return (const char *)word - offsetof(PyDictObject, ma_version_tag); }
-static inline uint64_t dict_version(PyObject *dict) { return *dict_version_word(dict); }
-#else
-static inline const void *dict_of_version_word(const void *word) { (void)word; return NULL; }
-static inline const uint64_t *dict_version_word(PyObject *dict) { (void)dict; return NULL; }
-static inline uint64_t dict_version(PyObject *dict) { (void)dict; return 0; }
-#endif
-#if FJ_DICT_NUMBERS == DICT_NUMBERS_WATCHED
-/* 3.13 forgets the number on some paths that write a dictionary. A dictionary watcher hears of more of them, and ours renews the number; it
- * sees only dictionaries that carry its mark, which is part of the number. */
-extern uint64_t fj_watch_mark __attribute__((visibility("hidden")));              /* 0: no watcher was to be had, no number is kept */
-extern int fj_watcher __attribute__((visibility("hidden")));
-static inline uint64_t dict_version_to_keep(PyObject *dict)
-{
-    /* writes to an instance whose dictionary shares its inline values are told to nobody */
-    if (fj_watch_mark == 0 || ((PyDictObject *)dict)->ma_values != NULL)
-        return NO_VERSION;
-    if (!(dict_version(dict) & fj_watch_mark) && PyDict_Watch(fj_watcher, dict) < 0) {
-        PyErr_Clear();
-        return NO_VERSION;
-    }
-    return dict_version(dict);
-}
-#elif FJ_DICT_NUMBERS
-static inline uint64_t dict_version_to_keep(PyObject *dict) { return dict_version(dict); }
-#else
-static inline uint64_t dict_version_to_keep(PyObject *dict) { (void)dict; return NO_VERSION; }
-#endif
 
+/* ---- dictionaries; see dict_watch.h, too ---- */
 #ifndef FJ_INLINE_VALUES
 #define FJ_INLINE_VALUES 0
 static inline int dict_is_split(PyObject *dict) { (void)dict; return 0; }
@@ -110,7 +73,6 @@ static inline Py_ssize_t split_dict_size(PyObject *dict) { (void)dict; return 0;
 #endif
 /* Whether keys are only ever added to such a dictionary's keys while it is one. */
 static inline int split_keys_are_fixed(PyObject *dict) { return FJ_INLINE_VALUES && dict_is_split(dict); }
-int dict_watch_init(void) __attribute__((visibility("hidden")));
 
 /* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
 static inline PyObject *instance_dict_if_ready(PyObject *obj)

@@ -3,8 +3,6 @@
 #include "internal/pycore_object.h"
 #include "internal/pycore_dict.h"
 
-#define FJ_DICT_NUMBERS DICT_NUMBERS_RELIABLE
-
 /* ---- frames ---- */
 #define FRAME_CODE(f) ((f)->f_code)
 #define FRAME_FUNC(f) ((PyObject *)(f)->f_func)
@@ -45,3 +43,6 @@ static inline PyThreadState *counting_thread(void) { return NULL; }
 /* ---- the dictionary of an instance whose type manages it ---- */
 static inline PyObject **managed_dict_slot(PyObject *obj) { return _PyObject_ManagedDictPointer(obj); }
 static inline PyObject *managed_dict_if_ready(PyObject *obj) { return *managed_dict_slot(obj); }
+
+/* ---- dictionaries have a number, unique in the process, that every change renews ---- */
+#define FJ_DICT_NUMBERS 1

@@ -3,8 +3,6 @@
 #include "internal/pycore_object.h"
 #include "internal/pycore_dict.h"
 
-#define FJ_DICT_NUMBERS DICT_NUMBERS_RELIABLE
-
 /* ---- frames ---- */
 #define FRAME_CODE(f) ((f)->f_code)
 #define FRAME_FUNC(f) ((f)->f_funcobj)

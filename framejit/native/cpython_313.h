@@ -3,8 +3,6 @@
 #include "internal/pycore_object.h"
 #include "internal/pycore_dict.h"
 
-#define FJ_DICT_NUMBERS DICT_NUMBERS_WATCHED
-
 /* ---- frames ---- */
 #define FRAME_CODE(f) ((PyCodeObject *)(f)->f_executable)
 #define FRAME_FUNC(f) ((f)->f_funcobj)

@@ -4,8 +4,6 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_ceval.h"
 
-#define FJ_DICT_NUMBERS DICT_NUMBERS_NONE
-
 /* ---- frames: a reference has tag bits, which say whether it is counted ---- */
 #define FRAME_CODE(f) ((PyCodeObject *)PyStackRef_AsPyObjectBorrow((f)->f_executable))
 #define FRAME_FUNC(f) PyStackRef_AsPyObjectBorrow((f)->f_funcobj)

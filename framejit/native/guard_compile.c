@@ -104,6 +104,7 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
         return -1;
     check->kind = (uint8_t)kind;
     check->version = NO_VERSION;
+    check->record = fj_no_record;
     switch (kind) {
     case C_TYPE:
         if (!PyType_Check(payload)) {
@@ -301,6 +302,7 @@ static int compile_nodes(GuardTree *tree, PyObject *nodes, int depth)
             return -1;
         node->accessor = (uint8_t)accessor;
         node->version = node->passed = NO_VERSION;
+        node->record = fj_no_record;
         node->depth = depth;
         node->first_check = tree->n_checks;
         if (compile_access(tree, node, key) < 0)

@@ -16,7 +16,7 @@ static PyObject *lookup_split(Node *node, PyObject *dict)
         return split_dict_value(dict, node->place);
     for (Py_ssize_t place = 0; place < split_dict_size(dict); place++)
         if (split_dict_has_at(dict, node->key, place)) {
-            node->place = place;
+            node->place = (uint8_t)place;
             return split_dict_value(dict, place);
         }
     return PyDict_GetItemWithError(dict, node->key);
@@ -24,10 +24,12 @@ static PyObject *lookup_split(Node *node, PyObject *dict)
 
 static FJ_APART PyObject *lookup_anew(Node *node, PyObject *dict)
 {
-    uint64_t version = dict_version_to_keep(dict);
+    const DictRecord *record = dict_record(dict);
+    uint64_t version = record_version(record);
     PyObject *value = PyDict_GetItemWithError(dict, node->key);
-    if (FJ_LIKELY(dict_version(dict) == version)) {
+    if (FJ_LIKELY(record != fj_no_record && dict_is_at(dict, record, version))) {
         node->cached = value;
+        node->record = record;
         node->version = version;
     }
     return value;
@@ -37,7 +39,7 @@ static inline PyObject *lookup(Node *node, PyObject *dict)
 {
     if (dict_is_split(dict))
         return lookup_split(node, dict);
-    return FJ_LIKELY(dict_version(dict) == node->version) ? node->cached : lookup_anew(node, dict);
+    return FJ_LIKELY(dict_is_at(dict, node->record, node->version)) ? node->cached : lookup_anew(node, dict);
 }
 
 static FJ_APART PyObject *read_namespace(Node *node, PyObject *namespace, PyObject **owned)
@@ -243,10 +245,13 @@ static int check_has_key(Check *check, PyObject *value)
 
 static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
 {
-    uint64_t version = PyDict_CheckExact(value) ? dict_version_to_keep(value) : NO_VERSION;
+    const DictRecord *record = PyDict_CheckExact(value) ? dict_record(value) : fj_no_record;
+    uint64_t version = record_version(record);
     int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
-    if (result == PASS && version != NO_VERSION && dict_version(value) == version)
+    if (result == PASS && record != fj_no_record && dict_is_at(value, record, version)) {
+        check->record = record;
         check->version = version;
+    }
     return result;
 }
 
@@ -301,7 +306,7 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
     case C_LEN:
         return check_length(check, value, frame);
     case C_KEYS: case C_HAS_KEY: case C_NO_KEY:
-        if (FJ_LIKELY(PyDict_CheckExact(value) && dict_version(value) == check->version))
+        if (FJ_LIKELY(PyDict_CheckExact(value) && dict_is_at(value, check->record, check->version)))
             return PASS;
         return check_dict(check, value, frame);
     case C_HAS_ATTR: case C_NO_ATTR:
@@ -358,13 +363,11 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
     for (int i = range.first; i < range.end;) {
         Node *node = &tree->nodes[i];
         PyObject *parent = node->depth ? values[node->depth - 1] : NULL;
-        if (node->group_end && PyDict_Check(parent)) {
-            uint64_t version = dict_version(parent);
-            /* both ends passed under this version, hence so did all between them */
-            if (node->passed == version && tree->nodes[node->group_end - 1].passed == version) {
-                i = node->group_end;
-                continue;
-            }
+        /* both ends passed under this version, hence so did all between them */
+        if (node->group_end && PyDict_Check(parent) && dict_is_at(parent, node->record, node->passed)
+            && tree->nodes[node->group_end - 1].passed == node->passed) {
+            i = node->group_end;
+            continue;
         }
         PyObject *owned = NULL, *value;
         if (FJ_LIKELY(node->accessor == A_KEY && PyDict_Check(parent)))
@@ -407,7 +410,7 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
                 blame(failure, check->guard_id, 0, value);
             break;
         }
-        if (node->settled && dict_version(parent) == node->version)
+        if (node->settled && dict_is_at(parent, node->record, node->version))
             node->passed = node->version;
         i++;
     }

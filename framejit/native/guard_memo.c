@@ -8,6 +8,7 @@ void guard_memo_free(GuardMemo *memo)
 {
     PyMem_Free(memo->args);
     PyMem_Free(memo->words);
+    PyMem_Free(memo->others);
     PyMem_Free(memo->is_version);
     PyMem_Free(memo->tensors);
     PyMem_Free(memo->residuals);
@@ -46,14 +47,24 @@ static inline int is_for(const GuardMemo *memo, const Frame *frame)
     return 1;
 }
 
-/* The first word that differs, or n_words. */
-static int first_change(const GuardMemo *memo)
+/* The first word that differs, or n. */
+static inline int first_change_in(const Word *words, int n)
 {
-    const Word *word = memo->words, *end = word + memo->n_words;
+    const Word *word = words, *end = words + n;
     for (; word < end; word++)
         if (FJ_UNLIKELY(*word->where != word->expected))
             break;
-    return (int)(word - memo->words);
+    return (int)(word - words);
+}
+
+/* The first word that differs, or n_words. */
+static inline int first_change(GuardMemo *memo)
+{
+    if (FJ_LIKELY(dict_epoch_is(memo->epoch) && memo->others) && first_change_in(memo->others, memo->n_others) == memo->n_others)
+        return memo->n_words;
+    int changed = first_change_in(memo->words, memo->n_words);
+    memo->epoch = dict_epoch();
+    return changed;
 }
 
 static int residual_passes(GuardTree *tree, GuardMemo *memo, const Residual *residual, Frame *frame, PyObject **values, PyObject **records)
@@ -114,7 +125,7 @@ static FJ_APART void drop(GuardMemos *memos, int i)
 static FJ_APART void note_change(GuardMemos *memos, GuardMemo *memo, int changed)
 {
     if (memo->is_version[changed])
-        memos->restless[memos->next_restless++ % MAX_RESTLESS] = dict_of_version_word(memo->words[changed].where);
+        memos->restless[memos->next_restless++ % MAX_RESTLESS] = dict_of_record_word((const uint64_t *)memo->words[changed].where);
 }
 
 static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)

@@ -4,8 +4,8 @@
  * torch state, arguments, and whatever needs Python.
  *
  * No object is held. The words stand in such an order that while all words up to one are as they were, the memory of the next is alive: each
- * belongs to the tree itself, to the function, to an argument, or to a value whose place was just compared. A dictionary's version is unique,
- * so that an equal one means the very same objects in it (they are "known" then). The other places only tell an address, which may have been
+ * belongs to the tree itself, to the function, to an argument, to the records of dict_watch.h, or to a value whose place was just compared. The version
+ * of a dictionary is unique, so that an equal one means the very same objects in it (they are "known" then). The other places only tell an address, which may have been
  * given to another object meanwhile: what follows from those is compared by content (type, length, items), never taken for granted. */
 #ifndef FRAMEJIT_GUARD_MEMO_H
 #define FRAMEJIT_GUARD_MEMO_H
@@ -39,11 +39,13 @@ struct GuardMemo {
     PyFunctionObject *fn;         /* NULL: any function will do */
     PinnedArg *args;
     Word *words;
+    Word *others;                 /* the words but for the versions of dictionaries; NULL: no memory for them */
     uint8_t *is_version;          /* per word: it is the version of a dictionary */
     MemoTensor *tensors;
     Residual *residuals;
     PyObject **records;           /* of C_RECORD; residual subtrees write over theirs in a copy */
-    int n_args, n_words, n_tensors, n_residuals;
+    int n_args, n_words, n_others, n_tensors, n_residuals;
+    uint64_t epoch;               /* of dictionaries when the words were last compared: while it lasts, their versions are the same */
     int in_use;
     char hold;                    /* a residual may run Python code */
     char records_change;          /* a residual subtree records */

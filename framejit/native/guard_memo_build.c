@@ -120,5 +120,7 @@ GuardMemo *guard_memo_build(GuardTree *tree, Frame *frame)
         guard_memo_free(b.memo);
         return NULL;
     }
+    if (b.memo)
+        memo_separate_versions(b.memo);
     return b.memo;
 }

@@ -30,6 +30,7 @@ typedef struct {
 #pragma GCC visibility push(hidden)
 /* guard_memo_words.c */
 void memo_add_word(MemoBuilder *b, const void *where, uint64_t expected, int is_version);
+void memo_separate_versions(GuardMemo *memo);
 void memo_pin_word(MemoBuilder *b, const void *where);                                       /* the word must stay what it is */
 void memo_add_residual(MemoBuilder *b, PyObject *value, int check, Range range);
 int memo_add_tensor(MemoBuilder *b, PyObject *value, const TensorSpec *spec);

@@ -64,9 +64,9 @@ int memo_read_dict(MemoBuilder *b, Level *level)
     PyDictObject *dict = (PyDictObject *)level->value;
     if (level->dict_mode != DICT_UNREAD)
         return level->dict_mode;
-    uint64_t version = is_restless(b->tree, level->value) ? NO_VERSION : dict_version_to_keep(level->value);
-    if (version != NO_VERSION) {
-        memo_add_word(b, dict_version_word(level->value), version, 1);
+    const DictRecord *record = is_restless(b->tree, level->value) ? fj_no_record : dict_record(level->value);
+    if (record != fj_no_record) {
+        memo_add_word(b, record_word(record), record_version(record), 1);
         level->known = 1;
         return level->dict_mode = DICT_VERSION;
     }

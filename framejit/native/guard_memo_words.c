@@ -27,6 +27,16 @@ void memo_add_word(MemoBuilder *b, const void *where, uint64_t expected, int is_
     memo->words[memo->n_words++] = (Word){where, expected};
 }
 
+/* Once all words are written. */
+void memo_separate_versions(GuardMemo *memo)
+{
+    memo->others = !DICT_EPOCHS ? NULL : PyMem_Malloc((memo->n_words + 1) * sizeof(Word));
+    for (int i = 0; memo->others && i < memo->n_words; i++)
+        if (!memo->is_version[i])
+            memo->others[memo->n_others++] = memo->words[i];
+    memo->epoch = dict_epoch();
+}
+
 void memo_pin_word(MemoBuilder *b, const void *where) { memo_add_word(b, where, *(const AnyWord *)where, 0); }
 
 void memo_add_residual(MemoBuilder *b, PyObject *value, int check, Range range)

@@ -4,6 +4,7 @@
  * level up, so a single forward pass evaluates the tree without recursion. */
 #ifndef FRAMEJIT_GUARD_TREE_H
 #define FRAMEJIT_GUARD_TREE_H
+#include "dict_watch.h"
 #include "native.h"
 
 #define ACCESSORS(X) \
@@ -33,9 +34,12 @@ typedef struct {
     uint8_t kind;
     uint8_t weak;                 /* payload is a weak reference to the object to compare with */
     int guard_id;
-    Py_ssize_t number;            /* a length, the record slot, or C_VERSION: the address of the tensor's data */
     union {
-        uint64_t version;         /* checks of a dictionary's keys: its version when this check last passed; C_VERSION: the tensor's */
+        Py_ssize_t number;        /* a length, the record slot, or C_VERSION: the address of the tensor's data */
+        const DictRecord *record; /* checks of a dictionary's keys: of the one for which this check last passed */
+    };
+    union {
+        uint64_t version;         /* checks of a dictionary's keys: the version of it when this check last passed; C_VERSION: the tensor's */
         Py_ssize_t other;         /* C_SAME: the second record slot */
     };
     union {
@@ -50,6 +54,7 @@ typedef struct {
     uint8_t accessor;
     uint8_t weak;
     uint8_t settled;              /* no child, and all checks depend on nothing but which object the dictionary holds */
+    uint8_t place;                /* of the key among the shared keys of the instances of a class, which are few */
     int depth;
     int first_check, n_checks;
     int group_end;                /* first of a run of settled siblings: the node after the run; else 0 */
@@ -62,8 +67,9 @@ typedef struct {
     };
     uint64_t version;             /* of the dictionary that `cached` was looked up in */
     uint64_t passed;              /* settled nodes: of the dictionary when all checks passed */
-    Py_ssize_t place;             /* of the key among the shared keys of the instances of a class */
+    const DictRecord *record;     /* of the dictionary with these versions */
 } Node;
+_Static_assert(sizeof(Node) <= 64 && sizeof(Check) <= 32, "one node fills a cache line");
 
 static inline int node_has_operation(const Node *node)
 {

@@ -74,9 +74,11 @@ void process_state_find_methods(void)
 void process_state_find_level(void)
 {
     SavedError error = error_save();
-    uint64_t version = dict_version_to_keep(fj_process.level_dict);
+    const DictRecord *record = dict_record(fj_process.level_dict);
+    uint64_t version = record_version(record);
     PyObject *level = PyDict_GetItemWithError(fj_process.level_dict, name_level);
     fj_process.level = level && PyLong_Check(level) ? (int)PyLong_AsLong(level) : -1;
+    fj_process.level_record = record;
     fj_process.level_version = version;
     PyErr_Clear();
     error_restore(error);
@@ -91,6 +93,7 @@ static PyObject *setup_process_state(PyObject *module, PyObject *args)
     for (int i = 0; i < N_CLASSES; i++)
         Py_INCREF(classes[i]);            /* for good */
     Py_XSETREF(fj_process.level_dict, Py_NewRef(dict));
+    fj_process.level_record = fj_no_record;
     fj_process.level_version = NO_VERSION;
     fj_process.watched = classes[1];
     fj_process.tag = 0;

@@ -2,6 +2,7 @@
  * differentiation, and the methods of torch.Tensor, which a program may replace. */
 #ifndef FRAMEJIT_PROCESS_STATE_H
 #define FRAMEJIT_PROCESS_STATE_H
+#include "dict_watch.h"
 #include "native.h"
 
 typedef struct {
@@ -9,7 +10,8 @@ typedef struct {
     PyObject *level_dict;                 /* of the module that counts the levels of forward-mode differentiation */
     unsigned tag;                         /* the version of `watched` for which `methods` was found; 0: none */
     uint32_t methods;                     /* a number for the methods as they are */
-    uint64_t level_version;               /* of `level_dict`, for which `level` was found */
+    const DictRecord *level_record;       /* of `level_dict`, and its version for which `level` was found */
+    uint64_t level_version;
     int level;                            /* -1: no forward-mode differentiation */
 } ProcessState;
 
@@ -33,7 +35,7 @@ static inline int forward_level_now(void)
 {
     if (FJ_UNLIKELY(fj_process.level_dict == NULL))
         return -1;
-    if (FJ_UNLIKELY(dict_version(fj_process.level_dict) != fj_process.level_version))
+    if (FJ_UNLIKELY(!dict_is_at(fj_process.level_dict, fj_process.level_record, fj_process.level_version)))
         process_state_find_level();
     return fj_process.level;
 }
