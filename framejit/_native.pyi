@@ -72,7 +72,6 @@ S_OR: int
 S_NOT: int
 
 SLOT_VALUE: int
-SLOT_CALL: int
 SLOT_TAIL: int
 RUNS_USER_CODE: int
 
@@ -178,6 +177,8 @@ class Dispatcher(EntryCache):
 
 def is_tailcall(obj: Any, /) -> bool: ...
 def tail_call(dispatcher: Dispatcher, /, *args: Any) -> Any: ...
+def make_tail_call(call: Any, /) -> Any: ...
+def take_over_arguments() -> None: ...
 
 # Switches.
 def set_disabled(flag: bool, /) -> None: ...

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any
 
 from bytecode import Bytecode, CellVar, ConcreteBytecode, FreeVar, Instr, Label
 from bytecode.instr import TryBegin, TryEnd
 
-from framejit.bytecode.liveness import live_before
+from framejit.bytecode.liveness import bound_before, live_before
 from framejit.bytecode.pairs import take_apart
 
 
@@ -52,14 +53,22 @@ class Decoded:
 
     bytecode: Bytecode
     instructions: list[Instruction]
+    arguments: tuple[str, ...]
     first_argument: str | None
     _live: list[frozenset[str]] | None = None
+    _bound: list[frozenset[str]] | None = None
 
     def live_at(self, index: int) -> frozenset[str]:
         """Names of the variables (locals and cells) that code from `index` on may read."""
         if self._live is None:
             self._live = live_before(self.instructions, self.first_argument)
         return self._live[index]
+
+    def bound_at(self, index: int) -> frozenset[str]:
+        """Names of the local variables, no cells, that may hold something where the instruction at `index` begins."""
+        if self._bound is None:
+            self._bound = bound_before(self.instructions, self.arguments)
+        return self._bound[index]
 
 
 # Keyed by id, since code objects compare by value and may hold unhashable constants.
@@ -112,7 +121,8 @@ def _decode(code: CodeType) -> Decoded:
         if region is not None:
             assert isinstance(region.target, Label)
             ins.handler = Handler(labels[region.target], _depth(region), region.push_lasti)
-    return Decoded(listing, instructions, code.co_varnames[0] if code.co_argcount else None)
+    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    return Decoded(listing, instructions, code.co_varnames[:n], code.co_varnames[0] if code.co_argcount else None)
 
 
 def _restore_depths(code: CodeType, listing: Bytecode) -> None:

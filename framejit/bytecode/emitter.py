@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
 
-CALL, TAIL, VALUE = 1, 2, 0  # kinds of slots
+VALUE, TAIL = native.SLOT_VALUE, native.SLOT_TAIL  # kinds of slots
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 
@@ -152,12 +152,17 @@ class Emitter:
         self.op("CALL", n)
 
     def call_slot(self, target: Any, kind: int, load_args: Callable[[], Any], n: int) -> None:
-        """Call `target` through a slot of `kind` (VALUE, CALL or TAIL)."""
+        """Call `target` through a slot of `kind` (VALUE or TAIL)."""
         self.call(lambda: self.op("LOAD_CONST", self.slot(target, kind)), load_args, n)
 
     def call_object(self, target: Any, load_args: Callable[[], Any], n: int = 1) -> None:
         """Call an object that framejit holds."""
         self.call_slot(target, VALUE, load_args, n)
+
+    def take_over_arguments(self) -> None:
+        """Make the running frame the only holder of its arguments."""
+        self.call(lambda: self.op("LOAD_CONST", native.take_over_arguments), list, 0)
+        self.pop()
 
     # ---- sources --------------------------------------------------------------------------
 

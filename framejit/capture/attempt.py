@@ -87,7 +87,10 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     try:
         result = capture.root.run()
     except Broken as broken:
-        return finish_at_break(compilation, capture, broken)
+        try:
+            return finish_at_break(compilation, capture, broken)
+        finally:
+            forget_frames(broken.reason)
     if compilation.resume is None and capture.graph.n_ops == 0:
         return plain_entry(compilation, capture, "no tensor operations")
     if compilation.resume is None and capture.graph.n_ops < config.min_graph_size:

@@ -11,10 +11,13 @@ from bytecode.instr import TryBegin, TryEnd
 
 from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, assemble
 from framejit.capture.cycles import Cycles
+from framejit.capture.last_references import may_be_missed
 from framejit.events.meter import Owner, meter
+from framejit.guards.sources import ArgSource
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.lazy import LazyValue
+from framejit.values.signals import Unsupported
 from framejit.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -78,6 +81,10 @@ class Codegen:
     def is_kept(self, value: Value) -> bool:
         return id(value) in self._kept
 
+    def is_output(self, tensor: TensorValue) -> bool:
+        """Whether a tensor made in the graph leaves it."""
+        return id(tensor.fake) in self._output_of
+
     def load_plain(self, container: Any) -> None:
         """Push the built-in part of a container object, as a fresh container."""
         container.reconstruct(self)
@@ -117,18 +124,43 @@ class Codegen:
         self.load(value)
         self.em.return_value()
 
-    def finish_tail_call(self, target: Any, args: list[Value]) -> None:
-        """Side effects, then leave through a tail call of `target`."""
-        effects = self.capture.effects
-
-        def load() -> None:
-            for arg in args:
-                self.load(arg)
+    def finish_tail_call(self, target: Callable[[list[bool]], Any], args: list[Value], dying: list[Value]) -> None:
+        """Side effects, then leave through a tail call with `args`, and with those of `dying` whose end could be seen; `target` is told which these are."""
+        effects, em = self.capture.effects, self.em
+        before, em.instructions = em.instructions, []
+        for arg in args:
+            self.load(arg)
+        effects.prepare(self)
+        held = [False] * len(dying)
+        while True:  # what is built for one may be in another, too
+            found = [i for i, value in enumerate(dying) if not held[i] and may_be_missed(self, value) and self._hold(value)]
+            if not found:
+                break
+            for i in found:
+                held[i] = True
             effects.prepare(self)
-            effects.replay(self)
+        effects.replay(self)
+        kept = [value for value, is_held in zip(dying, held) if is_held]
+        for value in kept:
+            self.load(value)
+        pushed, em.instructions = em.instructions, before
+        em.call_slot(target(held), TAIL, lambda: em.instructions.extend(pushed), len(args) + len(kept))
+        em.return_value()
 
-        self.em.call_slot(target, TAIL, load, len(args))
-        self.em.return_value()
+    def _hold(self, value: Value) -> bool:
+        """Have a value in a temporary that only its being alive is wanted of; False for what can't be built."""
+        em = self.em
+        if isinstance(value.source, ArgSource):
+            return True  # it is in a variable of its own, which nothing writes
+        n, saved, kept = len(em.instructions), dict(em._saved), dict(self._kept)
+        outputs, output_of = list(self.outputs), dict(self._output_of)
+        try:
+            self.keep(value)
+        except Unsupported:
+            del em.instructions[n:]
+            em._saved, self._kept, self.outputs, self._output_of = saved, kept, outputs, output_of
+            return False
+        return True
 
     # ---- assembling ---------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
     capture.break_before_final()
     _report_break(compilation, capture, broken)
-    frames, loads = [], []
+    frames, args, dying = [], list[Value](), list[tuple[BrokenFrame, str, Value]]()
     cg = codegen(compilation, capture, broken.frame.instruction.line)
     for frame in chain:
         kinds, slots = _slots(frame.stack)
@@ -42,17 +42,23 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
         code, instruction = _original_place(frame)
         points.origins.note(frame, code, instruction.index)
-        frames.append(BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names))
-        loads.append((frame, slots))
-    step, layouts = build_step(points, frames)
-    if reason.code in TENSOR_OPERATIONS:
-        points.tensor_steps.add(step)
-    args: list[Value] = []
-    for (frame, slots), layout in zip(loads, layouts):
+        broken_frame = BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
+        frames.append(broken_frame)
+        layout = broken_frame.layout_before()
         args += slots
         args += [frame.locals[name] for name in layout.variables]
         args += [frame.cells[name] for name in layout.cells]
-    cg.finish_tail_call(step, args)
+        dying += [(broken_frame, name, frame.cells[name] if name in frame.cells else frame.locals[name]) for name in broken_frame.not_read_again()]
+
+    def step(held: list[bool]) -> native.Dispatcher:
+        for broken_frame in frames:
+            broken_frame.held = frozenset(name for (owner, name, _), is_held in zip(dying, held) if owner is broken_frame and is_held)
+        found = build_step(points, frames)
+        if reason.code in TENSOR_OPERATIONS:
+            points.tensor_steps.add(found)
+        return found
+
+    cg.finish_tail_call(step, args, [value for _, _, value in dying])
     return compiled_entry(compilation, capture, cg, "compiled in parts", reason.reason)
 
 

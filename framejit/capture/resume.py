@@ -1,7 +1,9 @@
 """Resume functions: the rest of a function, entered at any instruction, and the steps that lead there.
 
-A *resume function* takes the live stack, locals and cells of a frame as arguments and goes on at an instruction.
-It is captured in its turn, through a Dispatcher.
+A *resume function* takes the stack, locals and cells of a frame as arguments and goes on at an instruction.
+It is captured in its turn, through a Dispatcher. Also variables that nothing reads again are arguments: plain Python lets go of what they hold when they are
+overwritten or the frame ends, which weak references and finalizers see. They are arguments wherever they may hold something, so that there is one function for
+a place; where they hold nothing, or nothing whose end could be seen, NOT_HELD is passed.
 
 A *step* carries out the one instruction a graph breaks at, for real, in its own place: inside the same try and
 with blocks, whose handlers follow in a copy of the code.  Then it leaves through a tail call to the resume function
@@ -25,7 +27,8 @@ from bytecode.instr import TryBegin, TryEnd
 
 from framejit import _native as native
 from framejit.bytecode.decode import Decoded, Instruction, decode
-from framejit.bytecode.emitter import CALL, TAIL, Emitter, assemble
+from framejit.bytecode.emitter import TAIL, Emitter, assemble
+from framejit.bytecode.liveness import RETURNS, UNBINDS
 from framejit.capture.provenance import Origins
 from framejit.capture.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
@@ -36,9 +39,19 @@ VALUE_SLOT, RESULT_SLOT, NULL_SLOT, PREVIOUS_SLOT, OFFSET_SLOT = "v", "r", "n", 
 _NOT_PASSED = (NULL_SLOT, OFFSET_SLOT)
 
 
+class _NotHeld:
+    def __repr__(self) -> str:
+        return "<not held>"
+
+
+NOT_HELD = _NotHeld()
+"""In a variable that nothing reads again."""
+_EMPTY_CELL = CellType()
+
+
 @dataclass(frozen=True)
 class Layout:
-    """What a frame passes on: the kind of each stack slot, and the names of its live variables and cells."""
+    """What a frame passes on: the kind of each stack slot, and the names of variables and cells."""
 
     stack: tuple[str, ...]
     variables: tuple[str, ...]
@@ -52,8 +65,9 @@ class Layout:
 class ResumeCode:
     """What a resume function was made from; kept as its attribute `_framejit_resume`.
 
-    `indices` gives for each of its instructions the index in `original`, -1 in the prologue.  `fresh` are the positions
-    of arguments that a broken instruction has just made, about which nothing can be assumed to hold next time.
+    `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first `n_taking_over`
+    instructions mean something to plain Python only.  `fresh` are the positions of arguments that a broken instruction has
+    just made, about which nothing can be assumed to hold next time.
     """
 
     layout: Layout
@@ -61,6 +75,7 @@ class ResumeCode:
     index: int  # the instruction of `original` it goes on at, or with `inner` the call it finishes
     indices: list[int]
     fresh: tuple[int, ...]
+    n_taking_over: int
     inner: FunctionType | None = None
 
 
@@ -72,7 +87,7 @@ class ResumePoints:
     options: Any
     functions: dict[Any, FunctionType] = field(default_factory=dict)
     dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
-    steps: dict[Any, tuple[native.Dispatcher, list[Layout], list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
+    steps: dict[Any, tuple[native.Dispatcher, list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
     entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
     tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
@@ -91,10 +106,10 @@ class ResumePoints:
         key = (id(code), id(globals), index, layout, inner_args, inner_fresh)
         found = self.functions.get(key)
         if found is None:
-            made, indices = _resume_code(code, index, layout, inner_args)
+            made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
             found = self.functions[key] = FunctionType(made, globals, code.co_name)
             found.__qualname__ = code.co_qualname
-            found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), inner)  # type: ignore[attr-defined]
+            found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), n_taking_over, inner)  # type: ignore[attr-defined]
         return found
 
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
@@ -188,21 +203,24 @@ def _hand_over(em: Emitter, parameters: list[str]) -> None:
 INNER_FUNCTION = "__inner_function"
 
 
-def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int]]:
-    """The code of a resume function, and for each of its instructions the index in `code` (-1 in the prologue)."""
+def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int], int]:
+    """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how many of these take the arguments over."""
     decoded = decode(code)
     parameters = layout.parameters()
     body, label, indices = _listing(decoded, index if inner_args is None else index + 1)
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
+    em.take_over_arguments()
+    n_taking_over = len(em.instructions)
     _enter(em, layout, in_step=False)
     if inner_args is not None:
         names = [f"__inner{i}" for i in range(inner_args)]
         parameters += [INNER_FUNCTION, *names]
         em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: _hand_over(em, names), inner_args)
     em.op("JUMP_FORWARD", label)
-    prologue = [index if isinstance(i, Instr) and i.name in ("CALL", "PRECALL") else -1 for i in em.instructions]
-    return assemble(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices
+    calls_inner = [i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL") for i, ins in enumerate(em.instructions)]
+    prologue = [index if calls else -1 for calls in calls_inner]
+    return assemble(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices, n_taking_over
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
@@ -223,51 +241,85 @@ class BrokenFrame:
     bound: frozenset[str]  # variables that have a value
     cells: tuple[str, ...]
     keyword_names: tuple[str, ...] = ()
+    held: frozenset[str] = frozenset()  # variables and cells that nothing reads again, and that keep alive what they hold
 
     def layout_before(self) -> Layout:
+        """What is read again."""
+        live = self._live_before()
+        return Layout(self.stack, self._variables(live, self.bound), tuple(c for c in self.cells if c in live or c == "__class__"))
+
+    def layout_resumed(self) -> Layout:
+        """What the resume function takes that finishes the call this frame makes."""
+        return self._resumed(self.stack, self.instruction.index, self._live_before(), self.bound)
+
+    def layout_at(self, index: int, stack: tuple[str, ...]) -> Layout:
+        """What the resume function takes that goes on at instruction `index`."""
+        return self._resumed(stack, index, set(decode(self.code).live_at(index)), self.bound_after())
+
+    def bound_after(self) -> frozenset[str]:
+        """The variables that have a value once the instruction was carried out."""
+        ins = self.instruction
+        if ins.name == "STORE_FAST":
+            return self.bound | {ins.arg}
+        return self.bound - {ins.arg} if ins.name in UNBINDS else self.bound
+
+    def not_read_again(self) -> list[str]:
+        """Variables and cells that hold something and are not in `layout_before`."""
+        before = self.layout_before()
+        may_hold = self.bound & decode(self.code).bound_at(self.instruction.index) | set(self.cells)
+        return sorted(may_hold.difference(before.variables, before.cells))
+
+    def exits_of_instruction(self) -> list[Exit]:
+        return exits(self.instruction, self.stack, decode(self.code).instructions)
+
+    def _live_before(self) -> set[str]:
         decoded = decode(self.code)
         live = set(decoded.live_at(self.instruction.index))
         if self.instruction.handler is not None:
             live |= decoded.live_at(self.instruction.handler.target)
         for out in self.exits_of_instruction():
             live |= decoded.live_at(out.index)
-        return self._layout(self.stack, live)
+        return live
 
-    def exits_of_instruction(self) -> list[Exit]:
-        return exits(self.instruction, self.stack, decode(self.code).instructions)
+    def _variables(self, names: set[str], bound: frozenset[str]) -> tuple[str, ...]:
+        return tuple(sorted((names & bound) - set(self.cells)))
 
-    def layout_at(self, index: int, stack: tuple[str, ...]) -> Layout:
-        return self._layout(stack, set(decode(self.code).live_at(index)))
-
-    def _layout(self, stack: tuple[str, ...], live: set[str]) -> Layout:
-        cells = tuple(c for c in self.cells if c in live or c == "__class__")
-        variables = tuple(sorted((live & self.bound) - set(self.cells)))
-        return Layout(stack, variables, cells)
+    def _resumed(self, stack: tuple[str, ...], index: int, live: set[str], bound: frozenset[str]) -> Layout:
+        may_hold = decode(self.code).bound_at(index) - live - set(self.cells)
+        return Layout(stack, (*self._variables(live, bound), *sorted(may_hold)), self.cells)
 
 
-def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
-    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order.
+def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
+    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order, then what they hold only.
 
     Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
     the innermost ones, are resumed together, so that what follows in them is one graph.
     """
-    key = tuple((id(f.code), id(f.globals), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names) for f in frames)
+    key = tuple((id(f.code), id(f.globals), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names, f.held) for f in frames)
     if key not in points.steps:
-        points.steps[key] = (*_build_step(points, frames), frames)
-    return points.steps[key][:2]
+        points.steps[key] = (_build_step(points, frames), frames)
+    return points.steps[key][0]
 
 
-def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> tuple[native.Dispatcher, list[Layout]]:
+def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
     layouts = [f.layout_before() for f in frames]
-    if frames[-1].instruction.handler is not None and not _is_entry_of_handler(frames[-1]):
+    if frames[-1].instruction.name in RETURNS:
+        together = len(frames) - 1
+    elif frames[-1].instruction.handler is not None and not _is_entry_of_handler(frames[-1]):
         together = len(frames) - 1
     else:
         together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
     step = _resumed_together(points, frames[together:], layouts[together:])
     for depth in range(together - 1, -1, -1):
-        passed_on = [f"__inner{depth + 1 + k}_{p}" for k, lay in enumerate(layouts[depth + 1 :]) for p in lay.parameters()]
-        step = _calling_step(points, frames[depth], layouts[depth], step, passed_on)
-    return step, layouts
+        prefixes = [f"__inner{i}_" for i in range(depth + 1, len(frames))]
+        step = _calling_step(points, frames[depth], layouts[depth], step, *_step_parameters(frames[depth + 1 :], layouts[depth + 1 :], prefixes))
+    return step
+
+
+def _step_parameters(frames: list[BrokenFrame], layouts: list[Layout], prefixes: list[str]) -> tuple[list[str], list[str]]:
+    """What a step takes for its frames: the names for what is read again, and for what is held only."""
+    read = [prefix + name for layout, prefix in zip(layouts, prefixes) for name in layout.parameters()]
+    return read, [prefix + name for frame, prefix in zip(frames, prefixes) for name in sorted(frame.held)]
 
 
 def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
@@ -327,11 +379,12 @@ def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em
 
 @dataclass
 class Outer:
-    """A caller that is resumed together with the broken frame: its state, and the names that state has in the step."""
+    """A caller that is resumed together with the broken frame, what its resume function takes, and the prefix of the names that state has in the step."""
 
     frame: BrokenFrame
     layout: Layout
-    names: list[str]
+    prefix: str
+    given: frozenset[str]  # those of its variables and cells that the step has
 
 
 def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit) -> None:
@@ -356,26 +409,46 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
     for outer in reversed(outers):
         inner_functions.insert(0, fn)
         fn = points.function(outer.frame.code, outer.frame.globals, outer.frame.instruction.index, outer.layout, fn)
-        n_args += 1 + len(outer.names)
+        n_args += 1 + len(outer.layout.parameters())
+    own = _given(frame) - (frame.bound - frame.bound_after()) | (frame.bound_after() - frame.bound)
 
     def load() -> None:
         for outer, inner in zip(outers, inner_functions):
-            for name in outer.names:
-                em.load_fast(name)
+            for name in outer.layout.parameters():
+                if name in outer.given:
+                    em.load_fast(outer.prefix + name)
+                else:
+                    _load_not_held(em, name in outer.layout.cells)
             em.load_object(inner)
         for i in sorted(names):
             em.load_fast(names[i])
-        for name in after.variables:
-            em.load_fast(name)
-        for name in after.cells:
-            em.load_cell(name)
+        for name in (*after.variables, *after.cells):
+            if name not in own:
+                _load_not_held(em, name in after.cells)
+            elif name in after.cells:
+                em.load_cell(name)
+            else:
+                em.load_fast(name)
 
     em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
     previous = [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
-    for name in dict.fromkeys((*names.values(), *previous, *frame.layout_before().variables, *after.variables, *(n for o in outers for n in o.names))):
+    of_outers = [outer.prefix + name for outer in outers for name in outer.layout.parameters() if name in outer.given]
+    for name in dict.fromkeys((*names.values(), *previous, *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)):
         em.op("LOAD_CONST", None)  # the frame may live on in a traceback, which must not keep what the program lets go of
         em.store_fast(name)
     em.return_value()
+
+
+def _given(frame: BrokenFrame) -> frozenset[str]:
+    """The stack slots, variables and cells of a frame that its step has."""
+    return frame.held.union(frame.layout_before().parameters())
+
+
+def _load_not_held(em: Emitter, is_cell: bool) -> None:
+    if is_cell:
+        em.load_object(_EMPTY_CELL)
+    else:
+        em.op("LOAD_CONST", NOT_HELD)
 
 
 def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
@@ -384,11 +457,11 @@ def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: 
     The instruction runs below a frame of each caller, so that tracebacks show them; the tail call it ends with
     passes up through them.
     """
-    outers = [Outer(f, lay, [f"__outer{i}_{p}" for p in lay.parameters()]) for i, (f, lay) in enumerate(zip(frames[:-1], layouts))]
-    entry = _innermost_step(points, outers, frames[-1], layouts[-1])
-    parameters = [n for o in outers for n in o.names] + layouts[-1].parameters()
+    outers = [Outer(f, f.layout_resumed(), f"__outer{i}_", _given(f)) for i, f in enumerate(frames[:-1])]
+    read, held = _step_parameters(frames, layouts, [*(o.prefix for o in outers), ""])
+    entry = _innermost_step(points, outers, frames[-1], layouts[-1], read + held)
     for outer in reversed(outers):
-        entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(parameters))])
+        entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(read) + len(held))])
     return _step_dispatcher(entry)
 
 
@@ -396,16 +469,18 @@ def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, p
     """A frame of a caller around the step `inner`, which takes the same arguments."""
     em = Emitter(frame.instruction.line)
     em.op("RESUME", 0)
+    em.take_over_arguments()
     with em.at(frame.instruction.original.location if frame.instruction.original else None):
         em.call(lambda: em.load_object(inner.function), lambda: _hand_over(em, parameters), len(parameters))
     em.return_value()
     return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
 
 
-def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout) -> native.Entry:
+def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str]) -> native.Entry:
     ins = frame.instruction
     em = Emitter(ins.line)
     em.op("RESUME", 0)
+    em.take_over_arguments()
     _enter(em, own)
     outs = frame.exits_of_instruction()
     jump = Label()
@@ -428,7 +503,7 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
             _leave(points, outers, frame, em, out)
 
     body = _protected(points, outers, frame, em, emit, leave)
-    return _step_entry(points, frame, em, body, [n for o in outers for n in o.names] + own.parameters(), own)
+    return _step_entry(points, frame, em, body, parameters, own)
 
 
 def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
@@ -481,15 +556,20 @@ def _complain_of_empty_cell(em: Emitter, name: str) -> None:
     em.place(bound)
 
 
-def _calling_step(points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, passed_on: list[str]) -> native.Dispatcher:
+def _calling_step(
+    points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, read_inside: list[str], held_inside: list[str]
+) -> native.Dispatcher:
+    """Carry out the call of the step `inner`, inside the try and with blocks of this frame; the rest of the arguments are for that."""
     em = Emitter(frame.instruction.line)
     em.op("RESUME", 0)
+    em.take_over_arguments()
     _enter(em, own)
 
     def emit() -> None:
         with em.at(frame.instruction.original.location if frame.instruction.original else None):
-            em.call_slot(inner, CALL, lambda: _hand_over(em, passed_on), len(passed_on))
+            names = read_inside + held_inside
+            em.call_object(native.make_tail_call, lambda: em.call_slot(inner, TAIL, lambda: _hand_over(em, names), len(names)))
 
     after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
     body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))
-    return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + passed_on, own))
+    return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + read_inside + sorted(frame.held) + held_inside, own))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.opcodes import breaks, opcode
 from framejit.values.base import Value
 from framejit.values.constant import NONE
 from framejit.values.signals import Exhausted, Raised, Unsupported
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -73,10 +75,17 @@ def for_iter(tx: Frame, ins: Instruction) -> int | None:
 
 
 @opcode("RETURN_VALUE")
+@opcode("RETURN_CONST", since=(3, 12))
 def return_value(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.frame import Returned
 
-    raise Returned(tx.pop_unseen())
+    result = from_python(ins.arg) if ins.name == "RETURN_CONST" else tx.pop_unseen()
+    if tx.caller is not None:
+        variables = list(tx.locals.values())
+        for value in variables:
+            if value is not result:
+                check_end(tx, value, variables.count(value))
+    raise Returned(result)
 
 
 # ---- generators -------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""What becomes of a generator whose last reference goes before its end: Python raises GeneratorExit where it stands."""
+"""What becomes of an object with a finalizer whose last reference goes; of a generator before its end: Python raises GeneratorExit where it stands."""
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit.guards.sources import static_lookup
+from framejit.guards.sources import ArgSource, static_lookup
 from framejit.values.generators import GeneratorValue
 from framejit.values.inspection import is_a
 from framejit.values.python_module import PythonModuleValue
@@ -28,6 +29,22 @@ def check_may_be_dropped(generator: GeneratorValue) -> None:
     frame = generator.frame
     if generator.started and not generator.finished and not (_is_left_quietly(frame) and _ends_quietly(frame)):
         frame.capture.break_at(generator.made_at, Unsupported(f"{generator.describe()} is left before its end, inside a try block", "FJ151"))
+
+
+def check_end(tx: Frame, value: Value | None, held: int = 1) -> None:
+    """Break where captured code lets go of an argument whose end runs code of the program, and which it holds in `held` places only.
+
+    Others may hold it, too; then nothing happens there.
+    """
+    if value is None or not isinstance(value.source, ArgSource):
+        return
+    obj = getattr(value, "obj", None)
+    is_generator = isinstance(obj, types.GeneratorType)
+    if not is_generator and static_lookup(type(obj), "__del__", None) is None:
+        return
+    if sum(other is value for frame in tx.chain() for other in (*frame.stack, *frame.locals.values())) <= held:
+        what = "a generator, which may go on with its finally blocks" if is_generator else f"{value.describe()}, whose __del__ then runs"
+        raise Unsupported(f"letting go of {what}", "FJ150")
 
 
 def _is_left_quietly(frame: Frame) -> bool:

@@ -72,7 +72,7 @@ class Frame(Operations):
             raise (SkipFrame(str(e), "FJ209") if caller is None else Unsupported(str(e), "FJ160")) from None
         self.instructions = self.decoded.instructions
         self.stack: list[Value] = []
-        self.pc = 0
+        self.pc = 0 if resume is None else resume.n_taking_over
         self.seq = 0
         self.running = False
         self.depth: int = 0 if caller is None else caller.depth + 1
@@ -329,7 +329,10 @@ class Frame(Operations):
 
         refusal = refuse_inlining(fn, self.depth)
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # it holds this frame, once it is raised
         code = fn.code
         resume: ResumeCode | None = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
         cells: dict[str, CellValue] = {}

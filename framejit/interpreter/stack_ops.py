@@ -1,11 +1,10 @@
 """Moving values on the stack."""
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING
 
+from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.opcodes import opcode
-from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
 
 @opcode("POP_TOP")
 def pop_top(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop_unseen()
-    if isinstance(getattr(value, "obj", None), types.GeneratorType) and value.source is not None:
-        raise Unsupported("letting go of a generator, which may go on with its finally blocks", "FJ150")
+    check_end(tx, tx.pop_unseen(), 0)
 
 
 @opcode("COPY")

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.opcodes import opcode
 from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
@@ -57,24 +58,20 @@ def store_fast(tx: Frame, ins: Instruction) -> None:
     elif value is NULL:
         tx.locals.pop(ins.arg, None)
     else:
+        check_end(tx, tx.locals.get(ins.arg))
         tx.locals[ins.arg] = value
 
 
 @opcode("DELETE_FAST")
 def delete_fast(tx: Frame, ins: Instruction) -> None:
+    check_end(tx, tx.locals.get(ins.arg))
     if tx.locals.pop(ins.arg, None) is None:
         raise tx.raised(UnboundLocalError, f"cannot access local variable {ins.arg!r} where it is not associated with a value")
 
 
 @opcode("LOAD_CONST")
-@opcode("RETURN_CONST", since=(3, 12))
-def load_const(tx: Frame, ins: Instruction) -> Any:
+def load_const(tx: Frame, ins: Instruction) -> None:
     tx.push(from_python(ins.arg))
-    if ins.name == "RETURN_CONST":
-        from framejit.interpreter.frame import Returned
-
-        raise Returned(tx.pop())
-    return None
 
 
 # ---- cells --------------------------------------------------------------------------------------

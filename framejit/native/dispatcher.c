@@ -25,7 +25,7 @@ static PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t n
     Py_INCREF(fn);
     PyObject *passing = fj_scope.passing;
     fj_scope.passing = ((PyFunctionObject *)fn)->func_code;     /* its frame was considered here: nothing is left for the hook */
-    PyObject *result = call_deep(fn, args, nargsf, kwnames);
+    PyObject *result = call_taking_over(fn, args, nargsf, kwnames);
     fj_scope.passing = passing;
     Py_DECREF(fn);
     return result;

@@ -2,7 +2,7 @@
 #include "native.h"
 #include "c_stack.h"
 
-enum { SLOT_VALUE, SLOT_CALL, SLOT_TAIL };
+enum { SLOT_VALUE, SLOT_TAIL };
 
 typedef struct {
     PyObject_HEAD
@@ -46,12 +46,42 @@ PyTypeObject TailCall_Type = {
 
 PyObject *trampoline(PyObject *result)
 {
+    TailCall *outer = fj_scope.tail_call;
     while (result && Py_IS_TYPE(result, &TailCall_Type)) {
         TailCall *call = (TailCall *)result;
+        fj_scope.tail_call = call;
         result = dispatcher_call_once(call->target, call->args, (size_t)Py_SIZE(call), NULL);
         Py_DECREF(call);
     }
+    fj_scope.tail_call = outer;
     return result;
+}
+
+PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    TailCall *call = fj_scope.tail_call, *before = fj_scope.handed_over;
+    fj_scope.handed_over = call && call->args == args ? call : NULL;
+    PyObject *result = call_deep(function, args, nargsf, kwnames);
+    fj_scope.handed_over = before;
+    return result;
+}
+
+/* The frame that calls this has its arguments in variables of its own. */
+static PyObject *take_over_arguments(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    TailCall *call = fj_scope.handed_over;
+    fj_scope.handed_over = NULL;
+    for (Py_ssize_t i = 0; call && i < Py_SIZE(call); i++)
+        Py_CLEAR(call->args[i]);
+    Py_RETURN_NONE;
+}
+
+static PyObject *make_tail_call(PyObject *module, PyObject *call)
+{
+    (void)module;
+    return trampoline(Py_NewRef(call));
 }
 
 /* ---- Slot ---- */
@@ -76,18 +106,6 @@ static PyObject *slot_call_value(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
-static PyObject *slot_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyObject *target = ((Slot *)self)->target;
-    if (FJ_UNLIKELY(target == NULL))
-        return slot_dead();
-    Py_INCREF(target);
-    PyObject *result = Py_IS_TYPE(target, &Dispatcher_Type) ? dispatcher_call_once(target, args, nargsf, kwnames)
-                                                            : PyObject_Vectorcall(target, args, nargsf, kwnames);
-    Py_DECREF(target);
-    return finish_call(result);
-}
-
 static PyObject *slot_tail(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *target = ((Slot *)self)->target;
@@ -103,19 +121,17 @@ static PyObject *slot_tail(PyObject *self, PyObject *const *args, size_t nargsf,
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"target", "kind", NULL};
-    static const vectorcallfunc calls[] = {slot_call_value, slot_call, slot_tail};
+    static const vectorcallfunc calls[] = {slot_call_value, slot_tail};
     PyObject *target;
     int kind;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oi:Slot", names, &target, &kind))
         return NULL;
     if (kind < SLOT_VALUE || kind > SLOT_TAIL) {
-        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value), 1 (call) or 2 (tail)");
+        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value) or 1 (tail)");
         return NULL;
     }
-    int dispatcher = Py_IS_TYPE(target, &Dispatcher_Type);
-    if ((kind == SLOT_CALL && !dispatcher && !PyFunction_Check(target)) || (kind == SLOT_TAIL && !dispatcher)) {
-        PyErr_SetString(PyExc_TypeError, kind == SLOT_TAIL ? "a tail slot's target is a Dispatcher"
-                                                           : "a call slot's target is a Dispatcher or a Python function");
+    if (kind == SLOT_TAIL && !Py_IS_TYPE(target, &Dispatcher_Type)) {
+        PyErr_SetString(PyExc_TypeError, "a tail slot's target is a Dispatcher");
         return NULL;
     }
     Slot *slot = (Slot *)type->tp_alloc(type, 0);
@@ -179,7 +195,7 @@ PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf)
         fj_scope.passing = NULL;
         fj_scope.active = SCOPE_USER_CODE;
         hook_retain();
-        result = call_deep(function, args, nargsf, NULL);
+        result = call_taking_over(function, args, nargsf, NULL);
         hook_release();
     }
     fj_scope.active = active;
@@ -337,6 +353,9 @@ static PyObject *tail_call(PyObject *module, PyObject *const *args, Py_ssize_t n
 static PyMethodDef methods[] = {
     {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL,
      "tail_call(dispatcher, *args) -> TailCall: what replacement code returns to leave through a call of the dispatcher."},
+    {"make_tail_call", make_tail_call, METH_O, "make_tail_call(call) -> what the call, and those it leads to, come to."},
+    {"take_over_arguments", take_over_arguments, METH_NOARGS,
+     "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds its arguments."},
     {"is_tailcall", is_tailcall, METH_O, "is_tailcall(obj) -> bool: whether obj is a call still to be made."},
     {NULL, NULL, 0, NULL},
 };
@@ -345,8 +364,7 @@ int entry_init(PyObject *module)
 {
     if (PyType_Ready(&TailCall_Type) < 0 || PyModule_AddType(module, &Slot_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0
         || PyModule_AddIntConstant(module, "RUNS_USER_CODE", ENTRY_RUNS_USER_CODE) < 0
-        || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0 || PyModule_AddIntConstant(module, "SLOT_CALL", SLOT_CALL) < 0
-        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
+        || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0 || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }

@@ -59,6 +59,7 @@ typedef struct {
 } TailCall;
 extern PyTypeObject Entry_Type, Slot_Type, TailCall_Type;
 PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf);     /* may give a TailCall */
+PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);    /* the function may empty the TailCall that args are of */
 PyObject *trampoline(PyObject *result);                                    /* steals result; runs tail calls until a value comes */
 static inline PyObject *finish_call(PyObject *result)
 {
@@ -116,6 +117,8 @@ enum { SCOPE_OUTSIDE = 0, SCOPE_USER_CODE = 1, SCOPE_COMPILED = -1 };
 typedef struct {
     EntryCache *owner;                      /* the dispatcher whose entry runs, borrowed: it owns what is captured meanwhile */
     PyObject *passing;                      /* the code whose next frame has been considered already; compared only */
+    TailCall *tail_call;                    /* the one that is being made, borrowed from the trampoline */
+    TailCall *handed_over;                  /* the one whose arguments the function that begins now may take over */
     int active;
 } HookScope;
 extern FJ_THREAD_LOCAL HookScope fj_scope;

@@ -184,7 +184,7 @@ def test_recursion_through_the_dispatcher_has_the_depth_of_plain_python():
 
     template = compile_function("def f(n):\n return 0 if n == 0 else 1 + 'SELF'(n - 1)")
     dispatcher = native.Dispatcher(fn, never)
-    slot = native.Slot(dispatcher, native.SLOT_CALL)
+    slot = native.Slot(dispatcher, native.SLOT_VALUE)
     dispatcher.add_entry(entry_for(fn, template, slots=(slot,), SELF=slot))
     limit = sys.getrecursionlimit()
     for depth in (1000, 6000, 10**6):

@@ -77,11 +77,39 @@ def test_a_tail_call_that_misses_asks_its_own_dispatcher():
     assert starting(1, 2) == ("eager", 1, 2) and asked == [(resumer, resume, (1, 2))]
 
 
-def test_a_call_slot_gives_the_final_value():
+def test_making_a_tail_call_gives_the_final_value():
     looping = _dispatch_to(loop, LOOP, NEXT=(None, native.SLOT_TAIL))
-    caller = _dispatch_to(start, "def start(n, acc):\n return ('got', 'CALL'(n, acc=acc), 'PLAIN'(n))",
-                          CALL=(looping, native.SLOT_CALL), PLAIN=(lambda n: n + 1, native.SLOT_CALL))
-    assert caller(1000, 5) == ("got", 5, 1001)
+    assert native.make_tail_call(native.tail_call(looping, 1000, 5)) == 5
+    with pytest.raises(AssertionError, match="the original ran"):
+        native.make_tail_call(native.tail_call(native.Dispatcher(loop, lambda *a: None), 1, 2))
+
+
+class Weak:
+    pass
+
+
+def test_a_function_that_is_called_so_can_take_its_arguments_over():
+    gone = []
+
+    def resume(value):
+        native.take_over_arguments()
+        ref = weakref.ref(value)
+        value = None
+        gone.append(ref() is None)
+
+    def keeps(value):
+        value = weakref.ref(value)
+        resumer(Weak())  # the caller's stack holds this one
+        gone.append(value() is None)
+
+    resumer, keeper = native.Dispatcher(resume, lambda *a: None), native.Dispatcher(keeps, lambda *a: None)
+    starting = _dispatch_to(start, "def start(n, acc):\n return 'NEXT'(acc())", NEXT=(resumer, native.SLOT_TAIL))
+    starting(1, Weak)
+    assert gone == [True]
+    starting = _dispatch_to(start, "def start(n, acc):\n return 'NEXT'(acc())", NEXT=(keeper, native.SLOT_TAIL))
+    starting(1, Weak)
+    assert gone == [True, False, False]
+    native.take_over_arguments()
 
 
 def test_exceptions_after_a_tail_call_show_no_extra_frames():
@@ -98,8 +126,6 @@ def test_exceptions_after_a_tail_call_show_no_extra_frames():
 def test_slots_check_their_target():
     with pytest.raises(TypeError, match="Dispatcher"):
         native.Slot(len, native.SLOT_TAIL)
-    with pytest.raises(TypeError, match="Dispatcher"):
-        native.Slot(len, native.SLOT_CALL)
     with pytest.raises(ValueError, match="kind"):
         native.Slot(len, 7)
 
