@@ -51,6 +51,7 @@ class GraphBuilder:
         self.user_place: Any = None  # gives the expression the user's program is at; likewise
         self.user_origin: Callable[[], Origin | None] = lambda: None  # gives the instruction it is at; likewise
         self.origins: dict[fx.Node, Origin] = {}
+        self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}  # for a result the nodes that assert that it has no inf or nan, last one first
         self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
         self.on_place_seen: Callable[[TensorValue], None] = lambda tensor: None  # told of inputs whose place in their storage matters
 

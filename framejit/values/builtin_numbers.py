@@ -13,6 +13,7 @@ from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.iterator_tools import make_tool
+from framejit.values.ndarray import NumpyValue
 from framejit.values.operators import by_special_methods
 from framejit.values.signals import Unsupported
 from framejit.values.size import SizeValue
@@ -46,6 +47,8 @@ def _special_or_fold(function: Any, method: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(args[0], TensorValue):
             return tx.capture.graph.call(function, args, kwargs)
+        if isinstance(args[0], NumpyValue):
+            return args[0].call_method(tx, method, args[1:], kwargs)
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
             raise refused(tx, function, [args[0]], f"{args[0].cls.__name__!r} object has no {method}")
         if isinstance(args[0], ObjectValue):
@@ -81,7 +84,7 @@ def _number(cls: type, method: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], ObjectValue):
             return _converted(tx, cls, method, args)
-        if args and (isinstance(args[0], TensorValue) or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
+        if args and (isinstance(args[0], TensorValue | NumpyValue) and len(args) == 1 or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
             return args[0].call_method(tx, method, [], {})
         return fold(tx, cls, args, kwargs)
 

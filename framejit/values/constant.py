@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from framejit.guards.sources import static_lookup
@@ -38,7 +39,7 @@ def is_constant_object(obj: Any) -> bool:
         return all(map(is_constant_object, obj))
     if cls is slice:
         return is_constant_object(obj.start) and is_constant_object(obj.stop) and is_constant_object(obj.step)
-    return is_a(obj, (torch.finfo, torch.iinfo))
+    return is_a(obj, (torch.finfo, torch.iinfo)) or is_a(obj, np.dtype) and obj.isbuiltin == 1
 
 
 def _counted(tx: Frame, items: Iterable[Any]) -> Iterator[Value]:

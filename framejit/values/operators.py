@@ -12,6 +12,7 @@ from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue
+from framejit.values.ndarray import NumpyValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.sequence import TupleValue
 from framejit.values.signals import NotConstant, Unsupported
@@ -60,6 +61,10 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
+    if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
+        from framejit.values.array_functions import operate
+
+        return operate(tx, function, [a, b], in_place)
     own = _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__")
     if not own and (
         isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__"))
@@ -147,6 +152,10 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
             outcome = scalar.compare(name, other, reflected)
             if outcome is not None:
                 return outcome
+    if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
+        from framejit.values.array_functions import operate
+
+        return operate(tx, COMPARE[name], [a, b])
     if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(a, b, f"__{name}__", f"__{_REFLECTED[name]}__"):
         other = b if isinstance(a, TensorValue) else a
         if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
@@ -172,6 +181,10 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
 
 def unary(tx: Frame, symbol: str, a: Value) -> Value:
     function, method = UNARY[symbol]
+    if isinstance(a, NumpyValue):
+        from framejit.values.array_functions import operate
+
+        return operate(tx, function, [a])
     if isinstance(a, TensorValue) and not is_overridden(a.cls, method):
         return tx.capture.graph.call(function, [a])
     expression = on_sizes(function, a)

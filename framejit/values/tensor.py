@@ -143,6 +143,10 @@ class TensorValue(Value):
         """Call the method that torch has under this name, whatever the class of the tensor has."""
         from framejit.values.size_index import selected
 
+        if name in ("numpy", "__array__") and not args and not kwargs:
+            from framejit.values.ndarray import array_over
+
+            return array_over(tx, self)
         if name in NEEDS_DATA and not _folds(self, name):
             code, hint = NEEDS_DATA[name]
             label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")

@@ -15,6 +15,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from framejit import _native as native
@@ -22,6 +23,7 @@ from framejit.capture.input_sizes import LARGEST
 from framejit.capture.metadata import can_be_open
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
+from framejit.values.array_functions import NumpyFunctionValue, is_numpy_function
 from framejit.values.base import Value
 from framejit.values.builtin_functions import BuiltinValue
 from framejit.values.builtin_operator import GetterValue
@@ -38,6 +40,7 @@ from framejit.values.lazy import LazyValue
 from framejit.values.mapping import DictValue, MappingProxyValue
 from framejit.values.models import ModelFunctionValue, is_model_namespace
 from framejit.values.module import ModuleValue
+from framejit.values.ndarray import is_number, wrap_array, wrap_number
 from framejit.values.partial import PartialValue
 from framejit.values.python_module import PythonModuleValue
 from framejit.values.scalar import ScalarValue
@@ -116,6 +119,13 @@ def _wrap_new(capture: Capture, obj: Any, source: Source) -> Value:
     if is_graph_callable(obj) or _is_known(obj):
         capture.add_guard(source, native.C_ID, obj)
         return TorchFunctionValue(obj, source) if not is_a(obj, types.FunctionType) else FunctionValue(obj, source)
+    if cls is np.ndarray:
+        return wrap_array(capture, obj, source)
+    if is_number(obj):
+        return wrap_number(capture, obj, source)
+    if is_numpy_function(obj):
+        capture.add_guard(source, native.C_ID, obj)
+        return NumpyFunctionValue(obj, source)
     if is_a(obj, _BUILTIN_TYPES) or cls is functools._lru_cache_wrapper:
         if cls is functools._lru_cache_wrapper:
             return _wrap_cached_function(capture, obj, source)
@@ -492,6 +502,8 @@ def from_python(obj: Any) -> Value:
         return ModelFunctionValue(obj) if is_model_namespace(obj.__globals__) else FunctionValue(obj, const_source(obj))
     if is_graph_callable(obj):
         return TorchFunctionValue(obj)
+    if is_numpy_function(obj):
+        return NumpyFunctionValue(obj)
     if is_a(obj, _BUILTIN_TYPES):
         return BuiltinValue(obj)
     if is_a(obj, types.ModuleType):

@@ -107,7 +107,7 @@ def warning_of_something(x):
 
 def numpy_functions(x):
     a = (x + 1).detach().numpy()
-    b = np.sqrt(a) * 2
+    b = np.sign(a) * 2
     return torch.from_numpy(np.concatenate([b, b])) + 1
 
 

@@ -87,9 +87,11 @@ def test_provenance_of_an_attribute_and_a_global():
 
 
 def test_the_names_of_resume_functions_do_not_show():
+    import numpy as np
+
     def fn(x):
         a = x.numpy()
-        return torch.from_numpy(a * 2 + a) + 1
+        return torch.from_numpy(np.sign(a * 2 + a)) + 1
 
     for finding in findings(fn, X):
         assert "__" not in finding.reason.replace("__mul__", "").replace("__add__", "") and "__stack" not in finding.provenance
@@ -178,6 +180,6 @@ def test_numpy_is_called_numpy():
     import numpy as np
 
     def fn(x):
-        return x + torch.from_numpy(np.sqrt(np.ones(4, dtype=np.float32)))
+        return x + torch.from_numpy(np.sign(np.ones(4, dtype=np.float32)))
 
     assert {"FJ105"} <= {f.code for f in findings(fn, X)}
