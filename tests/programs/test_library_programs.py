@@ -6,6 +6,7 @@ from torch import nn
 
 import framejit
 
+from comparison import RTOL
 from support import CountingBackend, assert_same, of_kind, recorded
 
 
@@ -105,5 +106,5 @@ def test_equal_to_eager(program):
     torch.manual_seed(1)
     with recorded() as log:
         got = [optimized(*args) for _ in range(3)]
-    assert_same(expected, got)
+    assert_same(expected, got, rtol=1e-12 if program is numpy_and_back else RTOL)  # sines and sums by torch differ from numpy's in the last bits
     assert backend.ops > 0 and not of_kind(log, "warning"), [e.fields for e in of_kind(log, "warning")]
