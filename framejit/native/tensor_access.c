@@ -74,22 +74,26 @@ static uint64_t get_keyset(const Probe *p) { return p->keyset; }
 static uint64_t get_dtype(const Probe *p) { return (uint64_t)p->dtype; }
 static uint64_t get_device(const Probe *p) { return (uint8_t)p->type | (uint64_t)(uint8_t)p->index << 8; }
 
-/* The only offset in [from, to) at which the field has its known value in every probe; -1 if there is none or more than one. */
+/* The first offset in [from, to) at which the field has its known value in every probe, or -1. What lies behind it is not read: the field may be
+ * the last one of a tensor. */
 static Py_ssize_t find_field(const Probe *probes, int n, int (*same)(char *, const Probe *, const void *), const void *get,
                              Py_ssize_t from, Py_ssize_t to, Py_ssize_t step)
 {
-    Py_ssize_t found = -1;
     for (Py_ssize_t offset = from; offset < to; offset += step) {
         int i = 0;
         while (i < n && same(probes[i].p + offset, &probes[i], get))
             i++;
-        if (i < n)
-            continue;
-        if (found >= 0)
-            return -1;
-        found = offset;
+        if (i == n)
+            return offset;
     }
-    return found;
+    return -1;
+}
+
+/* The same where null and not null are all that is known of the field: there must be no second one. */
+static Py_ssize_t find_pointer(const Probe *probes, int n, Py_ssize_t from, Py_ssize_t to)
+{
+    Py_ssize_t found = find_field(probes, n, null_agrees, NULL, from, to, sizeof(void *));
+    return found < 0 || find_field(probes, n, null_agrees, NULL, found + sizeof(void *), to, sizeof(void *)) >= 0 ? -1 : found;
 }
 
 static int find_sizes(const Probe *probes, int n)
@@ -151,7 +155,7 @@ static void calibrate_direct(const Probe *probes, int n)
     fj_torch.dtype = find_field(probes, n, same_16, get_dtype, after, end, 2);
     if (fj_torch.dtype >= 0)
         fj_torch.device = find_field(probes, n, same_16, get_device, fj_torch.dtype + 2, fj_torch.dtype + 8, 1);
-    fj_torch.autograd_meta = find_field(probes, n, null_agrees, NULL, 16, fj_torch.sizes - 8, 8);
+    fj_torch.autograd_meta = find_pointer(probes, n, 16, fj_torch.sizes - 8);
 }
 
 static int put(PyObject *dict, const char *name, Py_ssize_t number)
