@@ -3,7 +3,7 @@
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
 #   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; on JOBS=16
-#                           processes; MINUTES=30 of make soak
+#                           processes; MINUTES=30 of make soak, fuzz, sanitize
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost operators zoo
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch])
 
-.PHONY: demo test lint bench attack soak sanitize clean
+.PHONY: demo test lint bench attack soak fuzz sanitize clean
 
 demo: $(VENV)/demo.stamp
 	@for example in examples/*.py; do echo; echo "== $$example"; $(BIN)/python $$example || exit 1; done
@@ -45,16 +45,21 @@ attack: $(VENV)/test.stamp
 soak: $(VENV)/test.stamp
 	$(BIN)/python -X faulthandler -m tests.attack soak --minutes $(MINUTES) $(ARGS)
 
-# the C core under AddressSanitizer, with Python's own checks of memory: its tests, and some programs
+# random guard trees, and plans called with inputs they were not made for
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python -X faulthandler -m tests.attack fuzz --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+# the C core under AddressSanitizer, with Python's own checks of memory: its tests, the fuzz and some programs
 SANITIZED := build/sanitized
 sanitize: $(VENV)/test.stamp
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/framejit
 	CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address' $(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
 	@ln -s $(addprefix ../../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) ../../../guards ../../../backends $(SANITIZED)/framejit/
 	$(SANITIZE) $(BIN)/python -m pytest -q tests/native $(ARGS)
+	$(SANITIZE) $(BIN)/python -m tests.attack fuzz --minutes $(MINUTES) --seed $(SEED)
 	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) --folder $(SANITIZED)/attack --seconds 600
 
-SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PYTHONMALLOC=debug
+SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1 PYTHONMALLOC=debug
 
 # ---- the environment, each step once ----
 $(VENV)/torch.stamp:

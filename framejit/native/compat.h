@@ -80,7 +80,10 @@ static inline PyObject *instance_dict_if_ready(PyObject *obj)
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
         return managed_dict_if_ready(obj);
-    return type->tp_dictoffset > 0 ? *(PyObject **)((char *)obj + type->tp_dictoffset) : NULL;
+    if (FJ_LIKELY(type->tp_dictoffset > 0))
+        return *(PyObject **)((char *)obj + type->tp_dictoffset);
+    PyObject **behind_items = type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;      /* subclasses of tuple and int */
+    return behind_items ? *behind_items : NULL;
 }
 
 /* Where an instance keeps its dictionary, or NULL; holds what instance_dict_if_ready() gave. */
@@ -89,7 +92,7 @@ static inline PyObject **instance_dict_slot(PyObject *obj)
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
         return managed_dict_slot(obj);
-    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : NULL;
+    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;
 }
 
 #endif

@@ -128,12 +128,15 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
             return -1;
         }
         check->payload = Py_NewRef(payload);
+        check->plain_keys = 1;
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(payload); i++)
-            tree->runs_python |= !key_is_plain(PyTuple_GET_ITEM(payload, i));
+            check->plain_keys &= key_is_plain(PyTuple_GET_ITEM(payload, i));
+        tree->runs_python |= !check->plain_keys;
         return 0;
     case C_HAS_KEY: case C_NO_KEY:
         check->payload = Py_NewRef(payload);
-        tree->runs_python |= !key_is_plain(payload);
+        check->plain_keys = (uint8_t)key_is_plain(payload);
+        tree->runs_python |= !check->plain_keys;
         return PyObject_Hash(payload) == -1 ? -1 : 0;
     case C_HAS_ATTR: case C_NO_ATTR:
         if (!PyUnicode_Check(payload)) {

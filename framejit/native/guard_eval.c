@@ -27,7 +27,8 @@ static FJ_APART PyObject *lookup_anew(Node *node, PyObject *dict)
     const DictRecord *record = dict_record(dict);
     uint64_t version = record_version(record);
     PyObject *value = PyDict_GetItemWithError(dict, node->key);
-    if (FJ_LIKELY(record != fj_no_record && dict_is_at(dict, record, version))) {
+    /* what a key of a program's own class equals may change while the dictionary does not */
+    if (FJ_LIKELY(record != fj_no_record && dict_is_at(dict, record, version) && key_is_plain(node->key))) {
         node->cached = value;
         node->record = record;
         node->version = version;
@@ -248,7 +249,7 @@ static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
     const DictRecord *record = PyDict_CheckExact(value) ? dict_record(value) : fj_no_record;
     uint64_t version = record_version(record);
     int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
-    if (result == PASS && record != fj_no_record && dict_is_at(value, record, version)) {
+    if (result == PASS && check->plain_keys && record != fj_no_record && dict_is_at(value, record, version)) {
         check->record = record;
         check->version = version;
     }

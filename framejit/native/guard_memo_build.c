@@ -61,8 +61,10 @@ static void leave_to_evaluation(MemoBuilder *b, PyObject *parent, Range range)
             memo->hold |= memo_check_may_run_python(&b->tree->checks[c]);
         }
     }
+    const Node *nodes = b->tree->nodes;
     Residual *last = memo->n_residuals ? &memo->residuals[memo->n_residuals - 1] : NULL;
-    if (last && last->check < 0 && last->value == parent && last->range.end == range.first)
+    /* siblings, and not one node and the next of another parent that is the same object: only the first one's parent is put in its place */
+    if (last && last->check < 0 && last->value == parent && last->range.end == range.first && nodes[last->range.first].depth == nodes[range.first].depth)
         last->range.end = range.end;
     else
         memo_add_residual(b, parent, -1, range);

@@ -33,6 +33,7 @@ typedef struct SizeCheck SizeCheck;
 typedef struct {
     uint8_t kind;
     uint8_t weak;                 /* payload is a weak reference to the object to compare with */
+    uint8_t plain_keys;           /* checks of a dictionary's keys: comparing them runs no user code, so that the same dictionary passes again */
     int guard_id;
     union {
         Py_ssize_t number;        /* a length, the record slot, or C_VERSION: the address of the tensor's data */

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 
 
@@ -28,6 +29,10 @@ def main() -> int:
     soak.add_argument("--minutes", type=float, default=30)
     soak.add_argument("--threads", type=int, default=16)
     soak.add_argument("--seed", type=int, default=0)
+    fuzz = commands.add_parser("fuzz", help="guard trees and the inputs of plans: random ones, against what they mean in Python")
+    fuzz.add_argument("--minutes", type=float, default=15)
+    fuzz.add_argument("--seed", type=int, default=1, help="which million")
+    fuzz.add_argument("--only", choices=("guards", "plans"))
     worker = commands.add_parser("work", help=argparse.SUPPRESS)
     worker.add_argument("--mutate", action="store_true")
     worker.add_argument("seeds_from", type=int)
@@ -41,6 +46,8 @@ def main() -> int:
         return 0
     if options.command == "soak":
         return soak_all(options)
+    if options.command == "fuzz":
+        return fuzz_all(options)
     if options.command == "run":
         return run_all(options)
     return one(options)
@@ -74,6 +81,24 @@ def soak_all(options: argparse.Namespace) -> int:
     print("\n".join(found[:20]))
     print(f"{soak.steps} steps of {options.threads} threads, {len(found)} differences")
     return int(bool(found))
+
+
+def fuzz_all(options: argparse.Namespace) -> int:
+    import torch
+
+    from tests.attack import guard_fuzz, plan_fuzz
+
+    torch.set_num_threads(1)
+    kinds = {"guards": guard_fuzz.fuzz, "plans": plan_fuzz.fuzz}
+    chosen = [options.only] if options.only else [*kinds]
+    failed = False
+    for kind in chosen:
+        seeds = itertools.count(options.seed * 1_000_000)
+        tried, found = kinds[kind](seeds, options.minutes * 60 / len(chosen))
+        print("\n".join(found[:20]))
+        print(f"{kind}: {tried} tried, {len(found)} differences")
+        failed |= bool(found)
+    return int(failed)
 
 
 def one(options: argparse.Namespace) -> int:

@@ -549,3 +549,18 @@ def test_random_changes():
             if not passed:
                 break
     assert outcomes["passed"] > 50 and outcomes["failed"] > 10 and outcomes["served"] > 20
+
+
+def test_one_object_on_two_levels():
+    """What is left to evaluate below an object, and below its own parent, which is the same object: each is read on its level."""
+    items = [*range(10)]
+    items[0] = items
+    within = node(A.A_INDEX, 0, children=[node(A.A_CALL, len, (C.C_EQUALS, 10))])
+    plain = [node(A.A_INDEX, i, (C.C_ID, i)) for i in range(1, 10)]
+    built = tree(arg(0, children=[*plain, within, node(A.A_CALL, len, (C.C_EQUALS, 10))]))
+    agree(built, (items,))
+    assert built.memos
+    items.append(10)
+    agree(built, (items,))
+    items.pop()
+    agree(built, (items,))
