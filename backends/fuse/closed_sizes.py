@@ -52,6 +52,8 @@ def _fake_like(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     before: Any = node.meta.get("val", node.meta.get("example_value"))
     with torch.no_grad():
         fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+        fake = fake.conj() if tensor.is_conj() else fake
+        fake = torch._neg_view(fake) if tensor.is_neg() else fake
     return fake.requires_grad_(True) if before.requires_grad else fake
 
 

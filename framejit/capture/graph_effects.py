@@ -53,7 +53,8 @@ class GraphEffects:
         self.nodes = [node for node in graph.nodes if node.op in ("call_function", "call_method")]
         self._inputs = [*zip(inputs, examples)]
         loud = [(position, node) for position, node in enumerate(self.nodes) if not is_quiet(node.target)]
-        self.raising = [position for position, node in loud if may_raise(node.target, *_fakes(node))]
+        overlapping = {position for position, node in enumerate(self.nodes) if _writes_what_overlaps(node)}
+        self.raising = sorted(overlapping | {position for position, node in loud if may_raise(node.target, *_fakes(node))})
         self.drawing = [position for position, node in loud if draws_numbers(node.target, *_fakes(node))]
         self.nesting = any(node.target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) for node in self.nodes)
         self.owners: dict[int, list[TensorValue]] = {}
@@ -74,7 +75,8 @@ class GraphEffects:
     @property
     def can_be_rehearsed(self) -> bool:
         """Whether the graph may be run on copies of what it writes, for a trial: that takes memory, and only what is torch's surely does nothing else."""
-        size = sum(example.numel() * example.element_size() for value, example in self._inputs if storage_of(value.fake) in self.writes)
+        sizes = {storage_of(value.fake): _memory_of(example) for value, example in self._inputs if storage_of(value.fake) in self.writes}
+        size = sum(sizes.values())
         return size <= MOST_REHEARSED and all(operation_name(node.target) is not None for node in self.nodes)
 
     def precautions(self) -> Precautions:
@@ -109,6 +111,10 @@ def storage_of(fake: torch.Tensor) -> int:
     return fake.untyped_storage()._cdata
 
 
+def _memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
+
+
 def written_by(node: fx.Node) -> list[torch.Tensor]:
     """The fakes an operation writes into."""
     found: list[torch.Tensor] = [*node.meta.get("written", ())]  # seen by the versions of the fakes; some operations don't count theirs
@@ -129,6 +135,27 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
         return found + _running_statistics(target, args, kwargs)
     written_args = args if name.startswith("_fused_") else args[:1] if in_place else ()
     return found + [*tensors_in((*written_args, kwargs.get("out")))]
+
+
+def _writes_what_overlaps(node: fx.Node) -> bool:
+    """Whether a place that an operation writes is one of several elements, or of another argument too: most refuse that, and fakes do not notice."""
+    written = written_by(node)
+    if not written:
+        return False
+    args, kwargs = _fakes(node)
+    given = [*tensors_in((*args, *kwargs.values()))]
+    return any(_overlaps_itself(fake) or any(_overlap_in_part(fake, other) for other in given) for fake in written)
+
+
+def _overlaps_itself(fake: torch.Tensor) -> bool:
+    return fake.layout is torch.strided and any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride()))
+
+
+def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
+    if other is written or storage_of(other) != storage_of(written):
+        return False
+    places = [(*tensor.shape, *tensor.stride(), tensor.storage_offset()) for tensor in (written, other)]
+    return not all(type(number) is int for place in places for number in place) or places[0] != places[1]
 
 
 def _running_statistics(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

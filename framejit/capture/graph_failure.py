@@ -45,7 +45,7 @@ class Kept(NamedTuple):
     def restore(self) -> None:
         with torch.no_grad():
             for tensor, copy, version in self.tensors:
-                tensor.detach().copy_(copy)
+                _once(tensor).copy_(copy)
                 if version >= 0:
                     torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         for generator, state in self.generators:
@@ -64,7 +64,7 @@ class Keeper:
         self._nests = taken.nesting
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
-        copies = [(tensor, tensor.detach().clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        copies = [(tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
         states = [(generator, generator.get_state()) for generator in self._generators]
         return Kept(copies, states, nesting() if self._nests else None)
 
@@ -123,8 +123,9 @@ def rehearse(module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[t
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
+    copies: dict[int, torch.UntypedStorage] = {}
     with torch.enable_grad():
-        stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written) for node, tensor in zip(placeholders, inputs)]
+        stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written, copies) for node, tensor in zip(placeholders, inputs)]
     try:
         with without_saved_tensor_hooks():
             return run(*stand_ins)
@@ -134,11 +135,28 @@ def rehearse(module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[t
         kept.restore()
 
 
-def _stand_in(tensor: torch.Tensor, written: bool) -> torch.Tensor:
+def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    """The same numbers, in memory of its own if they are to be written: laid out, and shared with other stand-ins, as that of the tensor is."""
     stand_in = tensor.detach()
     if tensor.requires_grad:
         stand_in.requires_grad_()
-    return stand_in.clone() if written else stand_in
+    if not written:
+        return stand_in
+    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return stand_in.clone()
+    storage = tensor.untyped_storage()
+    if storage._cdata not in copies:
+        copies[storage._cdata] = storage.clone()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its repetitions: each number that an expanded tensor shows several times, once."""
+    alone = tensor.detach()
+    if tensor.layout is torch.strided:
+        for dim, stride in enumerate(tensor.stride()):
+            alone = alone.narrow(dim, 0, 1) if stride == 0 and tensor.shape[dim] > 1 else alone
+    return alone
 
 
 class GraphFailure:

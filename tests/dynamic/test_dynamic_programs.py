@@ -409,3 +409,18 @@ def test_sizes_for_which_no_plan_can_be_made_run_as_aten(monkeypatch):
         for _ in range(4):
             assert_same(means(y), fast(y), atol=1e-5, rtol=1e-4)
     assert_same(means(x), fast(x), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [lambda x: torch._neg_view(x), lambda x: torch.complex(x, x).conj().imag, lambda x: torch.complex(x, x).conj()],
+    ids=["negated", "imaginary part", "conjugated"])  # fmt: skip
+def test_views_that_only_change_signs(make):
+    """A graph whose other sizes are open, and that is compiled for each of them."""
+
+    def fn(x, y):
+        return x * 2 + y, x.t().contiguous() + 1
+
+    compiled = framejit.optimize(fn, backend="fuse")
+    for n in (3, 4, 5):
+        compiled(torch.rand(2, n), torch.rand(2, n))
+        x, y = make(torch.rand(2, n)), torch.rand(2, n)
+        assert_same(fn(x, y), compiled(x, y), atol=1e-6)

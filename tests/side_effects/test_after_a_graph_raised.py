@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import framejit
 from framejit.capture import graph_failure
 
+from comparison import assert_same
 from support import Pair, of_kind, recorded
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -419,3 +420,33 @@ def test_what_has_no_kernel_raises_though_nobody_wants_its_result(backend, size)
     for _ in range(3):
         with pytest.raises(NotImplementedError, match="max_pool2d"):
             fast(torch.ones(4, 8, size, size, dtype=torch.bool))
+
+
+OVERLAPPING = {
+    "expanded": lambda x: (x, x[:1].clone().expand_as(x)),
+    "a row later": lambda x: (x[:-1], x[1:]),
+    "a row earlier": lambda x: (x[1:], x[:-1]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("kind", OVERLAPPING)
+def test_a_write_into_memory_that_overlaps(kind, backend):
+    """Fakes let it pass; the operation refuses it, after other writes."""
+
+    def fn(x, y):
+        x.mul_(2)
+        y.add_(x)
+        return x + y
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for i in range(6):
+        plain, given = ((x, x.flip(0)) if i in (0, 4) else OVERLAPPING[kind](x) for x in (torch.arange(15.0).view(5, 3), torch.arange(15.0).view(5, 3)))
+        outcomes = []
+        for run, args in ((fn, plain), (compiled, given)):
+            try:
+                outcomes.append(run(*args))
+            except RuntimeError as e:
+                outcomes.append(str(e))
+        assert isinstance(outcomes[0], torch.Tensor) == (i in (0, 4))
+        assert_same((outcomes[0], plain), (outcomes[1], given))
