@@ -143,7 +143,8 @@ class Builder:
             if hasattr(value, "__dict__"):
                 found.append((native.A_DICT, None))
             found += [(native.A_ATTR, name) for name in (*NAMES, "raising", "fresh") if rng.random() < 0.4]
-        return found if rng.random() < 0.9 else found[:1] + [rng.choice(((native.A_CALL, len), (native.A_ATTR, "a"), (native.A_INDEX, 0), (native.A_CELL, None)))]
+        others = (native.A_CALL, len), (native.A_ATTR, "a"), (native.A_INDEX, 0), (native.A_CELL, None)
+        return found if rng.random() < 0.9 else [*found[:1], rng.choice(others)]
 
     def check(self, value: Any) -> Check:
         """One that holds for a value, most of the time."""

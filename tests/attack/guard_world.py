@@ -103,7 +103,8 @@ class OwnTensor(torch.Tensor):
 
 
 Pair = collections.namedtuple("Pair", "left right")
-CONSTANTS: tuple[Any, ...] = (0, 1, -1, 2**70, True, False, None, 0.0, -0.0, float("nan"), 1.5, "a", "b", "weight", b"x", 2j, ..., (1, 1.0), (), frozenset((1, 2)))
+NUMBERS = (0, 1, -1, 2**70, True, False, 0.0, -0.0, float("nan"), 1.5, 2j)
+CONSTANTS: tuple[Any, ...] = (*NUMBERS, None, "a", "b", "weight", b"x", ..., (1, 1.0), (), frozenset((1, 2)))
 
 
 def tensor(rng: random.Random) -> torch.Tensor:
@@ -299,7 +300,8 @@ def _changed(rng: random.Random, one: Any) -> Undo:
     if isinstance(one, dict):
         return _changed_dict(rng, one)
     if isinstance(one, types.FunctionType):
-        return _set(one, *rng.choice((("__defaults__", (value(rng, 1),)), ("__kwdefaults__", {"y": value(rng, 1)}), ("__code__", _code(one)), ("a", value(rng, 1)))))
+        new = value(rng, 1)
+        return _set(one, *rng.choice((("__defaults__", (new,)), ("__kwdefaults__", {"y": new}), ("__code__", _code(one)), ("a", new))))
     if isinstance(one, types.CellType):
         return _set(one, "cell_contents", value(rng, 1)) if rng.random() < 0.8 else _deleted(one, "cell_contents")
     if isinstance(one, torch.Tensor):
