@@ -1,6 +1,6 @@
 """A code object as instructions the interpreter can step through.
 
-`bytecode` does the decoding; here jumps and exception regions become indices into one flat tuple.
+`disassemble` makes the listing; here jumps and exception regions become indices into one flat list.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, CellVar, ConcreteBytecode, FreeVar, Instr, Label
-from bytecode.instr import TryBegin, TryEnd
-
+from framejit.bytecode.disassemble import disassemble
+from framejit.bytecode.instr import CellVar, FreeVar, Instr, Item, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import bound_before, live_before
-from framejit.bytecode.pairs import take_apart
+from framejit.bytecode.opargs import VARIABLE
+from framejit.bytecode.spellings import join, plain, take_apart
 
-
-class Undecodable(Exception):
-    """`bytecode` can't read a code object."""
-
+_OF_COMPREHENSION = " of a comprehension"
 
 @dataclass(frozen=True)
 class Handler:
@@ -51,10 +48,12 @@ class Instruction:
 class Decoded:
     """A decoded code object; `instructions[i].index == i`."""
 
-    bytecode: Bytecode
+    listing: list[Item]
     instructions: list[Instruction]
     arguments: tuple[str, ...]
     first_argument: str | None
+    cells: tuple[str, ...]  # variables in cells of their own
+    start: int = 0  # the first RESUME: what stands before it sets the frame up
     _live: list[frozenset[str]] | None = None
     _bound: list[frozenset[str]] | None = None
 
@@ -86,12 +85,11 @@ def decode(code: CodeType) -> Decoded:
 
 
 def _decode(code: CodeType) -> Decoded:
-    try:
-        listing = Bytecode.from_code(code)
-    except (IndexError, ValueError) as e:  # 0.19 on 3.13: a name that is a free variable outside and a cell inside a comprehension
-        raise Undecodable(f"the bytecode of {code.co_qualname} can't be decoded ({type(e).__name__}: {e})") from e
-    _restore_depths(code, listing)
-    listing[:] = [part for item in listing for part in (take_apart(item) if isinstance(item, Instr) else [item])]
+    listing: list[Item] = []
+    for item in disassemble(code):
+        listing += take_apart(item) if isinstance(item, Instr) else [item]
+    listing = join(listing)
+    cells = _tell_apart(code, listing)
     labels: dict[Label, int] = {}
     instructions: list[Instruction] = []
     open_region: TryBegin | None = None
@@ -103,12 +101,13 @@ def _decode(code: CodeType) -> Decoded:
             open_region = item
         elif isinstance(item, TryEnd):
             open_region = None
-        elif isinstance(item, Instr):
-            loc, arg, name = item.location, item.arg, item.name
+        else:
+            name, arg = plain(item)
+            if name == "LOAD_FAST" and (isinstance(arg, (CellVar, FreeVar)) or arg in cells):  # 3.13 spells LOAD_CLOSURE this way
+                name = "LOAD_CLOSURE"
             if isinstance(arg, (CellVar, FreeVar)):
                 arg = arg.name
-            if name == "LOAD_FAST" and (arg in code.co_cellvars or arg in code.co_freevars):  # 3.13 spells LOAD_CLOSURE this way
-                name = "LOAD_CLOSURE"
+            loc = item.location
             instructions.append(
                 Instruction(
                     len(instructions), name, arg, *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4), original=item
@@ -119,24 +118,24 @@ def _decode(code: CodeType) -> Decoded:
         if isinstance(ins.arg, Label):
             ins.target = labels[ins.arg]
         if region is not None:
-            assert isinstance(region.target, Label)
-            ins.handler = Handler(labels[region.target], _depth(region), region.push_lasti)
+            ins.handler = Handler(labels[region.target], region.stack_depth, region.push_lasti)
     n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
-    return Decoded(listing, instructions, code.co_varnames[:n], code.co_varnames[0] if code.co_argcount else None)
+    start = next(ins.index for ins in instructions if ins.name == "RESUME")
+    return Decoded(listing, instructions, code.co_varnames[:n], code.co_varnames[0] if code.co_argcount else None, cells, start)
 
 
-def _restore_depths(code: CodeType, listing: Bytecode) -> None:
-    """Give each exception region the stack depth of the code's own table, which `bytecode` drops when decoding."""
-    entries = ConcreteBytecode.from_code(code).exception_table
-    regions = [item for item in listing if isinstance(item, TryBegin)]
-    by_order = sorted(entries, key=lambda e: e.start_offset)
-    if len(regions) != len(by_order):
-        raise ValueError(f"{len(by_order)} exception regions in {code.co_qualname}, {len(regions)} decoded")
-    for region, entry in zip(regions, by_order):
-        region.stack_depth = entry.stack_depth
+def _tell_apart(code: CodeType, listing: list[Item]) -> tuple[str, ...]:
+    """Give each variable a name of its own; the names of those in cells that the code makes.
 
-
-def _depth(region: TryBegin) -> int:
-    if not isinstance(region.stack_depth, int):
-        raise ValueError("an exception region without a stack depth")
-    return region.stack_depth
+    From 3.12 on comprehensions are part of the function around them, and one's variable may be called like a free variable of the function.
+    """
+    free = set(code.co_freevars)
+    if free.isdisjoint(code.co_varnames) and free.isdisjoint(code.co_cellvars):
+        return code.co_cellvars
+    for item in listing:
+        if isinstance(item, Instr) and item.opcode in VARIABLE:
+            if isinstance(item.arg, CellVar) and item.arg.name in free:
+                item.arg = CellVar(item.arg.name + _OF_COMPREHENSION)
+            elif item.arg in free:
+                item.arg += _OF_COMPREHENSION
+    return tuple(name + _OF_COMPREHENSION if name in free else name for name in code.co_cellvars)

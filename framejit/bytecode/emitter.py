@@ -1,4 +1,4 @@
-"""Writes replacement code: version-neutral building blocks over the `bytecode` assembler.
+"""Writes replacement code: version-neutral building blocks over the assembler.
 
 Objects that are not plain constants go into slots (see framejit._native.Slot), which the entry owns, because
 code objects are invisible to the garbage collector.
@@ -9,19 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from bytecode import BinaryOp, Bytecode, CellVar, FreeVar, Instr, Label
-from bytecode.instr import InstrLocation
-
 from framejit import _native as native
+from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, Location
+from framejit.bytecode.spellings import SUBSCRIPT
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
+PY314 = sys.version_info >= (3, 14)
 
 VALUE, TAIL = native.SLOT_VALUE, native.SLOT_TAIL  # kinds of slots
 
@@ -41,14 +40,14 @@ class Emitter:
         self.slots: list[native.Slot] = []
         self._slot_of: dict[tuple[int, int], native.Slot] = {}
         self._temporaries = 0
-        self.location: InstrLocation | None = InstrLocation(line, None, None, None) if line else None
+        self.location: Location | None = Location(line) if line else None
         self._uses: dict[Source, int] = {}
         self._saved: dict[Source, str] = {}
 
     # ---- plain instructions ---------------------------------------------------------------
 
-    def op(self, name: str, *arg: Any) -> None:
-        self.instructions.append(Instr(name, *arg, location=self.location))
+    def op(self, name: str, arg: Any = None) -> None:
+        self.instructions.append(Instr(name, arg, self.location))
 
     def place(self, label: Label) -> None:
         self.instructions.append(label)
@@ -83,7 +82,10 @@ class Emitter:
         self.op("STORE_ATTR", name)
 
     def subscript(self) -> None:
-        self.op("BINARY_SUBSCR")
+        if PY314:
+            self.op("BINARY_OP", SUBSCRIPT)
+        else:
+            self.op("BINARY_SUBSCR")
 
     def pop(self) -> None:
         self.op("POP_TOP")
@@ -96,9 +98,6 @@ class Emitter:
 
     def build(self, kind: str, n: int) -> None:
         self.op(f"BUILD_{kind}", n)
-
-    def binary(self, op: BinaryOp) -> None:
-        self.op("BINARY_OP", op)
 
     def return_value(self) -> None:
         self.op("RETURN_VALUE")
@@ -128,7 +127,7 @@ class Emitter:
         self._slot_of = {key: renewed[id(slot)] for key, slot in self._slot_of.items()}
         for instruction in self.instructions:
             if isinstance(instruction, Instr) and id(instruction.arg) in renewed:
-                instruction.arg = renewed[id(instruction.arg)]  # type: ignore[assignment]  # any constant may be one
+                instruction.arg = renewed[id(instruction.arg)]
         del owned
 
     # ---- calls ----------------------------------------------------------------------------
@@ -189,42 +188,10 @@ class Emitter:
             self.store_fast(name)
 
     @contextmanager
-    def at(self, location: InstrLocation | None) -> Iterator[None]:
+    def at(self, location: Location | None) -> Iterator[None]:
         """Give the instructions written inside another source position."""
         before, self.location = self.location, location or self.location
         try:
             yield
         finally:
             self.location = before
-
-
-def _depth_bound(instructions: list[Any]) -> int:
-    """An upper bound of the stack depth straight-line code reaches."""
-    depth = bound = 0
-    for item in instructions:
-        if isinstance(item, Instr):
-            depth = max(depth + item.stack_effect(jump=False), 0)
-            bound = max(bound, depth)
-    return bound
-
-
-def assemble(
-    instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (), body: list[Any] | None = None
-) -> CodeType:
-    """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments.
-
-    `instructions` are straight-line code; `body`, if given, is a copy of the code of `like` that they lead into.
-    """
-    from inspect import CO_VARARGS, CO_VARKEYWORDS
-
-    from bytecode import CompilerFlags
-
-    listing = Bytecode(instructions + (body or []))
-    listing.name, listing.qualname, listing.filename = like.co_name, like.co_qualname, like.co_filename
-    listing.first_lineno = like.co_firstlineno
-    listing.argcount, listing.argnames = len(args), list(args)
-    listing.cellvars, listing.freevars = list(cells), list(free)
-    listing.flags = CompilerFlags(like.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS))
-    # Handlers and copied code start at any depth the original can have.
-    stacksize = _depth_bound(instructions) + like.co_stacksize + 4
-    return listing.to_code(stacksize=stacksize, compute_exception_stack_depths=False)

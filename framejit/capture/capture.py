@@ -120,9 +120,8 @@ class Capture:
             else:
                 variables[name] = LazyValue(obj, ArgSource(i, name))
         self._arguments = dict(variables)
-        for name in code.co_cellvars:
-            if name not in cells:
-                cells[name] = CellValue(variables.pop(name, None))
+        for name in code.co_cellvars if resume is None else ():
+            cells[name] = CellValue(variables.pop(name, None))
         for i, (name, cell) in enumerate(zip(code.co_freevars, self.fn.__closure__ or ())):
             cells[name] = self.cell(cell, ClosureCellSource(i, name), name)
         return Frame(self, code, self.fn.__globals__, None, variables, cells, None, True, resume)

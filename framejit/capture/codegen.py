@@ -6,10 +6,9 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from bytecode import Label
-from bytecode.instr import TryBegin, TryEnd
-
-from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, assemble
+from framejit.bytecode.assemble import assemble_variant
+from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter
+from framejit.bytecode.instr import Label, TryBegin, TryEnd
 from framejit.capture.cycles import Cycles
 from framejit.capture.last_references import may_be_missed
 from framejit.events.meter import Owner, meter
@@ -225,7 +224,7 @@ class Codegen:
             handler, self.em.instructions = self.em.instructions, before
         self.em._saved = saved
         instructions, self.em.instructions = self.em.instructions + body + handler, body
-        return assemble(instructions, code, arguments, free=free)
+        return assemble_variant(instructions, code, arguments, free=free)
 
     def _keep(self, keeper: Keeper) -> str:
         """Have kept what the graph may change before it raises; the name of the temporary."""

@@ -19,7 +19,8 @@ from torch import fx
 
 from framejit import _native as native
 from framejit.backends.autocast_nesting import nest, nesting
-from framejit.bytecode.emitter import Emitter, assemble
+from framejit.bytecode.assemble import assemble_variant
+from framejit.bytecode.emitter import Emitter
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
@@ -245,7 +246,7 @@ class GraphFailure:
             em.load_source(source)
         em.build("TUPLE", len(self._sources))
         em.return_value()
-        reader = assemble(em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars)
+        reader = assemble_variant(em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars)
         found: tuple[torch.Tensor, ...] = FunctionType(reader, self._globals, self._name, None, cells)(*args)
         return found
 

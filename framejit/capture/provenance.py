@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 # How many values each instruction works on, from the top of the stack.
-_OPERANDS = {"COMPARE_OP": 2, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "CONTAINS_OP": 2, "STORE_SUBSCR": 3, "CALL_FUNCTION_EX": 3, "FORMAT_WITH_SPEC": 2}
+_OPERANDS = {"COMPARE_OP": 2, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "CONTAINS_OP": 2, "STORE_SUBSCR": 3, "FORMAT_WITH_SPEC": 2}
+_OPERANDS["CALL_FUNCTION_EX"] = 3 + (sys.version_info >= (3, 14))
 _CALLS = {"CALL": 2, "CALL_KW": 3}  # and as many as their argument says
 _NAMED = 3  # of more values than this nobody wants to hear
 

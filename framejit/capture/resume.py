@@ -22,16 +22,18 @@ from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from bytecode import CellVar, FreeVar, Instr, Label
-from bytecode.instr import TryBegin, TryEnd
-
 from framejit import _native as native
+from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.decode import Decoded, Instruction, decode
-from framejit.bytecode.emitter import TAIL, Emitter, assemble
+from framejit.bytecode.emitter import TAIL, Emitter
+from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
+from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
+from framejit.bytecode.spellings import ENTER_WITH
 from framejit.capture.provenance import Origins
 from framejit.capture.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
+from framejit.guards.sources import static_lookup
 
 # Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
 # exception is being handled, the slot of the one handled before passes on the one handled now.
@@ -135,12 +137,10 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
     indices: list[int] = []
     bare_super = False
     at = {id(ins.original): ins.index for ins in decoded.instructions}
-    start = next(ins.index for ins in decoded.instructions if ins.name == "RESUME")  # later cells are those of inlined comprehensions
     body: list[Any] = []
-    for item in decoded.bytecode:
+    for item in decoded.listing:
         if not isinstance(item, Instr):
-            if isinstance(item, (Label, TryBegin, TryEnd)):
-                body.append(item)
+            body.append(item)
             continue
         index = at[id(item)]
         if index == entry:
@@ -161,7 +161,7 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
             body.append(Instr(item.name, 2, location=item.location))
             bare_super = item.name == "PRECALL"
             continue
-        if index <= start and item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
+        if index <= decoded.start and item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
             body.append(Instr("NOP", location=item.location))
         elif item.name == "LOAD_SUPER_ATTR":
             method, _, name = decoded.instructions[index].arg
@@ -220,11 +220,11 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
     em.op("JUMP_FORWARD", label)
     calls_inner = [i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL") for i, ins in enumerate(em.instructions)]
     prologue = [index if calls else -1 for calls in calls_inner]
-    return assemble(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices, n_taking_over
+    return assemble_variant(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices, n_taking_over
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*layout.cells, *code.co_cellvars, *code.co_freevars)))
+    return tuple(dict.fromkeys((*layout.cells, *decode(code).cells, *code.co_freevars)))
 
 
 # ---- steps ----------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def _step_parameters(frames: list[BrokenFrame], layouts: list[Layout], prefixes:
 
 def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
     """The finished code of a step, as an entry that always fits."""
-    code = assemble(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
+    code = assemble_variant(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
     fn = FunctionType(code, frame.globals, frame.code.co_name)
     fn.__qualname__ = frame.code.co_qualname
     entry = native.Entry(code, fn, native.GuardTree([]), tuple(em.slots), native.RUNS_USER_CODE)
@@ -493,10 +493,9 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
         for out in outs:
             if out.is_jump:
                 em.place(jump)
-                if ins.name == "FOR_ITER" and sys.version_info >= (3, 12):
-                    em.op("END_FOR")  # FOR_ITER skips it, so it must be there
-                    if sys.version_info >= (3, 13):
-                        em.op("POP_TOP")
+                if ins.name == "FOR_ITER":
+                    for name in CLEARS_AWAY:
+                        em.op(name)
             if meter.running:
                 em.call_object(partial(meter.ran_break, (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)), list, 0)
                 em.pop()
@@ -535,6 +534,15 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
             if null_first:
                 em.swap()
         return
+    if ins.name == ENTER_WITH:
+        _enter_for_real(em)
+        return
+    if ins.name == "GET_ITER" and HAS_NULL:  # the real one may leave an index in place of the NULL, which can't be passed on
+        iterable = em.new_temporary("iterable")
+        em.store_fast(iterable)
+        em.call_object(iter, lambda: _hand_over(em, [iterable]))
+        em.op("PUSH_NULL")
+        return
     if ins.name == "CALL":
         if frame.keyword_names:
             em.op("KW_NAMES", frame.keyword_names)
@@ -543,6 +551,29 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
     if ins.name == "LOAD_DEREF" and isinstance(arg, CellVar) and arg.name in frame.code.co_freevars:
         _complain_of_empty_cell(em, arg.name)
     em.instructions.append(ins.original if arg is ins.original.arg else Instr(ins.name, arg, location=em.location))
+
+
+def _enter_for_real(em: Emitter) -> None:
+    """Enter a with block. The real instructions look both methods up, and complain where one is missing; of the one for the exit there is then made a
+    single object."""
+    manager = em.new_temporary("manager")
+    em.store_fast(manager)
+    em.load_fast(manager)
+    em.op("LOAD_SPECIAL", "__exit__")
+    em.store_fast("__framejit_null")  # the manager, or a NULL, which POP_TOP can't take
+    em.pop()
+    em.call_object(bound_exit, lambda: em.load_fast(manager))
+    em.op("PUSH_NULL")
+    _hand_over(em, [manager])
+    em.op("LOAD_SPECIAL", "__enter__")
+    em.op("CALL", 0)
+
+
+def bound_exit(manager: Any) -> Any:
+    """The method that a with statement calls at its end."""
+    cls = type(manager)
+    found = static_lookup(cls, "__exit__")
+    return found.__get__(manager, cls) if hasattr(type(found), "__get__") else found
 
 
 def _complain_of_empty_cell(em: Emitter, name: str) -> None:

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 
 from framejit.bytecode.decode import Instruction
+from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
+from framejit.bytecode.spellings import ENTER_WITH
 from framejit.values.signals import SkipFrame
 
 NULL_FIRST = sys.version_info < (3, 13)
@@ -30,6 +32,8 @@ _FIXED: dict[str, tuple[int, int]] = {
     "POP_TOP": (1, 0),
     "STORE_FAST": (1, 0),
     "GET_ITER": (1, 1),
+    "POP_ITER": (ITERATOR_SLOTS, 0),
+    "BUILD_TEMPLATE": (2, 1),
     "GET_LEN": (0, 1),
     "GET_YIELD_FROM_ITER": (1, 1),
     "LIST_TO_TUPLE": (1, 1),
@@ -95,7 +99,7 @@ def _operands(ins: Instruction) -> tuple[int, int]:
         case "CALL_KW":
             return arg + 3, 1
         case "CALL_FUNCTION_EX":
-            return 3 + (int(arg) & 1), 1
+            return (3 + (int(arg) & 1) if arg is not None else 4), 1  # from 3.14 on without flags
         case "BUILD_SET" | "BUILD_STRING" | "BUILD_TUPLE" | "BUILD_LIST" | "BUILD_SLICE":
             return int(arg), 1
         case "BUILD_MAP":
@@ -108,6 +112,8 @@ def _operands(ins: Instruction) -> tuple[int, int]:
             return 1, (int(arg) & 0xFF) + (int(arg) >> 8) + 1
         case "MAKE_FUNCTION":  # from 3.13 on without flags
             return 1 + (arg.bit_count() if isinstance(arg, int) else 0), 1
+        case "BUILD_INTERPOLATION":
+            return 2 + (int(arg) & 1), 1
         case "FORMAT_VALUE":
             return 1 + bool(int(arg) & 4), 1
     if name in _FIXED:
@@ -147,6 +153,10 @@ def _exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
         taken = {"LOAD_GLOBAL": 0, "LOAD_SUPER_ATTR": 3}.get(name, 1)
         rest = stack[: len(stack) - taken]
         return [Exit(after, rest + (("n", "r") if with_null and NULL_FIRST else ("r", "n") if with_null else ("r",)), False)]
+    if name == ENTER_WITH:
+        return [Exit(after, stack[:-1] + ("r", "n", "r"), False)]
+    if name == "GET_ITER" and HAS_NULL:
+        return [Exit(after, stack[:-1] + ("r", "n"), False)]
     if ins.target is not None:
         return _jump_exits(ins, stack, after)
     taken, pushed = _operands(ins)
@@ -156,9 +166,7 @@ def _exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
 def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Exit]:
     assert ins.target is not None
     if ins.name == "FOR_ITER":
-        # The real instruction skips what clears the loop away on other paths: END_FOR, from 3.13 on with a POP_TOP.
-        past = ins.target + (0 if sys.version_info < (3, 12) else 1 if sys.version_info < (3, 13) else 2)
-        return [Exit(after, stack + ("r",), False), Exit(past, stack[:-1], True)]
+        return [Exit(after, stack + ("r",), False), Exit(ins.target + len(CLEARS_AWAY), stack[:-ITERATOR_SLOTS], True)]
     if ins.name.startswith("POP_JUMP"):
         return [Exit(after, stack[:-1], False), Exit(ins.target, stack[:-1], True)]
     if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):

@@ -44,7 +44,8 @@ def guard_aside(capture: Capture) -> None:
 
 
 def _is_fx_tracing(_: Any) -> bool:
-    return bool(torch.fx._symbolic_trace._is_fx_tracing_flag)
+    tracing = torch.fx._symbolic_trace
+    return bool(tracing._get_is_fx_tracing() if hasattr(tracing, "_get_is_fx_tracing") else tracing._is_fx_tracing_flag)
 
 
 def _is_detecting_anomalies(_: Any) -> bool:

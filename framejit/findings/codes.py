@@ -50,7 +50,6 @@ CODES: dict[str, str] = {
     "FJ206": "a graph break before the place where a function resumes",
     "FJ207": "no tensors among the arguments",
     "FJ208": "a generator or coroutine is not captured as a whole",
-    "FJ209": "bytecode that can't be decoded",
     "FJ210": "a function was compiled as often as it may be",
     "FJ211": "capturing costs more than it may",
     "FJ212": "a call is left to Python, the next is not",

@@ -5,7 +5,7 @@ import types
 from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
-from framejit.interpreter.opcodes import opcode
+from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
@@ -58,11 +58,17 @@ def _call(tx: Frame, args: list[Value], names: tuple[str, ...]) -> None:
     tx.push(call_function(tx, fn, args[:n], dict(zip(names, args[n:]))))
 
 
+MAPPING_OR_NULL = VERSION >= (3, 14)  # CALL_FUNCTION_EX always has a slot for keyword arguments
+
+
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(tx: Frame, ins: Instruction) -> None:
     kwargs: dict[str, Value] = {}
-    if int(ins.arg) & 1:
-        mapping = tx.pop()
+    mapping: Value = NULL
+    if MAPPING_OR_NULL or int(ins.arg) & 1:
+        mapping = tx.pop_unseen()
+    if mapping is not NULL:
+        mapping = realize(tx, mapping)
         kwargs = pairs(tx, mapping)
         if not all(isinstance(key, str) for key in kwargs):
             raise tx.raised(TypeError, "keywords must be strings")
@@ -106,8 +112,7 @@ def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.exceptions import stop_iteration_error
     from framejit.values.signals import Unsupported
 
-    name = ins.arg.name if hasattr(ins.arg, "name") else str(ins.arg)
-    match name:
+    match ins.arg:
         case "INTRINSIC_LIST_TO_TUPLE":
             tx.push(TupleValue(list(tx.iterate(tx.pop()))))
         case "INTRINSIC_UNARY_POSITIVE":
@@ -115,4 +120,4 @@ def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
         case "INTRINSIC_STOPITERATION_ERROR":
             stop_iteration_error(tx)
         case _:
-            raise Unsupported(f"type parameters or the like, made here ({name})", "FJ160")
+            raise Unsupported(f"type parameters or the like, made here ({ins.arg})", "FJ160")

@@ -50,7 +50,7 @@ def build_map(tx: Frame, ins: Instruction) -> None:
     tx.push(made)
 
 
-@opcode("BUILD_CONST_KEY_MAP")
+@opcode("BUILD_CONST_KEY_MAP", until=(3, 13))
 def build_const_key_map(tx: Frame, ins: Instruction) -> None:
     keys = tx.pop().constant()
     tx.push(DictValue(dict(zip(keys, tx.pop_n(ins.arg)))))
@@ -172,6 +172,29 @@ def format_with_spec(tx: Frame, ins: Instruction) -> None:
 @opcode("BUILD_STRING")
 def build_string(tx: Frame, ins: Instruction) -> None:
     tx.push(ConstantValue("".join(tx.constants(tx.pop_n(ins.arg)))))
+
+
+# ---- template strings -----------------------------------------------------------------------------------
+
+_HAS_SPEC, _CONVERSION = 1, 2  # a flag, and where the kind of conversion begins
+
+
+@opcode("BUILD_INTERPOLATION", since=(3, 14))
+def build_interpolation(tx: Frame, ins: Instruction) -> None:
+    from framejit.values.templates import InterpolationValue
+
+    spec = tx.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
+    expression, value = tx.pop(), tx.pop_unseen()
+    conversion = (None, "s", "r", "a")[ins.arg >> _CONVERSION]
+    tx.push(InterpolationValue(value, expression, ConstantValue(conversion), spec))
+
+
+@opcode("BUILD_TEMPLATE", since=(3, 14))
+def build_template(tx: Frame, ins: Instruction) -> None:
+    from framejit.values.templates import TemplateValue
+
+    interpolations, strings = tx.pop(), tx.pop()
+    tx.push(TemplateValue(tx.constants(tx.iterate(strings)), TupleValue(list(tx.iterate(interpolations)))))
 
 
 # ---- match statements -------------------------------------------------------------------------------

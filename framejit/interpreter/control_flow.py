@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.opcodes import breaks, opcode
 from framejit.values.base import Value
@@ -57,25 +58,32 @@ def jump_or_pop(tx: Frame, ins: Instruction) -> int | None:
 @opcode("GET_ITER")
 def get_iter(tx: Frame, ins: Instruction) -> None:
     tx.push(tx.get_iter(tx.pop()))
+    if HAS_NULL:
+        tx.push_null()
 
 
 @opcode("FOR_ITER")
 def for_iter(tx: Frame, ins: Instruction) -> int | None:
     try:
-        item = tx.next(tx.peek(1))
+        item = tx.next(tx.peek(ITERATOR_SLOTS))
     except Exhausted:
-        tx.pop_unseen()
-        # Skipping what clears the loop away on other paths, as the real instruction does: END_FOR, from 3.13 on with a POP_TOP.
-        return _target(ins) + (0 if sys.version_info < (3, 12) else 1 if sys.version_info < (3, 13) else 2)
+        tx.pop_n(ITERATOR_SLOTS)
+        return _target(ins) + len(CLEARS_AWAY)
     tx.push(item)
     return None
+
+
+@opcode("POP_ITER", since=(3, 14))
+def pop_iter(tx: Frame, ins: Instruction) -> None:
+    """Only reached where a loop is left before its end."""
+    check_end(tx, tx.pop_n(ITERATOR_SLOTS)[0], 0)
 
 
 # ---- leaving --------------------------------------------------------------------------------------
 
 
 @opcode("RETURN_VALUE")
-@opcode("RETURN_CONST", since=(3, 12))
+@opcode("RETURN_CONST", since=(3, 12), until=(3, 13))
 def return_value(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.frame import Returned
 
@@ -106,7 +114,7 @@ def yield_value(tx: Frame, ins: Instruction) -> None:
     raise Yielded(value)
 
 
-@opcode("GET_YIELD_FROM_ITER")
+@opcode("GET_YIELD_FROM_ITER", until=(3, 14))
 def get_yield_from_iter(tx: Frame, ins: Instruction) -> None:
     tx.push(tx.get_iter(tx.pop()))
 
@@ -115,7 +123,7 @@ def get_yield_from_iter(tx: Frame, ins: Instruction) -> None:
 def send(tx: Frame, ins: Instruction) -> int | None:
     from framejit.values.generators import GeneratorValue
 
-    sent, receiver = tx.pop(), tx.peek(1)
+    sent, receiver = tx.pop(), tx.peek(ITERATOR_SLOTS)
     try:
         if isinstance(receiver, GeneratorValue):
             item = receiver.resume(tx, sent, None)
@@ -139,7 +147,7 @@ def send(tx: Frame, ins: Instruction) -> int | None:
 @opcode("END_SEND", since=(3, 12))
 def end_send(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
-    tx.pop()
+    tx.pop_n(ITERATOR_SLOTS)
     tx.push(value)
 
 
@@ -148,10 +156,11 @@ def cleanup_throw(tx: Frame, ins: Instruction) -> None:
     from framejit.values.exceptions import ExceptionValue
 
     exc = tx.pop()
-    tx.pop()
-    tx.pop()
+    tx.pop_n(1 + ITERATOR_SLOTS)  # what was sent last, and the receiver
     if isinstance(exc, ExceptionValue) and issubclass(exc.cls, StopIteration):
         tx.push(NONE)
+        if HAS_NULL:
+            tx.push_null()
         tx.push(exc.args[0] if exc.args else NONE)
         return
     assert isinstance(exc, ExceptionValue)
@@ -163,7 +172,7 @@ def async_gen_wrap(tx: Frame, ins: Instruction) -> None:
     raise Unsupported("an async generator", "FJ117")
 
 
-breaks("async code is not captured", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR")
+breaks("async code is not captured", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "END_ASYNC_FOR")
 breaks(
     "a class body, exec or module code",
     "LOAD_NAME",
@@ -176,5 +185,5 @@ breaks(
 )
 breaks("printing an expression in the interactive shell", "PRINT_EXPR")
 breaks("an import of * ", "IMPORT_STAR")
-breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK")
+breaks("never executed by compiled code", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "TRACE_RECORD")
 breaks("an except* block, or type parameters of a function made here", "CALL_INTRINSIC_2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Final
 
+from framejit.bytecode.loops import ITERATOR_SLOTS
 from framejit.guards.sources import ArgSource, static_lookup
 from framejit.values.generators import GeneratorValue
 from framejit.values.inspection import is_a
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
     from framejit.values.base import Value
 
-QUIET: Final = frozenset(("PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "NOP", "CALL_INTRINSIC_1"))
+QUIET: Final = frozenset(("PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "NOP", "CALL_INTRINSIC_1", "NOT_TAKEN"))
 """What handlers do that no program can see; the intrinsic function in them is the one that is for StopIteration."""
 RAISE_AGAIN: Final = frozenset(("RERAISE", "CLEANUP_THROW"))
 YIELDS_FROM: Final = (2, 3)
@@ -52,7 +53,7 @@ def _is_left_quietly(frame: Frame) -> bool:
     resumed = frame.instructions[frame.pc]
     if resumed.name != "RESUME" or resumed.arg & 3 not in YIELDS_FROM or not frame.stack:
         return True
-    iterator = frame.stack[-1]
+    iterator = frame.stack[-ITERATOR_SLOTS]
     if isinstance(iterator, GeneratorValue):
         return True
     cls = iterator.python_type()

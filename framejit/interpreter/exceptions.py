@@ -3,8 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from framejit.bytecode.spellings import ENTER_WITH
 from framejit.guards.sources import static_lookup
-from framejit.interpreter.opcodes import breaks, opcode
+from framejit.interpreter.opcodes import VERSION, breaks, opcode
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.exceptions import ExceptionValue, PreviousException
@@ -99,24 +100,30 @@ def stop_iteration_error(tx: Frame) -> None:
 # ---- with -----------------------------------------------------------------------------------------
 
 
-@opcode("BEFORE_WITH")
+EXIT_HAS_NULL = VERSION >= (3, 14)  # a with block keeps its exit method in two slots, like any callable
+
+
+@opcode("BEFORE_WITH", until=(3, 13))
+@opcode(ENTER_WITH, since=(3, 14))
 def before_with(tx: Frame, ins: Instruction) -> None:
     manager = tx.pop()
     if manager.enters_natively:
-        tx.push(manager.getattr(tx, "__exit__"))
-        tx.push(tx.call(manager.getattr(tx, "__enter__"), [], {}))
-        return
-    if not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
+        exit_method = manager.getattr(tx, "__exit__")
+        result = tx.call(manager.getattr(tx, "__enter__"), [], {})
+    elif not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
         raise Unsupported(f"entering {manager.describe()}", "FJ119")
-    exit_method = class_attribute(tx, manager, manager.cls, "__exit__")
-    result = tx.call(class_attribute(tx, manager, manager.cls, "__enter__"), [], {})
+    else:
+        exit_method = class_attribute(tx, manager, manager.cls, "__exit__")
+        result = tx.call(class_attribute(tx, manager, manager.cls, "__enter__"), [], {})
     tx.push(exit_method)
+    if EXIT_HAS_NULL:
+        tx.push_null()
     tx.push(result)
 
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(tx: Frame, ins: Instruction) -> None:
-    exc, exit_method = tx.peek(1), tx.peek(4)
+    exc, exit_method = tx.peek(1), tx.peek(4 + EXIT_HAS_NULL)
     assert isinstance(exc, ExceptionValue)
     tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__")], {}))
 

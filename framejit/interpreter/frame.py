@@ -7,7 +7,7 @@ import sys
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from framejit.bytecode.decode import Instruction, Undecodable, decode
+from framejit.bytecode.decode import Instruction, decode
 from framejit.capture.provenance import operands, place_of
 from framejit.events.place import Place
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
@@ -66,10 +66,7 @@ class Frame(Operations):
         self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
         self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
         self.resume = resume
-        try:
-            self.decoded = decode(code)
-        except Undecodable as e:
-            raise (SkipFrame(str(e), "FJ209") if caller is None else Unsupported(str(e), "FJ160")) from None
+        self.decoded = decode(code)
         self.instructions = self.decoded.instructions
         self.stack: list[Value] = []
         self.pc = 0 if resume is None else resume.n_taking_over
@@ -191,6 +188,10 @@ class Frame(Operations):
             return done.value
         raise AssertionError("a frame ran off its end")
 
+    def start_generator(self) -> None:
+        """Execute what stands before RETURN_GENERATOR: from 3.15 on a generator expression takes its iterator when it is made."""
+        self._loop(until="RETURN_GENERATOR")
+
     def resume_generator(self, sent: Value | None, raising: Raised | None) -> tuple[str, Value]:
         """Run a generator frame to its next yield or its end: ("yield" or "return", value)."""
         try:
@@ -206,11 +207,11 @@ class Frame(Operations):
             return "yield", out.value
         raise AssertionError("a generator ran off its end")
 
-    def _loop(self) -> None:
+    def _loop(self, until: str = "") -> None:
         capture, before = self.capture, self.capture.frame
         capture.frame, self.running = self, True
         try:
-            while True:
+            while self.instructions[self.pc].name != until:
                 self._step()
         finally:
             capture.frame, self.running = before, False
@@ -340,9 +341,8 @@ class Frame(Operations):
             cell = realize(self, bound.pop(name))
             assert isinstance(cell, CellValue)
             cells[name] = cell
-        for name in code.co_cellvars:
-            if name not in cells:
-                cells[name] = CellValue(bound.pop(name, None))
+        for name in code.co_cellvars if resume is None else ():
+            cells[name] = CellValue(bound.pop(name, None))
         cells.update(zip(code.co_freevars, fn.closure(self)))
         same_globals = fn.globals is self.capture.root.globals
         frame = Frame(
@@ -350,6 +350,7 @@ class Frame(Operations):
         )
         if code.co_flags & GENERATOR:
             frame.breakable = False
+            frame.start_generator()
             return GeneratorValue(frame, self.seq, fn)
         if code.co_flags & (COROUTINE | ASYNC_GENERATOR | ITERABLE_COROUTINE):
             raise Unsupported(f"{fn.describe()} is a coroutine", "FJ117")

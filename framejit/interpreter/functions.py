@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
     from framejit.interpreter.frame import Frame
 
-DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8  # CPython: Python/compile.c, compiler_make_closure
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16  # CPython: Python/compile.c, compiler_make_closure
 
 
 @opcode("MAKE_FUNCTION")
@@ -39,6 +39,8 @@ def _set_part(tx: Frame, fn: NestedFunctionValue, flag: int, part: Any) -> None:
         fn.keyword = part
     elif flag == DEFAULTS:
         fn.positional = part
+    elif flag == ANNOTATE:
+        fn.annotate = part
     else:
         flat = list(tx.iterate(part))  # names and annotations in turn
         fn.annotations = DictValue(dict(zip(tx.constants(flat[::2]), flat[1::2])))

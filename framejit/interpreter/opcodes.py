@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.bytecode.spellings import ENTER_WITH
+
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
     from framejit.interpreter.frame import Frame
@@ -21,15 +23,16 @@ HANDLERS: dict[str, Handler] = {}
 BREAKS: dict[str, str] = {}
 
 VERSION = sys.version_info[:2]
+NEWEST = (3, 15)
 
 
-def opcode(*names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = (3, 13)) -> Callable[[Handler], Handler]:
+def opcode(*names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = NEWEST) -> Callable[[Handler], Handler]:
     """Register a handler for opcodes that exist from Python `since` to `until`, both included."""
 
     def register(handler: Handler) -> Handler:
         if since <= VERSION <= until:
             for name in names:
-                if name not in dis.opmap:
+                if name not in dis.opmap and name != ENTER_WITH:
                     raise AssertionError(f"{name} is no opcode of Python {VERSION[0]}.{VERSION[1]}")
                 if name in HANDLERS:
                     raise AssertionError(f"{name} has two handlers")

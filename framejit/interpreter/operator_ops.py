@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from framejit.bytecode.spellings import SUBSCRIPT
 from framejit.interpreter.opcodes import opcode
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
@@ -12,15 +13,17 @@ if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
     from framejit.interpreter.frame import Frame
 
-# The order of BinaryOp in `bytecode`, which is CPython's NB_* order (Include/opcode.h).
+# CPython's NB_* order (Include/opcode.h).
 _SYMBOLS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 _COMPARE = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "LT": "lt", "LE": "le", "EQ": "eq", "NE": "ne", "GT": "gt", "GE": "ge"}
 
 
 @opcode("BINARY_OP")
 def binary_op(tx: Frame, ins: Instruction) -> None:
-    b, a = tx.pop(), tx.pop()
     index = int(ins.arg)
+    if index == SUBSCRIPT:
+        return binary_subscr(tx, ins)
+    b, a = tx.pop(), tx.pop()
     tx.push(tx.binary(_SYMBOLS[index % 13], a, b, index >= 13))
 
 
@@ -59,7 +62,7 @@ def to_bool(tx: Frame, ins: Instruction) -> None:
     tx.push(ConstantValue(tx.truth(tx.pop())))
 
 
-@opcode("BINARY_SUBSCR")
+@opcode("BINARY_SUBSCR", until=(3, 13))
 def binary_subscr(tx: Frame, ins: Instruction) -> None:
     key, container = tx.pop(), tx.pop()
     tx.push(tx.subscript(container, key))

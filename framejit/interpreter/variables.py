@@ -11,7 +11,6 @@ from framejit.values.base import Value, realize
 from framejit.values.exceptions import NULL
 from framejit.values.functions import CellValue
 from framejit.values.mapping import DictValue
-from framejit.values.signals import SkipFrame
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ NULL_FIRST = sys.version_info < (3, 13)
 
 
 @opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
+@opcode("NOT_TAKEN", since=(3, 14))
 def nothing(tx: Frame, ins: Instruction) -> None:
     """The closure's cells are there when the frame is set up; the rest has no effect here."""
 
@@ -48,14 +48,14 @@ def load_and_clear(tx: Frame, ins: Instruction) -> None:
 @opcode("STORE_FAST")
 def store_fast(tx: Frame, ins: Instruction) -> None:
     value = tx.pop_unseen()
-    if ins.arg in tx.code.co_cellvars and value is NULL:  # the end of an inlined comprehension, for whose cell nobody outside has a use
+    if ins.arg in tx.decoded.cells:  # of a comprehension, which uses the place as its own and puts back what was there
+        value = value if value is NULL else realize(tx, value)
         tx.cells.pop(ins.arg, None)
-    elif ins.arg in tx.code.co_cellvars:  # likewise; it puts the cell back
-        cell = realize(tx, value)
-        if not isinstance(cell, CellValue):
-            raise SkipFrame("what an inlined comprehension puts back is not known", "FJ209")
-        tx.cells[ins.arg] = cell
-    elif value is NULL:
+        if isinstance(value, CellValue):
+            tx.cells[ins.arg] = value
+            tx.locals.pop(ins.arg, None)
+            return
+    if value is NULL:
         tx.locals.pop(ins.arg, None)
     else:
         check_end(tx, tx.locals.get(ins.arg))
@@ -83,14 +83,17 @@ def _cell(tx: Frame, name: str) -> CellValue:
 
 @opcode("MAKE_CELL")
 def make_cell(tx: Frame, ins: Instruction) -> None:
-    # A function's own cells are there when the frame is set up; an inlined comprehension makes others in their place.
-    if ins.arg not in tx.cells:
-        tx.cells[ins.arg] = CellValue(tx.locals.pop(ins.arg, None))
+    # A function's own cells are there when the frame is set up; a comprehension makes others in their place, even in that of a free variable.
+    if ins.index > tx.decoded.start:
+        tx.cells[ins.arg] = CellValue(tx.cells.get(ins.arg) or tx.locals.pop(ins.arg, None))
 
 
 @opcode("LOAD_CLOSURE")
 def load_closure(tx: Frame, ins: Instruction) -> None:
-    tx.stack.append(_cell(tx, ins.arg))
+    if ins.arg in tx.cells:
+        tx.stack.append(_cell(tx, ins.arg))
+    else:  # a comprehension's plain variable has the place of the cell
+        load_fast(tx, ins)
 
 
 @opcode("LOAD_DEREF", "LOAD_CLASSDEREF", until=(3, 11))
@@ -149,7 +152,7 @@ def _set_global(tx: Frame, name: str, value: Value | None) -> None:
         namespace.call_method(tx, "__setitem__", [from_python(name), value], {})
 
 
-@opcode("LOAD_ASSERTION_ERROR")
+@opcode("LOAD_ASSERTION_ERROR", until=(3, 13))
 def load_assertion_error(tx: Frame, ins: Instruction) -> None:
     tx.push(from_python(AssertionError))
 

@@ -184,4 +184,5 @@ class _Call:
             return list(Recorded.apply(*inputs))
 
 
-HANDLERS[_Function.apply.__func__] = _apply
+_method: Any = static_lookup(_Function, "apply")  # from torch 2.15 on written in C
+HANDLERS[getattr(_method, "__func__", _method)] = _apply

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit.bytecode.spellings import SAME_AS
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value
 from framejit.values.classes import ClassValue
@@ -30,7 +31,7 @@ _PLAIN = frozenset(
         COPY_FREE_VARS MAKE_CELL STORE_DEREF LOAD_FAST STORE_FAST LOAD_LOCALS RETURN_VALUE RETURN_CONST
     """.split()
 )
-_RULED = ("__slots__", "__qualname__", "__classcell__")  # names whose values `type` has something to say to
+_RULED = ("__slots__", "__qualname__", "__classcell__", "__classdictcell__")  # names whose values `type` has something to say to
 _MADE_BY_COMPILER = (["__qualname__"], ["__qualname__", "__classcell__"])
 _BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: other classes may be derived from it
 _METACLASSES = (type, torch.autograd.function.FunctionMeta)
@@ -50,7 +51,11 @@ def _only_defines(tx: Frame, body: CodeType) -> bool:
         return False
     names = (ins.argval in ("__name__", *_DECORATORS) for ins in dis.get_instructions(body) if ins.opname == "LOAD_NAME")
     ruled = [ins.argval for ins in dis.get_instructions(body) if ins.opname == "STORE_NAME" and ins.argval in _RULED]
-    return ruled in _MADE_BY_COMPILER and all(names) and all(ins.opname in _PLAIN or ins.opname == "LOAD_NAME" for ins in dis.get_instructions(body))
+    return ruled in _MADE_BY_COMPILER and all(names) and all(_is_plain(ins.opname) for ins in dis.get_instructions(body))
+
+
+def _is_plain(name: str) -> bool:
+    return name == "LOAD_NAME" or SAME_AS.get(name, name) in _PLAIN
 
 
 def _is_inert_base(base: Value) -> bool:

@@ -36,4 +36,4 @@ def _like(cls: type) -> Any:
         return _BY_CLASS[cls]
     if not cls.__flags__ & _HEAP_TYPE or cls.__module__ in ("builtins", "collections", "functools", "itertools", "operator"):
         raise LookupError(cls)
-    return type(cls.__name__, (), {})()
+    return type(cls.__name__, (), {"__module__": cls.__module__, "__qualname__": cls.__qualname__})()

@@ -216,7 +216,7 @@ class FunctionValue(CallableValue):
             raise tx.raised(AttributeError, str(e)) from None
         if name in self.fn.__dict__:
             return wrap_attribute(tx.capture, value, self.source, name)
-        if name in ("__wrapped__", "__defaults__", "__kwdefaults__", "__closure__", "__code__", "__globals__", "__dict__", "__annotations__"):
+        if name in ("__wrapped__", "__defaults__", "__kwdefaults__", "__closure__", "__code__", "__globals__", "__dict__", "__annotations__", "__annotate__"):
             return wrap_attribute(tx.capture, value, self.source, name)
         raise Unsupported(f"attribute {name!r} of {self.describe()}")
 
@@ -259,6 +259,7 @@ class NestedFunctionValue(CallableValue):
     ) -> None:
         self.code, self.globals, self._globals_from = code, globals, globals_from
         self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
+        self.annotate: Value | None = None  # from 3.14 on: what computes the annotations when they are asked for
         self.attributes: dict[str, Value] = {}  # those that Python treats specially, where they were written
         self.namespace = DictValue({})
 
@@ -266,7 +267,7 @@ class NestedFunctionValue(CallableValue):
         return f"function {self.code.co_qualname}"
 
     def children(self) -> Iterator[Value]:
-        yield from (v for v in (self.positional, self.keyword, self.annotations) if v is not None)
+        yield from (v for v in (self.positional, self.keyword, self.annotations, self.annotate) if v is not None)
         yield from self.cells
         yield from self.attributes.values()
         yield self.namespace
@@ -307,7 +308,11 @@ class NestedFunctionValue(CallableValue):
             return from_python(self.code)
         if name == "__closure__":
             return TupleValue(list(self.cells)) if self.cells else NONE
+        if name == "__annotate__" and is_special(name):
+            return self.annotate or NONE
         if name == "__annotations__":
+            if self.annotate is not None:
+                raise Unsupported(f"annotations of {self.describe()}, which was made here and computes them when they are asked for")
             self.annotations = self.annotations or DictValue({})
             return self.annotations
         if name == "__type_params__" and is_special(name):
@@ -337,12 +342,14 @@ class NestedFunctionValue(CallableValue):
         elif name == "__dict__" and isinstance(value, DictValue) and value.cls is dict:
             self.namespace = value
         elif name == "__annotations__" and isinstance(value, DictValue) and value.cls is dict:
-            self.annotations = value
+            self.annotations, self.annotate = value, None
+        elif name == "__annotate__":
+            self.annotations, self.annotate = (self.annotations, None) if is_none(value) else (None, value)
         else:
             raise Unsupported(f"changing {name} of {self.describe()}")
 
     def reconstruct(self, cg: Codegen) -> None:
-        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations]
+        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations, self.annotate]
 
         def load() -> None:
             em.load_object(self.code)
@@ -350,7 +357,7 @@ class NestedFunctionValue(CallableValue):
             for part in parts:
                 cg.load(part if part is not None else NONE)
 
-        em.call_object(make_function, load, 6)
+        em.call_object(make_function, load, 7)
         cg.capture.effects.changed(self)  # replay fills in the attributes, which may lead back to the function
 
     def replay(self, cg: Codegen) -> None:
@@ -378,12 +385,16 @@ def change_item(tx: Frame, namespace: DictValue, name: str, value: Value | None,
         raise Unsupported(f"deleting attribute {name!r} of {whose}, which has none", "FJ161")
 
 
-def make_function(code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None) -> FunctionType:
+def make_function(
+    code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None, annotate: Any
+) -> FunctionType:
     fn = FunctionType(code, globals, code.co_name, defaults, closure)
     fn.__qualname__ = code.co_qualname
     fn.__kwdefaults__ = kwdefaults
     if annotations is not None:
         fn.__annotations__ = annotations
+    if annotate is not None:
+        fn.__annotate__ = annotate  # type: ignore[attr-defined]
     return fn
 
 

@@ -13,6 +13,7 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.handlers import HANDLERS
 from framejit.values.hashing import HashTable
 from framejit.values.inspection import instance_dict
 from framejit.values.mapping import DictValue, fill_method, pairs
@@ -343,6 +344,8 @@ def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name:
     if isinstance(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
         from framejit.values.wrap import from_python
 
+        if static in HANDLERS:
+            return MethodValue(from_python(static), ClassValue(value.python_type() if value is not None else cls))
         return from_python(getattr(cls, name))
     if value is None:
         if isinstance(static, _SLOT_TYPES):

@@ -6,7 +6,7 @@ import pytest
 
 import framejit
 from framejit.bytecode.decode import decode
-from framejit.bytecode.pairs import JOINED
+from framejit.bytecode.spellings import ENTER_WITH, JOINED, SAME_AS
 from framejit.capture import miss  # noqa: F401  registers the handlers
 from framejit.interpreter.opcodes import BREAKS, HANDLERS, opcode
 
@@ -16,7 +16,7 @@ PLAIN = sorted(name for name, number in dis.opmap.items() if number < FIRST_PSEU
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_has_one_meaning(name):
-    tables = [table for table in (HANDLERS, BREAKS, JOINED) if name in table]
+    tables = [table for table in (HANDLERS, BREAKS, JOINED, SAME_AS) if name in table]
     assert len(tables) == 1, f"{name} is in {len(tables)} tables"
 
 
@@ -25,7 +25,7 @@ def test_breaks_say_why():
 
 
 def test_handlers_are_for_opcodes_that_exist():
-    assert not (HANDLERS.keys() | BREAKS.keys()) - dis.opmap.keys()
+    assert not (HANDLERS.keys() | BREAKS.keys()) - dis.opmap.keys() - {ENTER_WITH}
 
 
 def test_an_opcode_of_no_version_is_refused():
@@ -57,6 +57,6 @@ def test_joined_instructions_are_taken_apart():
     joined = {ins.opname for ins in dis.get_instructions(fn)} & JOINED.keys()
     assert bool(joined) == (sys.version_info >= (3, 13))
     decoded = decode(fn.__code__).instructions
-    assert not {ins.name for ins in decoded} & JOINED.keys()
+    assert not {ins.name for ins in decoded} & (JOINED.keys() | SAME_AS.keys())
     assert not [ins for ins in decoded if ins.name == "COMPARE_OP" and ins.arg.name.endswith("_CAST")]
     assert framejit.optimize(fn, backend="eager")(1, 3) == fn(1, 3)
