@@ -278,5 +278,5 @@ def world(source: str, **names: Any) -> dict[str, Any]:
     filename = f"world_{abs(hash(text)):x}.py"  # not <...>: tracebacks and logs show its lines
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     namespace: dict[str, Any] = {"torch": torch, "__name__": "world", **names}
-    exec(compile(text, filename, "exec"), namespace)
+    exec(compile(text, filename, "exec", dont_inherit=True), namespace)
     return namespace

@@ -32,7 +32,8 @@ _PLAIN = frozenset(
     """.split()
 )
 _RULED = ("__slots__", "__qualname__", "__classcell__", "__classdictcell__")  # names whose values `type` has something to say to
-_MADE_BY_COMPILER = (["__qualname__"], ["__qualname__", "__classcell__"])
+_CELLS = ["__classdictcell__", "__classcell__"]
+_LOADS_CELL = ("LOAD_CLOSURE", "LOAD_FAST", "LOAD_FAST_BORROW")  # which in the body of a class only the compiler does
 _BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: other classes may be derived from it
 _METACLASSES = (type, torch.autograd.function.FunctionMeta)
 
@@ -49,9 +50,12 @@ def _only_defines(tx: Frame, body: CodeType) -> bool:
     """Whether the class's body defines methods and constants and does nothing else that anybody could notice."""
     if any(name in tx.globals for name in _DECORATORS):
         return False
-    names = (ins.argval in ("__name__", *_DECORATORS) for ins in dis.get_instructions(body) if ins.opname == "LOAD_NAME")
-    ruled = [ins.argval for ins in dis.get_instructions(body) if ins.opname == "STORE_NAME" and ins.argval in _RULED]
-    return ruled in _MADE_BY_COMPILER and all(names) and all(_is_plain(ins.opname) for ins in dis.get_instructions(body))
+    instructions = list(dis.get_instructions(body))
+    names = (ins.argval in ("__name__", *_DECORATORS) for ins in instructions if ins.opname == "LOAD_NAME")
+    ruled = [ins.argval for ins in instructions if ins.opname == "STORE_NAME" and ins.argval in _RULED]
+    moves = [ins for ins in instructions if ins.opname != "COPY"]
+    cells = [ins.argval for load, ins in zip(moves, moves[1:]) if ins.argval in _CELLS and load.opname in _LOADS_CELL]
+    return ruled == ["__qualname__", *cells] and all(names) and all(_is_plain(ins.opname) for ins in instructions)
 
 
 def _is_plain(name: str) -> bool:

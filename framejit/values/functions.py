@@ -134,6 +134,23 @@ def _is_library(filename: str) -> bool:
     return filename.startswith("<") or any(filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib"))
 
 
+_COMPUTED = frozenset(
+    (
+        "__wrapped__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__closure__",
+        "__code__",
+        "__globals__",
+        "__dict__",
+        "__annotations__",
+        "__annotate__",
+        "__type_params__",
+    )
+)
+"""Attributes that functions keep beside their `__dict__`, and that captured code may read."""
+
+
 class FunctionValue(CallableValue):
     """A function that exists outside the trace.
 
@@ -216,7 +233,7 @@ class FunctionValue(CallableValue):
             raise tx.raised(AttributeError, str(e)) from None
         if name in self.fn.__dict__:
             return wrap_attribute(tx.capture, value, self.source, name)
-        if name in ("__wrapped__", "__defaults__", "__kwdefaults__", "__closure__", "__code__", "__globals__", "__dict__", "__annotations__", "__annotate__"):
+        if name in _COMPUTED:
             return wrap_attribute(tx.capture, value, self.source, name)
         raise Unsupported(f"attribute {name!r} of {self.describe()}")
 
@@ -345,7 +362,7 @@ class NestedFunctionValue(CallableValue):
             self.annotations, self.annotate = value, None
         elif name == "__annotate__":
             self.annotations, self.annotate = (self.annotations, None) if is_none(value) else (None, value)
-        else:
+        elif name != "__type_params__" or not value.is_constant() or value.constant() != ():  # it has none
             raise Unsupported(f"changing {name} of {self.describe()}")
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -133,3 +133,17 @@ def test_bases_that_refuse():
         return x + len(said), said
 
     check(fn, X, graphs=None, breaks=None)
+
+
+def test_bodies_that_name_the_compilers_cells_run():
+    def fn(x):
+        y = x + 1
+        try:
+
+            class Refused:
+                __classcell__ = size = 3
+        except TypeError as e:
+            return y, str(e)
+        return y
+
+    check(fn, X, breaks=None, graphs=None)
