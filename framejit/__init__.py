@@ -13,6 +13,9 @@ __version__ = "0.1.0"
 from framejit import compat as _compat  # the check comes before everything that relies on it
 
 # isort: split
+from framejit import cpython_layout as _cpython_layout  # so does this one
+
+# isort: split
 from framejit import errors, events
 from framejit.api import allow_in_graph, assume_constant, disable, graph_break, is_compiling, optimize, reset, set_logs, status
 from framejit.backends.registry import list_backends, register_backend
@@ -44,4 +47,4 @@ __all__ = [
     "status",
 ]
 
-del _compat
+del _compat, _cpython_layout

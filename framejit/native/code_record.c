@@ -3,7 +3,9 @@
  * The record hangs on the code object (co_extra), which the collector does not see through. If it owned the entries, a cycle from a function
  * through its code and entries back to the function would never be freed. So it only borrows the cache; the owners are the dispatchers
  * under which the entries were captured, and they are ordinary containers. */
+#include "cpython_layout.h"
 #include "native.h"
+#include "safe_read.h"
 
 /* Private to CPython's codeobject.c, unchanged from 3.6 to 3.14; _PyCode_GetExtra is a call and a check too much on every frame. */
 typedef struct {
@@ -17,6 +19,12 @@ static EntryCache ring;                   /* head of the ring of all code caches
 
 CodeRecord *code_record(PyCodeObject *code)
 {
+    if (FJ_UNLIKELY(!fj_layout.codes)) {
+        void *record = NULL;
+        if (code_extra_get((PyObject *)code, extra_index, &record) < 0)
+            PyErr_Clear();
+        return record;
+    }
     CodeExtra *extra = code->co_extra;
     return extra && extra->size > extra_index ? extra->extras[extra_index] : NULL;
 }
@@ -99,6 +107,23 @@ void code_cache_forget(EntryCache *cache)
         cache->previous->next = cache->next;
         cache->next = cache->previous = NULL;
     }
+}
+
+int code_layout_holds(PyObject *code)
+{
+    void *record;
+    CodeExtra copy, *extra;
+    int holds = fj_layout.codes;
+    fj_layout.codes = 0;
+    int failed = make_record(code) == NULL || code_extra_get(code, extra_index, &record) < 0;
+    fj_layout.codes = holds;
+    if (failed)
+        return -1;
+    extra = ((PyCodeObject *)code)->co_extra;
+    if (!safe_read(extra, &copy, sizeof(copy)) || copy.size <= extra_index || copy.size > 256)
+        return 0;
+    void *found;
+    return safe_read(&extra->extras[extra_index], &found, sizeof(found)) && found == record;
 }
 
 /* ---- Python functions ---- */

@@ -45,9 +45,11 @@ static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.valu
 /* ---- data of others in a code object ---- */
 #if PY_VERSION_HEX < 0x030C0000
 #define code_extra_index _PyEval_RequestCodeExtraIndex
+#define code_extra_get _PyCode_GetExtra
 #define code_extra_set _PyCode_SetExtra
 #else
 #define code_extra_index PyUnstable_Eval_RequestCodeExtraIndex
+#define code_extra_get PyUnstable_Code_GetExtra
 #define code_extra_set PyUnstable_Code_SetExtra
 #endif
 
@@ -73,26 +75,4 @@ static inline Py_ssize_t split_dict_size(PyObject *dict) { (void)dict; return 0;
 #endif
 /* Whether keys are only ever added to such a dictionary's keys while it is one. */
 static inline int split_keys_are_fixed(PyObject *dict) { return FJ_INLINE_VALUES && dict_is_split(dict); }
-
-/* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
-static inline PyObject *instance_dict_if_ready(PyObject *obj)
-{
-    PyTypeObject *type = Py_TYPE(obj);
-    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
-        return managed_dict_if_ready(obj);
-    if (FJ_LIKELY(type->tp_dictoffset > 0))
-        return *(PyObject **)((char *)obj + type->tp_dictoffset);
-    PyObject **behind_items = type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;      /* subclasses of tuple and int */
-    return behind_items ? *behind_items : NULL;
-}
-
-/* Where an instance keeps its dictionary, or NULL; holds what instance_dict_if_ready() gave. */
-static inline PyObject **instance_dict_slot(PyObject *obj)
-{
-    PyTypeObject *type = Py_TYPE(obj);
-    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
-        return managed_dict_slot(obj);
-    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;
-}
-
 #endif

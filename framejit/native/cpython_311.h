@@ -17,6 +17,11 @@ static inline PyObject *const *frame_arguments(_PyInterpreterFrame *frame, int n
     return frame->localsplus;
 }
 
+static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
+{
+    return frame->stacktop == code->co_nlocalsplus && frame->prev_instr == _PyCode_CODE(code) - 1;
+}
+
 static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
 {
     PyCodeObject *original = frame->f_code;
@@ -39,6 +44,8 @@ static inline void frame_dispose(PyThreadState *ts, _PyInterpreterFrame *frame)
 static inline void c_recursion_give(PyThreadState *ts) { (void)ts; }
 static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
 static inline PyThreadState *counting_thread(void) { return NULL; }
+static inline long c_recursion_left(PyThreadState *ts) { (void)ts; return 0; }
+static inline int c_recursion_charge_is(long units) { (void)units; return 1; }
 
 /* ---- the dictionary of an instance whose type manages it ---- */
 static inline PyObject **managed_dict_slot(PyObject *obj) { return _PyObject_ManagedDictPointer(obj); }

@@ -17,6 +17,11 @@ static inline PyObject *const *frame_arguments(_PyInterpreterFrame *frame, int n
     return frame->localsplus;
 }
 
+static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
+{
+    return frame->stacktop == code->co_nlocalsplus && frame->prev_instr == _PyCode_CODE(code) - 1;
+}
+
 static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
 {
     PyCodeObject *original = frame->f_code;

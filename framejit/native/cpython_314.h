@@ -18,6 +18,11 @@ static inline PyObject *const *frame_arguments(_PyInterpreterFrame *frame, int n
     return scratch;
 }
 
+static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
+{
+    return frame->stackpointer == frame->localsplus + code->co_nlocalsplus && frame->instr_ptr == _PyCode_CODE(code);
+}
+
 static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
 {
     _PyStackRef original = frame->f_executable;
@@ -33,6 +38,8 @@ static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
 static inline void c_recursion_give(PyThreadState *ts) { (void)ts; }
 static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
 static inline PyThreadState *counting_thread(void) { return NULL; }
+static inline long c_recursion_left(PyThreadState *ts) { (void)ts; return 0; }
+static inline int c_recursion_charge_is(long units) { (void)units; return 1; }
 
 #include "frame_clear_and_pop.h"
 #include "inline_values.h"

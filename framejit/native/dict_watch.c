@@ -1,5 +1,6 @@
 /* See dict_watch.h. */
 #include "dict_watch.h"
+#include "cpython_layout.h"
 
 #ifdef FJ_DICT_NUMBERS
 static PyObject *dict_access(PyObject *module, PyObject *unused)
@@ -108,7 +109,7 @@ static int note_change(PyDict_WatchEvent event, PyObject *dict, PyObject *key, P
 const DictRecord *dict_record(PyObject *dict)
 {
     /* writes to an instance whose dictionary shares its inline values are told to nobody */
-    if (watcher < 0 || dict_is_split(dict))
+    if (watcher < 0 || !fj_layout.dicts || dict_is_split(dict))
         return fj_no_record;
     DictRecord *record = find_record(dict);
     if (record == NULL && (record = add_record(dict)) == NULL)

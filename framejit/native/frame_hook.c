@@ -5,6 +5,8 @@
  * The hook costs every Python call of the process its inlining, so it is installed only while it has something to do. */
 #include "native.h"
 #include "c_stack.h"
+#include "frame_entry.h"
+#include "cpython_layout.h"
 
 FJ_THREAD_LOCAL HookScope fj_scope;
 static int installs, intercept_everything;
@@ -16,12 +18,6 @@ static PyObject *orphans;                       /* owner of the caches captured 
 #define ARGUMENTS_ROOM(n) (FRAME_ARGUMENTS_ARE_TAGGED ? (n) + 1 : 1)
 
 /* ---- running what was there ---- */
-static PyObject *give_up(PyThreadState *ts, _PyInterpreterFrame *frame)
-{
-    frame_dispose(ts, frame);
-    return NULL;
-}
-
 static inline PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag, _PyFrameEvalFunction eval)
 {
     if (FJ_UNLIKELY(stack_is_low()) && !throwflag && frame->owner == FRAME_OWNED_BY_THREAD) {
@@ -51,17 +47,6 @@ static inline PyObject *run_original(PyThreadState *ts, _PyInterpreterFrame *fra
 }
 
 /* ---- running an entry in a frame ---- */
-static int point_frame_at(PyThreadState *ts, _PyInterpreterFrame *frame, PyCodeObject *code)
-{
-    /* the frame was pushed last, so it may grow as long as its chunk of the stack has room */
-    PyObject **end = (PyObject **)frame + CODE_FRAME_SIZE(code);
-    if (end >= ts->datastack_limit)
-        return 0;
-    ts->datastack_top = end;
-    frame_restart(frame, code);
-    return 1;
-}
-
 /* There was no room: run the replacement in a frame of its own and drop the one we were given. */
 static PyObject *run_beside(PyThreadState *ts, _PyInterpreterFrame *frame, PyCodeObject *code)
 {
@@ -212,7 +197,7 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *frame, int throwfl
 /* ---- installing ---- */
 void hook_retain(void)
 {
-    if (installs++ > 0)
+    if (installs++ > 0 || !fj_layout.frames)
         return;
     PyInterpreterState *interp = PyInterpreterState_Get();
     _PyFrameEvalFunction present = _PyInterpreterState_GetEvalFrameFunc(interp);

@@ -38,9 +38,9 @@ static FJ_APART PyObject *lookup_anew(Node *node, PyObject *dict)
 
 static inline PyObject *lookup(Node *node, PyObject *dict)
 {
-    if (dict_is_split(dict))
-        return lookup_split(node, dict);
-    return FJ_LIKELY(dict_is_at(dict, node->record, node->version)) ? node->cached : lookup_anew(node, dict);
+    if (FJ_LIKELY(dict_is_at(dict, node->record, node->version)))
+        return node->cached;
+    return dict_is_split(dict) && fj_layout.dicts ? lookup_split(node, dict) : lookup_anew(node, dict);
 }
 
 static FJ_APART PyObject *read_namespace(Node *node, PyObject *namespace, PyObject **owned)
@@ -113,7 +113,7 @@ static FJ_APART PyObject *read_key_at(Node *node, PyObject *parent)
         return NULL;
     PyObject *key;
     /* Without gaps the key stands at its own index, so that reading all keys of a dict takes no quadratic time. */
-    int gaps = ((PyDictObject *)parent)->ma_keys->dk_nentries != ((PyDictObject *)parent)->ma_used;
+    int gaps = !fj_layout.dicts || ((PyDictObject *)parent)->ma_keys->dk_nentries != ((PyDictObject *)parent)->ma_used;
     Py_ssize_t i = gaps ? 0 : node->index, pos = i;
     for (; i >= 0 && PyDict_Next(parent, &pos, &key, NULL); i++)
         if (i == node->index)

@@ -170,7 +170,7 @@ void guard_memo_learn(GuardTree *tree, Frame *frame)
         memos->wait--;
         return;
     }
-    if (fj_tensor_access != ACCESS_DIRECT)
+    if (fj_tensor_access != ACCESS_DIRECT || !fj_layout.dicts || !fj_layout.instances || !fj_layout.types)
         return;
     GuardMemo *memo = guard_memo_build(tree, frame);
     if (memo == NULL) {

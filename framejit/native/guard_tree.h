@@ -5,6 +5,7 @@
 #ifndef FRAMEJIT_GUARD_TREE_H
 #define FRAMEJIT_GUARD_TREE_H
 #include "dict_watch.h"
+#include "cpython_layout.h"
 #include "native.h"
 
 #define ACCESSORS(X) \

@@ -4,11 +4,9 @@
  * lies. Where both are is measured on tensors of known versions (guards/tensor_layout.py); unless that succeeds, Python is asked. */
 #define _GNU_SOURCE
 #include "guard_tree.h"
+#include "safe_read.h"
 #include "tensor_spec.h"
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { FIRST_FIELD = 16, FIRST_NUMBER = 8, NUMBER_END = 48 };        /* bytes; what comes before is the table of virtual functions and a reference count */
 
@@ -72,30 +70,23 @@ int version_check_parse(PyObject *payload, uint64_t *version, Py_ssize_t *addres
 }
 
 /* ---- finding the counter ---- */
-/* Through a pipe: the kernel refuses to read an address that is none, where a load would end the process. And not by write(), which an address
- * sanitizer watches: most of what is tried here is no counter, and ends before the place that is looked at. */
-static int peek(const int ends[2], const char *where, uint32_t *number)
-{
-    return syscall(SYS_write, ends[1], where, sizeof(*number)) == sizeof(*number) && read(ends[0], number, sizeof(*number)) == sizeof(*number);
-}
-
-static int fits(const int ends[2], PyObject *probes, const uint32_t *versions, Py_ssize_t field, Py_ssize_t offset)
+static int fits(PyObject *probes, const uint32_t *versions, Py_ssize_t field, Py_ssize_t offset)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(probes); i++) {
         char *counter = FIELD(IMPL(PyTuple_GET_ITEM(probes, i)), char *, field);
         uint32_t number;
-        if (counter == NULL || !peek(ends, counter + offset, &number) || number != versions[i])
+        if (counter == NULL || !safe_read(counter + offset, &number, sizeof(number)) || number != versions[i])
             return 0;
     }
     return 1;
 }
 
-static int find_counter(const int ends[2], PyObject *probes, const uint32_t *versions)
+static int find_counter(PyObject *probes, const uint32_t *versions)
 {
     int found = 0;
     for (Py_ssize_t field = FIRST_FIELD; field < fj_torch.sizes; field += sizeof(void *))
         for (Py_ssize_t offset = FIRST_NUMBER; offset < NUMBER_END; offset += sizeof(uint32_t))
-            if (fits(ends, probes, versions, field, offset)) {
+            if (fits(probes, versions, field, offset)) {
                 counter_offset = field;
                 number_offset = offset;
                 found++;
@@ -126,7 +117,6 @@ static PyObject *setup_versions(PyObject *module, PyObject *probes)
 {
     (void)module;
     uint32_t versions[MAX_PROBES];
-    int ends[2];
     counter_offset = number_offset = -1;
     if (!PyTuple_Check(probes) || PyTuple_GET_SIZE(probes) > MAX_PROBES) {
         PyErr_Format(PyExc_TypeError, "setup_versions takes a tuple of up to %d tensors", MAX_PROBES);
@@ -139,11 +129,7 @@ static PyObject *setup_versions(PyObject *module, PyObject *probes)
         Py_RETURN_FALSE;
     if (read_versions(probes, versions) < 0)
         return NULL;
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-        Py_RETURN_FALSE;
-    int found = find_counter(ends, probes, versions);
-    close(ends[0]);
-    close(ends[1]);
+    int found = find_counter(probes, versions);
     if (!found)
         counter_offset = number_offset = -1;
     return PyBool_FromLong(found);

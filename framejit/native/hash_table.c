@@ -1,5 +1,6 @@
 /* What hash tables keep and Python does not show: the hashes that keys had when they came in, and where the members of a set lie, which decides
  * the order of iteration. And the reverse: a key put in under a hash that is known, without asking it, and a set laid out as another one is. */
+#include "cpython_layout.h"
 #include "native.h"
 
 static PyObject *stored_dict_hashes(PyObject *dict)
@@ -9,7 +10,7 @@ static PyObject *stored_dict_hashes(PyObject *dict)
     Py_ssize_t pos = 0;
     while (hashes && PyDict_Next(dict, &pos, &key, &value)) {
         /* tables of nothing but plain strings keep no hashes; of others PyDict_Next leaves `pos` behind the entry */
-        PyObject *number = PyLong_FromSsize_t(DK_IS_UNICODE(keys) ? PyObject_Hash(key) : DK_ENTRIES(keys)[pos - 1].me_hash);
+        PyObject *number = PyLong_FromSsize_t(!fj_layout.dicts || DK_IS_UNICODE(keys) ? PyObject_Hash(key) : DK_ENTRIES(keys)[pos - 1].me_hash);
         if (number == NULL || PyList_Append(hashes, number) < 0)
             Py_CLEAR(hashes);
         Py_XDECREF(number);
@@ -36,8 +37,17 @@ static PyObject *stored_set_hashes(PySetObject *set)
     return hashes;
 }
 
+static int sets_are_known(void)
+{
+    if (!fj_layout.sets)
+        PyErr_SetString(PyExc_SystemError, "sets of this Python are not laid out as framejit knows them");
+    return fj_layout.sets;
+}
+
 static PyObject *stored_hashes(PyObject *module, PyObject *table)
 {
+    if (PyAnySet_Check(table) && !sets_are_known())
+        return NULL;
     if (PyDict_Check(table) || PyAnySet_Check(table)) {
         PyObject *hashes = PyDict_Check(table) ? stored_dict_hashes(table) : stored_set_hashes((PySetObject *)table);
         if (hashes)
@@ -55,6 +65,8 @@ static PyObject *set_layout(PyObject *module, PyObject *object)
         PyErr_Format(PyExc_TypeError, "set_layout() takes a set, not %.100s", Py_TYPE(object)->tp_name);
         return NULL;
     }
+    if (!sets_are_known())
+        return NULL;
     PySetObject *set = (PySetObject *)object;
     PyObject *taken = PyList_New(0), *left = PyList_New(0), *members = PyList_New(0);
     int failed = !taken || !left || !members;
@@ -84,7 +96,7 @@ static PyObject *set_layout(PyObject *module, PyObject *object)
 static PyObject *departed(void)
 {
     static PyObject *mark;
-    if (mark == NULL) {
+    if (sets_are_known() && mark == NULL) {
         PyObject *scratch = PySet_New(NULL);
         if (scratch && PySet_Add(scratch, Py_None) == 0 && PySet_Discard(scratch, Py_None) == 1) {
             PySetObject *set = (PySetObject *)scratch;

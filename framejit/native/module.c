@@ -2,6 +2,7 @@
 #include "native.h"
 #include "cuda_driver.h"
 #include "dict_watch.h"
+#include "cpython_layout.h"
 #include "plan.h"
 #include "process_state.h"
 #include "size_program.h"
@@ -75,7 +76,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (dict_watch_init(module) < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || process_state_init(module) < 0
+    if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || process_state_init(module) < 0
         || entry_cache_init(module) < 0
         || entry_init(module) < 0 || dispatcher_init(module) < 0
         || code_record_init(module) < 0 || frame_hook_init(module) < 0 || plan_init(module) < 0 || cuda_driver_init(module) < 0

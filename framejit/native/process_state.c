@@ -1,6 +1,7 @@
 /* See process_state.h. The methods of torch.Tensor get a number for each state they are found in, so that putting the original back gives
  * the first number again. Looking costs one comparison while nobody changed the class. */
 #include "process_state.h"
+#include "cpython_layout.h"
 
 ProcessState fj_process = {.level = -1};
 
@@ -66,7 +67,7 @@ void process_state_find_methods(void)
     }
     fj_process.methods = known[0].number;
     _PyType_Lookup(fj_process.watched, name_any);       /* gives the class a version, if it may have one */
-    fj_process.tag = fj_process.watched->tp_version_tag;
+    fj_process.tag = fj_layout.types ? fj_process.watched->tp_version_tag : 0;
     PyErr_Clear();
     error_restore(error);
 }

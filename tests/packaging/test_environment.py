@@ -11,10 +11,10 @@ from framejit import compat
 from framejit.errors import UnsupportedEnvironment
 
 
-@pytest.mark.parametrize("version", [(3, 10, 0), (3, 14, 0)])
+@pytest.mark.parametrize("version", [(3, 10, 0), (3, 16, 0)])
 def test_other_versions_of_python(monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", version)
-    with pytest.raises(UnsupportedEnvironment, match=r"framejit works with CPython 3\.11, 3\.12 and 3\.13, not with CPython"):
+    with pytest.raises(UnsupportedEnvironment, match=r"framejit works with CPython 3\.11 to 3\.15, not with CPython"):
         compat.check_interpreter()
 
 
