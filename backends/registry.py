@@ -3,12 +3,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse
+from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
+from framejit.backends.symbolic_sizes import takes_symbolic_sizes
+from framejit.backends.torch_sizes import NeedsKnownSizes, compile_open, is_open
 from framejit.config import config
 from framejit.errors import BackendError, InvalidOption, UnknownBackend
 from framejit.events import emit
@@ -95,16 +99,21 @@ def is_built_in(backend: Backend) -> bool:
 
 
 def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0) -> Callable[..., Any]:
-    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called."""
+    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called, and NeedsKnownSizes where it can't do with
+    open sizes."""
     start = time.perf_counter()
+    plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
+    compile = options.backend if takes_symbolic_sizes(options.backend) or not is_open(gm) else partial(compile_open, options.backend)
     try:
-        compiled = options.backend(gm, example_inputs)
+        compiled = compile(gm, example_inputs)
+    except NeedsKnownSizes:
+        raise
     except Exception as e:
         raise BackendError(f"the backend {options.backend_name!r} raised {type(e).__name__}: {e}") from e
     if not callable(compiled):
         raise BackendError(f"the backend {options.backend_name!r} must return something that can be called, not {type(compiled).__name__}")
     emit("backend", frame_id=frame_id, name=options.backend_name, seconds=time.perf_counter() - start)
-    return compiled
+    return compiled if plain is None else for_this_sharing(compiled, plain, example_inputs)
 
 
 def _installed() -> dict[str, EntryPoint]:

@@ -26,7 +26,7 @@ class Config:
     recompile_limit: int = 16
     """After so many entries a function runs as it is for arguments that none of them fits."""
     dynamic_after: int = 2
-    """After entries for so many sizes of one dimension of an input, the next leaves its size open; with 0 none does of itself."""
+    """Once a dimension of an input has come in so many sizes, the entry that is made then leaves its size open; with 0 none does of itself."""
     capture_steps: int = 100_000
     """How many instructions in a row are captured without a tensor operation; with more, the call that takes so long is left to plain Python."""
     capture_seconds: int = 120

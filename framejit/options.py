@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.backends.frozen_weights import takes_frozen_weights
 from framejit.backends.registry import is_registered, resolve
-from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.config import config
 from framejit.errors import InvalidOption
 from framejit.events import warn
@@ -85,9 +84,6 @@ def make_options(
     if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
         raise InvalidOption(f"verify must be True, False or a fraction of calls from 0 to 1, not {verify!r}")
     function, backend_name = resolve(backend)
-    if dynamic and not takes_symbolic_sizes(function):
-        place = (file, line) if file and line else None
-        warn(f"dynamic=True: the backend {backend_name!r} takes graphs of known sizes only, so each new size is compiled anew", place)
     if freeze and not takes_frozen_weights(function):
         place = (file, line) if file and line else None
         warn(f"freeze=True: the backend {backend_name!r} computes nothing from weights beforehand, so freezing them changes nothing", place)

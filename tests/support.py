@@ -50,6 +50,7 @@ class CountingBackend:
     runs: int = 0
     aten_ops: int = 0
     count_aten: bool = False
+    symbolic_sizes = True  # as the backends that it passes graphs to
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
         self.graphs.append(gm)

@@ -6,6 +6,7 @@ import inspect
 import sys
 
 from framejit import _native as native
+from framejit.backends.torch_sizes import NeedsKnownSizes
 from framejit.capture.budget import Budget
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.dynamic_dims import DynamicDims
@@ -15,7 +16,7 @@ from framejit.capture.graph_break import finish_at_break
 from framejit.capture.recompile import changing_numbers, explain_recompile
 from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, guard_aside, hooks_would_see_effects, reason_to_stand_aside
 from framejit.config import config
-from framejit.events import emit
+from framejit.events import emit, warn
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.values.signals import NotYet, Restart, SkipFrame, Unsupported, forget_frames
 
@@ -50,6 +51,11 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
+        except NeedsKnownSizes as e:
+            name, file, line = compilation.function_place
+            warn(f"the backend {compilation.options.backend_name!r} compiles {name} anew for each new size: {e.reason}", (file, line))
+            compilation.points.sizes_known = True
+            dynamic = DynamicDims(never=True)
         finally:
             capture.close()
             for reason in forced.values():

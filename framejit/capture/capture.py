@@ -214,6 +214,12 @@ class Capture:
         if tensor.source is not None:
             self.add_guard(CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor)))
 
+    def guard_places_of_open_inputs(self) -> None:
+        """Torch's compilers write the offset of an input into what they make."""
+        for tensor in self.graph.inputs:
+            if tensor.fake._has_symbolic_sizes_strides and not isinstance(tensor.source, CallSource):
+                self._guard_place(tensor)
+
     # ---- objects ----------------------------------------------------------------------------------
 
     def known(self, obj: Any) -> Value | None:

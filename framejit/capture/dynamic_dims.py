@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from framejit import _native as native
-from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.config import config
 from framejit.guards.guard import GuardRecord, TensorFacts
-from framejit.guards.sources import MODULE_TABLES, KeySource, Source
+from framejit.guards.sources import MODULE_TABLES, ArgSource, KeySource, Source
 from framejit.marks import MARK
 from framejit.symbols.conditions import LEAST
 from framejit.symbols.expression import INFINITE, Bounds
@@ -29,48 +29,58 @@ Dims = dict[int, Bounds]
 class DynamicDims:
     """What is known of a function's inputs when a capture of it begins.
 
-    `everything` is `optimize(dynamic=True)`; `changing` has, by the name of an input's source, the dimensions whose sizes have changed between calls;
-    `never` is `dynamic=False`, or a backend that wants to know the sizes.
+    `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each dimension that entries were made for,
+    and `opened` the dimensions that an entry leaves open; `never` is `dynamic=False`, or a backend that can't do without the sizes.
     """
 
     everything: bool = False
     never: bool = False
-    changing: dict[str, set[int]] = field(default_factory=dict)
+    assumed: dict[str, list[set[int]]] = field(default_factory=dict)
+    opened: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of_compilation(compilation: FrameCompilation) -> DynamicDims:
         """By the options of `optimize`, and by the sizes for which the function has been compiled already."""
         options = compilation.options
-        if options.dynamic is False or not takes_symbolic_sizes(options.backend):
+        if options.dynamic is False or compilation.points.sizes_known:
             return DynamicDims(never=True)
-        return DynamicDims(bool(options.dynamic), changing=_changing_sizes([entry.tag.records for entry in compilation.owner.entries]))
+        found = DynamicDims(bool(options.dynamic))
+        for entry in compilation.owner.entries:
+            found._note(entry.tag.records)
+        return found
+
+    def _note(self, records: list[GuardRecord]) -> None:
+        """Take in the sizes that an entry assumes, and those it leaves open."""
+        for record in records:
+            facts = record.expected
+            if record.check == native.C_TENSOR and isinstance(facts, TensorFacts):
+                sizes = self.assumed.setdefault(record.source_name, [])
+                sizes.extend(set() for _ in range(len(sizes), len(facts.shape)))
+                for dim, size in enumerate(facts.shape):
+                    sizes[dim].add(size)
+                self.opened[record.source_name] = self.opened.get(record.source_name, 0) | facts.free_sizes
 
     def of(self, tensor: torch.Tensor, source: Source) -> Dims:
         """The dimensions of an input that are to be symbols; never those of size 0 or 1, nor those of a module's parameters and buffers."""
         if self.never or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
             return {}
-        wanted: Dims = dict.fromkeys(self.changing.get(source.name(), ()), (LEAST, INFINITE))
+        wanted: Dims = dict.fromkeys(self._changing(tensor, source.name()), (LEAST, INFINITE))
         if self.everything and not _is_of_module(source):
             wanted.update(dict.fromkeys(range(tensor.dim()), (LEAST, INFINITE)))
         wanted.update(dict.fromkeys(getattr(tensor, DYNAMO_MARK, ()), (LEAST, INFINITE)))
         wanted.update(getattr(tensor, MARK, {}))
         return {dim: (low, high) for dim, (low, high) in sorted(wanted.items()) if dim < tensor.dim() and low <= tensor.shape[dim] <= high}
 
+    def leaves_open(self, number: float, source: Source) -> bool:
+        """Whether a number that has not changed so far is not assumed: with `dynamic=True` an int argument that means nothing else to torch's operators."""
+        return self.everything and type(number) is int and number >= LEAST and type(source) is ArgSource
 
-def _changing_sizes(entries: list[list[GuardRecord]]) -> dict[str, set[int]]:
-    """By source, the dimensions for whose sizes config.dynamic_after entries have been made, or of which one entry leaves the size open."""
-    seen: dict[tuple[str, int], set[int]] = {}
-    changing: dict[str, set[int]] = {}
-    for records in entries:
-        for record in records:
-            facts = record.expected
-            if record.check == native.C_TENSOR and isinstance(facts, TensorFacts):
-                for dim, size in enumerate(facts.shape):
-                    sizes = seen.setdefault((record.source_name, dim), set())
-                    sizes.add(size)
-                    if facts.free_sizes >> dim & 1 or 0 < config.dynamic_after <= len(sizes):
-                        changing.setdefault(record.source_name, set()).add(dim)
-    return changing
+    def _changing(self, tensor: torch.Tensor, name: str) -> Iterator[int]:
+        """The dimensions that have come in config.dynamic_after sizes with this one, or of which an entry leaves the size open."""
+        opened = self.opened.get(name, 0)
+        for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
+            if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):
+                yield dim
 
 
 def _is_of_module(source: Source | None) -> bool:

@@ -14,6 +14,7 @@ import torch
 from framejit import _native as native
 from framejit.backends.graph_identity import identify
 from framejit.backends.registry import compile_with_backend, is_built_in
+from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.capture.capture import Capture
 from framejit.capture.codegen import Codegen
 from framejit.capture.collector import working
@@ -87,6 +88,8 @@ def _compile_graph(compilation: FrameCompilation, capture: Capture, module: torc
     identify(module, graph_id)
     emit("graph", frame_id=compilation.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
     capture.restore_state()
+    if not takes_symbolic_sizes(compilation.options.backend):
+        capture.guard_places_of_open_inputs()
     if capture.graph.n_ops < config.min_graph_size:
         return module.forward
     # a full collection, with a large library loaded, would take as long as half of our own backend's work; what others do is theirs

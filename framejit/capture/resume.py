@@ -96,6 +96,7 @@ class ResumePoints:
     origins: Origins = field(default_factory=Origins)
     raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
     """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was raised."""
+    sizes_known: bool = False  # whether the backend has had to do without open sizes
 
     def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
         """The function that goes on at instruction `index` of `code`.

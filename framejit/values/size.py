@@ -16,6 +16,7 @@ from framejit.values.constant import ConstantValue
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.capture.input_sizes import InputSizes
+    from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
 _FOLLOWED = frozenset((operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pos, min, max))
@@ -23,10 +24,10 @@ _FOLLOWED = frozenset((operator.add, operator.sub, operator.mul, operator.floord
 
 
 class SizeValue(Value):
-    """`size` is a torch.SymInt with a framejit node."""
+    """`size` is a torch.SymInt with a framejit node; `number` is the very int, where it is one that is read at a source."""
 
-    def __init__(self, size: torch.SymInt) -> None:
-        self.size = size
+    def __init__(self, size: torch.SymInt, source: Source | None = None, number: int | None = None) -> None:
+        self.size, self.source, self.number = size, source, number
 
     @property
     def sizes(self) -> InputSizes:
@@ -43,7 +44,8 @@ class SizeValue(Value):
         return f"int {str(self.size)!r}"
 
     def constant(self) -> Any:
-        return int(self.size)  # assumes it from here on
+        assumed = int(self.size)  # from here on
+        return assumed if self.number is None else self.number
 
     def proxy(self) -> Any:
         return self.sizes.node(self.size.node.expression)

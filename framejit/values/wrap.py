@@ -95,10 +95,10 @@ def wrap(capture: Capture, obj: Any, source: Source) -> Value:
 
 
 def _constant(capture: Capture, obj: Any, source: Source) -> Value:
-    if type(obj) in (int, float) and source.name() in capture.changing:
+    if type(obj) in (int, float) and (source.name() in capture.changing or capture.dynamic.leaves_open(obj, source)):
         capture.add_guard(source, native.C_TYPE, type(obj))
         if type(obj) is int and not capture.dynamic.never and 0 <= obj <= LARGEST:
-            return SizeValue(capture.sizes.number(obj, source))
+            return SizeValue(capture.sizes.number(obj, source), source, obj)
         return ScalarValue(capture, obj, source)
     if type(obj) in SINGLETON_TYPES or type(obj) is bool or is_a(obj, enum.Enum):
         capture.add_guard(source, native.C_ID, obj)

@@ -47,7 +47,7 @@ def test_a_cache_that_grows(backend):
         cache = torch.cat([cache, x], 1)
         return torch.softmax(cache.sum(-1), -1), cache
 
-    compare(grow, [lambda n=n: (torch.randn(2, n, 4), torch.randn(2, 1, 4)) for n in range(3, 40)], backend, framejit.config.dynamic_after + 1)
+    compare(grow, [lambda n=n: (torch.randn(2, n, 4), torch.randn(2, 1, 4)) for n in range(3, 40)], backend, framejit.config.dynamic_after)
 
 
 @BACKENDS

@@ -29,7 +29,7 @@ def test_the_guard_that_missed():
 
 def test_a_forecast_after_a_few_misses():
     calls = [(torch.ones(n),) for n in (3, 4, 5, 6)]
-    with framejit.config.patch(dynamic_after=3):
+    with framejit.config.patch(dynamic_after=4):
         [recompile] = explained(sized, *calls).recompiles
     forecast = recompile.forecast
     assert (forecast.source, forecast.entries, forecast.remaining, forecast.merged) == ("size 0 of `x`", 4, 1, 4)

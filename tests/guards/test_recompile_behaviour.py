@@ -20,9 +20,13 @@ def test_a_number_that_keeps_changing_stops_recompiling():
     p = Pair(lambda: lambda x, n: x + n)
     for n in (1, 2, 3):
         p.call(X, n)
-    for n in (4, 50, -6):
+    for n in (4, 50, 1):
         p.call(X, n, captures=False)
-    assert p.graphs <= 3
+    for n in (0, -6):  # nothing is added; no size
+        p.call(X, n)
+    for n in (-7, 5, -50, 0):
+        p.call(X, n, captures=False)
+    assert p.graphs <= 4
 
 
 def test_failures_name_the_tensor_with_both_values():

@@ -1,0 +1,292 @@
+"""Graphs whose sizes are open in the form that torch.compile gives to its backends: with torch's own symbolic integers.
+
+A backend of torch.compile's contract gets a graph whose first placeholders are the open sizes (`torch.SymInt`s of a `ShapeEnv`), and finds the fakes of the
+inputs in the `TracingContext`. What it asks the `ShapeEnv` while it compiles must hold at each call of what it made: it is asked of our own symbols, too, which
+makes guards of the answers.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+
+from framejit.backends.shared_memory import writes_into_inputs
+from framejit.symbols.expression import Compound, Expression, Symbol
+from framejit.symbols.node import expression_of, symbolic
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from framejit.backends.registry import Backend
+    from framejit.symbols.conditions import Conditions
+
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {"//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max}
+
+_DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
+"""The attribute of results in which AOTAutograd leaves word to Dynamo. Plain Python has none such."""
+
+
+class NeedsKnownSizes(Exception):
+    """A graph can't be compiled while sizes of its inputs are open; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def is_open(gm: fx.GraphModule) -> bool:
+    """Whether the size of an input of the graph is a symbol of ours."""
+    return any(_has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
+
+
+def _has_symbols(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides
+
+
+def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """What the backend makes of a graph with open sizes, to be called with the inputs of `gm`. NeedsKnownSizes where that can't be."""
+    try:
+        graph = _TorchGraph(gm, example_inputs)
+    except NeedsKnownSizes:
+        raise
+    except Exception as e:
+        raise NeedsKnownSizes(f"torch's symbols can't stand for them ({type(e).__name__}: {e})") from e
+    try:
+        compiled = graph.compile(backend)
+    except Exception as e:
+        raise NeedsKnownSizes(f"it raised {type(e).__name__}: {e}") from e
+    if not callable(compiled):
+        return compiled  # for the caller to complain about
+    graph.assume_what_was_asked()
+    return _called_with_inputs(compiled, tuple(graph.sizes), tuple(graph.kept))
+
+
+def _called_with_inputs(compiled: Callable[..., Any], sizes: tuple[tuple[int, int], ...], kept: tuple[int, ...]) -> Callable[..., Any]:
+    def call(*inputs: torch.Tensor) -> Any:
+        outputs = compiled(*[inputs[i].size(dim) for i, dim in sizes], *[inputs[i] for i in kept])
+        for output in outputs:
+            if isinstance(output, torch.Tensor):
+                output.__dict__.pop(_DYNAMO_NOTE, None)
+        return outputs
+
+    return call
+
+
+class _TorchGraph:
+    """A graph rewritten for torch's symbols.
+
+    `sizes` says for each placeholder of a number of which input it is which size; `kept` has the inputs that stay inputs, which those that carry an int do not.
+    """
+
+    def __init__(self, gm: fx.GraphModule, examples: list[torch.Tensor]) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        if next(iter(gm.graph.find_nodes(op="get_attr")), None) is not None:
+            raise NeedsKnownSizes("functions that are arguments of operations are captured for known sizes")
+        self.placeholders = gm.graph.find_nodes(op="placeholder")
+        self.shape_env: ShapeEnv = ShapeEnv(duck_shape=False)
+        self.mode: FakeTensorMode = FakeTensorMode(shape_env=self.shape_env)
+        self.ours: dict[Any, Any] = {}  # by symbol of torch: the same integer as ours
+        self.theirs: dict[Symbol, Any] = {}  # by symbol of ours: torch's SymInt
+        self.conditions: Conditions | None = None
+        self.sizes: list[tuple[int, int]] = []
+        self.kept: list[int] = []
+        self.examples: list[Any] = []
+        self.numbers: list[Any] = []
+        shared = _shared_storages(examples) if writes_into_inputs(gm) else set()
+        for i, (node, example) in enumerate(zip(self.placeholders, examples)):
+            fake = node.meta["val"]
+            if not _has_symbols(fake):
+                self.kept.append(i)
+                self.examples.append(example)
+                continue
+            if example.untyped_storage()._cdata in shared and example.untyped_storage().nbytes():
+                raise NeedsKnownSizes("inputs share memory")
+            self._open(i, fake, example, carries_int=_carries_int(node))
+        self._tell_what_is_known()
+        self.module = self._rewritten(gm)
+
+    def _open(self, i: int, fake: torch.Tensor, example: torch.Tensor, carries_int: bool) -> None:
+        """Make torch's symbols for an input with open sizes."""
+        for dim, size in enumerate(fake.shape):
+            expression = expression_of(size)
+            symbol = _lone_symbol(expression)
+            if symbol is None:
+                continue
+            self.conditions = size.node.conditions  # type: ignore[attr-defined]
+            number = self._number(f"s{i}_{dim}", symbol, carries_int)
+            self.theirs[symbol] = number
+            self.ours[number.node._expr] = symbolic(Expression.of(symbol), self.conditions)
+            self.sizes.append((i, dim))
+            self.numbers.append(number)
+        if not carries_int:
+            self.kept.append(i)
+            self.examples.append(_without_history(example))
+
+    def _number(self, name: str, symbol: Symbol, is_plain_int: bool) -> Any:
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        source = ConstantSource(name)
+        made = self.shape_env.create_symbol(
+            symbol.hint, source, dynamic_dim=DimDynamic.DYNAMIC, positive=None if is_plain_int else True, do_not_specialize_zero_one=is_plain_int
+        )
+        if is_plain_int:
+            self.shape_env.constrain_symbol_range(made, 0, int(symbol.bounds[1]))
+        return self.shape_env.create_symintnode(made, hint=symbol.hint, source=source)
+
+    def _tell_what_is_known(self) -> None:
+        """Ask torch's symbols what ours were asked while the graph was captured."""
+        for condition in self.conditions or ():
+            if all(symbol in self.theirs for symbol in condition.expression.symbols()):
+                left, right = map(self._theirs, condition.sides())
+                bool(left == right if condition.relation == "==" else left < right)
+
+    # ---- the graph --------------------------------------------------------------------------------
+
+    def _rewritten(self, gm: fx.GraphModule) -> fx.GraphModule:
+        graph = fx.Graph()
+        copies: dict[fx.Node, Any] = {}
+        read: dict[tuple[fx.Node, int], fx.Node] = {}
+        for (i, dim), number in zip(self.sizes, self.numbers):
+            node = read[self.placeholders[i], dim] = graph.placeholder(f"{self.placeholders[i].name}_size_{dim}")
+            node.meta["val"] = node.meta["example_value"] = number
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                if _carries_int(node):
+                    continue
+            elif node.target is torch.ops.aten.sym_size.int and node.args in read:
+                copies[node] = read[node.args]
+                continue
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+            for key in ("val", "example_value"):
+                if key in node.meta:
+                    copies[node].meta[key] = self._in_their_symbols(node.meta[key])
+        return fx.GraphModule(gm, graph)
+
+    def _in_their_symbols(self, value: Any) -> Any:
+        """Metadata with torch's symbols in place of ours."""
+        if isinstance(value, torch.SymInt):
+            expression = expression_of(value)
+            if expression is None:
+                raise NeedsKnownSizes("a size is not an expression")
+            self.conditions = value.node.conditions
+            return self._theirs(self.conditions.simplified(expression))
+        if isinstance(value, torch.Tensor):
+            sizes, strides = (tuple(map(self._in_their_symbols, numbers)) for numbers in (value.shape, value.stride()))
+            with self.mode, torch.no_grad():
+                fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+            return fake.requires_grad_(value.requires_grad)
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._in_their_symbols, value)) if type(value) in (tuple, list) else type(value)(*map(self._in_their_symbols, value))
+        return value
+
+    def _theirs(self, expression: Expression) -> Any:
+        total: Any = 0
+        for product, coefficient in expression.terms.items():
+            term: Any = coefficient
+            for atom in product:
+                term = term * (_OPERATIONS[atom.op](self._theirs(atom.left), self._theirs(atom.right)) if isinstance(atom, Compound) else self._symbol(atom))
+            total = total + term
+        return total
+
+    def _symbol(self, symbol: Symbol) -> Any:
+        """Torch's integer for one of our symbols; a stride that is open follows from the sizes."""
+        if symbol not in self.theirs:
+            if self.conditions is None:
+                raise NeedsKnownSizes("a size is none of an input")
+            known = self.conditions.simplified(Expression.of(symbol))
+            if known == Expression.of(symbol):
+                raise NeedsKnownSizes(f"{symbol} is no size of an input")
+            self.theirs[symbol] = self._theirs(known)
+        return self.theirs[symbol]
+
+    # ---- compiling --------------------------------------------------------------------------------
+
+    def compile(self, backend: Backend) -> Callable[..., Any]:
+        """Call the backend as torch.compile does: with real tensors, whose fakes it finds in the context."""
+        from torch._guards import TracingContext, tracing
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode = FakeTensorMode(shape_env=self.shape_env)  # a fresh one: backends write into the fakes
+        context = TracingContext(mode)
+        fakes: list[Any] = []  # the mode knows them only for as long as somebody has them
+        for i, example in zip(self.kept, self.examples):
+            fake = self.placeholders[i].meta["val"]
+            if not _has_symbols(fake):
+                fakes.append(mode.from_tensor(example, static_shapes=True))
+                continue
+            sizes, strides = (tuple(map(self._in_their_symbols, numbers)) for numbers in (fake.shape, fake.stride()))
+            with mode, torch.no_grad():
+                made: Any = torch.empty_strided(sizes, strides, dtype=example.dtype, device=example.device)
+            mode.fake_tensor_converter.set_tensor_memo(example, made.requires_grad_(example.requires_grad))
+            fakes.append(made)
+        with tracing(context):
+            return backend(self.module, [*self.numbers, *self.examples])
+
+    def assume_what_was_asked(self) -> None:
+        """Ask our own symbols whatever torch's were asked, which makes guards of it; a question that we can't put assumes the sizes it is about."""
+        env = self.shape_env
+        if env.deferred_runtime_asserts or any(symbol not in self.ours for symbol in env.var_to_range):
+            raise NeedsKnownSizes("it made further symbols")
+        for symbol, number in self.ours.items():
+            replaced = env.replace(symbol)
+            if replaced != symbol:
+                self._assume(replaced, lambda value, number=number: number == value)  # type: ignore[misc]
+            bounds = env.var_to_range[symbol]
+            for limit, holds in ((bounds.lower, operator.ge), (bounds.upper, operator.le)):
+                if limit.is_Integer and abs(int(limit)) < 1 << 62:
+                    self._assume(limit, lambda value, number=number, holds=holds: holds(number, value))  # type: ignore[misc]
+        for guard in env.guards:
+            self._assume(guard.expr, lambda value: value)
+        env.freeze()
+
+    def _assume(self, expression: Any, question: Callable[[Any], Any]) -> None:
+        from torch.utils._sympy.interp import sympy_interp
+        from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+        try:
+            if bool(question(sympy_interp(PythonReferenceAnalysis, self.ours, expression))):
+                return
+        except Exception:
+            for symbol in expression.free_symbols:
+                int(self.ours[symbol])
+            return
+        raise NeedsKnownSizes(f"what it assumes does not hold: {expression}")
+
+
+def _lone_symbol(expression: Expression | None) -> Symbol | None:
+    """The symbol that an expression consists of, if it is one."""
+    if expression is None or len(expression.terms) != 1:
+        return None
+    ((product, coefficient),) = expression.terms.items()
+    return product[0] if coefficient == 1 and len(product) == 1 and isinstance(product[0], Symbol) else None
+
+
+def _carries_int(node: fx.Node) -> bool:
+    """Whether an input has no memory and is there for an open int only, its first size."""
+    fake = node.meta["val"]
+    if fake.dim() != 2 or type(fake.shape[1]) is not int or fake.shape[1] != 0 or _lone_symbol(expression_of(fake.shape[0])) is None:
+        return False
+    return all(user.target is torch.ops.aten.sym_size.int for user in node.users)
+
+
+def _shared_storages(tensors: list[torch.Tensor]) -> set[int]:
+    """The memory that more than one of the tensors has."""
+    seen: set[int] = set()
+    return {key for key in (tensor.untyped_storage()._cdata for tensor in tensors) if key in seen or seen.add(key)}
+
+
+def _without_history(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one with its data that is no view to autograd."""
+    if not tensor._is_view():
+        return tensor
+    with torch.inference_mode(tensor.is_inference()):
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+
