@@ -1,7 +1,7 @@
 """The native core: dispatch, guards, tensor access, the frame hook and the plans of compiled graphs."""
 
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, Literal, TypeAlias, final
 
 from torch import Tensor
@@ -177,6 +177,9 @@ class Dispatcher(EntryCache):
 
 def is_tailcall(obj: Any, /) -> bool: ...
 def tail_call(dispatcher: Dispatcher, /, *args: Any) -> Any: ...
+def function_with_builtins(
+    code: CodeType, globals: dict[str, Any], builtins: dict[str, Any], closure: tuple[CellType, ...] = (), /
+) -> FunctionType: ...
 def make_tail_call(call: Any, /) -> Any: ...
 def take_over_arguments() -> None: ...
 

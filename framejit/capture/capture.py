@@ -124,7 +124,7 @@ class Capture:
             cells[name] = CellValue(variables.pop(name, None))
         for i, (name, cell) in enumerate(zip(code.co_freevars, self.fn.__closure__ or ())):
             cells[name] = self.cell(cell, ClosureCellSource(i, name), name)
-        return Frame(self, code, self.fn.__globals__, None, variables, cells, None, True, resume)
+        return Frame(self, code, self.fn.__globals__, None, variables, cells, None, True, resume, self.fn)
 
     # ---- steps ------------------------------------------------------------------------------------
 

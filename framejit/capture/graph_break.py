@@ -42,7 +42,7 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
         code, instruction = _original_place(frame)
         points.origins.note(frame, code, instruction.index)
-        broken_frame = BrokenFrame(code, frame.globals, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
+        broken_frame = BrokenFrame(code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
         frames.append(broken_frame)
         layout = broken_frame.layout_before()
         args += slots

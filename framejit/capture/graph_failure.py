@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -164,7 +164,7 @@ class GraphFailure:
     """Stands by in the replacement code of an entry for when its graph raises."""
 
     def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule, inputs: list[TensorValue]) -> None:
-        self._code, self._globals, self._name = flattened(compilation.fn.__code__), compilation.fn.__globals__, compilation.fn.__name__
+        self._code, self._globals, self._builtins = flattened(compilation.fn.__code__), compilation.fn.__globals__, compilation.fn.__builtins__
         self._owner, self._points, self._place = weakref.ref(compilation.owner), compilation.points, compilation.place
         self._may_break, self._backend = not compilation.options.fullgraph, compilation.options.backend_name
         self._module, self._sources = module, [value.source for value in inputs]
@@ -189,7 +189,7 @@ class GraphFailure:
             return None
         if not _is_out_of_memory(error):
             self._learn(text, cells, args)
-        plain = native.Dispatcher(FunctionType(self._code, self._globals, self._name, None, cells), _never)
+        plain = native.Dispatcher(native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never)
         plain.skip = True
         return native.tail_call(plain, *args)
 
@@ -247,7 +247,7 @@ class GraphFailure:
         em.build("TUPLE", len(self._sources))
         em.return_value()
         reader = assemble_variant(em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars)
-        found: tuple[torch.Tensor, ...] = FunctionType(reader, self._globals, self._name, None, cells)(*args)
+        found: tuple[torch.Tensor, ...] = native.function_with_builtins(reader, self._globals, self._builtins, cells)(*args)
         return found
 
 

@@ -98,19 +98,20 @@ class ResumePoints:
     """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was raised."""
     sizes_known: bool = False  # whether the backend has had to do without open sizes
 
-    def function(self, code: CodeType, globals: dict[str, Any], index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
-        """The function that goes on at instruction `index` of `code`.
+    def function(self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
+        """The function that goes on at instruction `index` of the frame's code.
 
         With `inner` it first finishes the call at `index`: it takes an inner resume function like that one, and the
         arguments for it, and goes on behind the call with its result.
         """
         inner_args = None if inner is None else inner.__code__.co_argcount
         inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
-        key = (id(code), id(globals), index, layout, inner_args, inner_fresh)
+        code = frame.code
+        key = (id(code), id(frame.globals), id(frame.builtins), index, layout, inner_args, inner_fresh)
         found = self.functions.get(key)
         if found is None:
             made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
-            found = self.functions[key] = FunctionType(made, globals, code.co_name)
+            found = self.functions[key] = native.function_with_builtins(made, frame.globals, frame.builtins)
             found.__qualname__ = code.co_qualname
             found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), n_taking_over, inner)  # type: ignore[attr-defined]
         return found
@@ -237,6 +238,7 @@ class BrokenFrame:
 
     code: CodeType
     globals: dict[str, Any]
+    builtins: dict[str, Any]
     instruction: Instruction
     stack: tuple[str, ...]  # kinds of slots before the instruction (for callers: without the call's operands)
     bound: frozenset[str]  # variables that have a value
@@ -296,7 +298,7 @@ def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispat
     Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
     the innermost ones, are resumed together, so that what follows in them is one graph.
     """
-    key = tuple((id(f.code), id(f.globals), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names, f.held) for f in frames)
+    key = tuple((id(f.code), id(f.globals), id(f.builtins), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names, f.held) for f in frames)
     if key not in points.steps:
         points.steps[key] = (_build_step(points, frames), frames)
     return points.steps[key][0]
@@ -326,7 +328,7 @@ def _step_parameters(frames: list[BrokenFrame], layouts: list[Layout], prefixes:
 def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
     """The finished code of a step, as an entry that always fits."""
     code = assemble_variant(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
-    fn = FunctionType(code, frame.globals, frame.code.co_name)
+    fn = native.function_with_builtins(code, frame.globals, frame.builtins)
     fn.__qualname__ = frame.code.co_qualname
     entry = native.Entry(code, fn, native.GuardTree([]), tuple(em.slots), native.RUNS_USER_CODE)
     points.entries.append(entry)
@@ -404,12 +406,12 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
         else:
             names[i] = em.new_temporary("s")
             em.store_fast(names[i])
-    fn = points.function(frame.code, frame.globals, out.index, after)
+    fn = points.function(frame, out.index, after)
     inner_functions: list[FunctionType] = []
     n_args = len(after.parameters())
     for outer in reversed(outers):
         inner_functions.insert(0, fn)
-        fn = points.function(outer.frame.code, outer.frame.globals, outer.frame.instruction.index, outer.layout, fn)
+        fn = points.function(outer.frame, outer.frame.instruction.index, outer.layout, fn)
         n_args += 1 + len(outer.layout.parameters())
     own = _given(frame) - (frame.bound - frame.bound_after()) | (frame.bound_after() - frame.bound)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.decode import Instruction, decode
@@ -62,10 +62,11 @@ class Frame(Operations):
         caller: Frame | None,
         breakable: bool,
         resume: ResumeCode | None = None,
+        function: FunctionType | None = None,
     ) -> None:
         self.capture, self.code, self.globals, self._globals_source = capture, code, globals, globals_source
         self.locals, self.cells, self.caller, self.breakable = variables, cells, caller, breakable
-        self.resume = resume
+        self.resume, self.function = resume, function
         self.decoded = decode(code)
         self.instructions = self.decoded.instructions
         self.stack: list[Value] = []
@@ -147,13 +148,9 @@ class Frame(Operations):
         if name in self.globals:
             root = self._globals_source is None
             return self.wrap(self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name))
-        if self.caller is None:
-            namespace = self.capture.fn.__builtins__
-        else:
-            namespace = self.globals.get("__builtins__", builtins)
-            namespace = namespace if isinstance(namespace, dict) else vars(namespace)
-            if namespace is not vars(builtins):  # a function keeps those that its globals named when it was made
-                raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
+        namespace = self.builtins
+        if self.caller is not None and namespace is not vars(builtins):
+            raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
         self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
         written = self.capture.effects.globals_of(namespace)
         if name in written:
@@ -161,6 +158,14 @@ class Frame(Operations):
         if name not in namespace:
             raise self.raised(NameError, f"name {name!r} is not defined")
         return self.wrap(namespace[name], BuiltinSource(name))
+
+    @property
+    def builtins(self) -> dict[str, Any]:
+        """Where names are looked up last: what the globals named when the function was made."""
+        if self.function is not None:
+            return self.function.__builtins__
+        namespace = self.globals.get("__builtins__", builtins)
+        return namespace if isinstance(namespace, dict) else vars(namespace)
 
     @property
     def instruction(self) -> Instruction:
@@ -346,7 +351,16 @@ class Frame(Operations):
         cells.update(zip(code.co_freevars, fn.closure(self)))
         same_globals = fn.globals is self.capture.root.globals
         frame = Frame(
-            self.capture, code, fn.globals, None if same_globals else (fn.globals_source() or self._globals_source), bound, cells, self, breakable, resume
+            self.capture,
+            code,
+            fn.globals,
+            None if same_globals else (fn.globals_source() or self._globals_source),
+            bound,
+            cells,
+            self,
+            breakable,
+            resume,
+            fn.fn if isinstance(fn, FunctionValue) else None,
         )
         if code.co_flags & GENERATOR:
             frame.breakable = False

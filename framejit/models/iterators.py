@@ -250,9 +250,10 @@ class CallUntil:
 
 @iterates_as(reversed)
 class Reversed:
-    """Over an object with `__len__` and `__getitem__`."""
+    """Over an object with `__len__` and `__getitem__`. Making another would ask for the length again."""
 
     fields = ("sequence", "index")
+    resumable = False
 
     def __init__(self, sequence: Any) -> None:
         self.sequence, self.index = sequence, len(sequence) - 1
@@ -267,9 +268,3 @@ class Reversed:
                 self.index -= 1
                 return item
         raise StopIteration
-
-    @staticmethod
-    def rebuild(sequence: Any, index: int) -> Iterator[Any]:
-        made: Any = reversed(sequence)
-        made.__setstate__(index)
-        return made

@@ -222,6 +222,22 @@ static PyObject *build_function(PyCodeObject *code, PyFunctionObject *fn)
     return (PyObject *)function;
 }
 
+static PyObject *function_with_builtins(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *code, *globals, *builtins, *closure = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!O!|O!:function_with_builtins", &PyCode_Type, &code, &PyDict_Type, &globals, &PyDict_Type, &builtins, &PyTuple_Type,
+                          &closure))
+        return NULL;
+    PyObject *function = PyFunction_New(code, globals);
+    if (function == NULL)
+        return NULL;
+    Py_XSETREF(((PyFunctionObject *)function)->func_builtins, Py_NewRef(builtins));
+    if (closure && PyFunction_SetClosure(function, closure) < 0)
+        Py_CLEAR(function);
+    return function;
+}
+
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "fn", "guards", "slots", "flags", "tag", NULL};
@@ -353,6 +369,8 @@ static PyObject *tail_call(PyObject *module, PyObject *const *args, Py_ssize_t n
 static PyMethodDef methods[] = {
     {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL,
      "tail_call(dispatcher, *args) -> TailCall: what replacement code returns to leave through a call of the dispatcher."},
+    {"function_with_builtins", function_with_builtins, METH_VARARGS,
+     "function_with_builtins(code, globals, builtins, closure=()) -> a function that looks names up in these builtins, whatever its globals say."},
     {"make_tail_call", make_tail_call, METH_O, "make_tail_call(call) -> what the call, and those it leads to, come to."},
     {"take_over_arguments", take_over_arguments, METH_NOARGS,
      "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds its arguments."},

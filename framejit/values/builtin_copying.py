@@ -13,7 +13,7 @@ from framejit.values.mapping import DictValue
 from framejit.values.sequence import ListValue, TupleValue
 from framejit.values.sets import SetValue
 from framejit.values.signals import Unsupported
-from framejit.values.user_object import InstanceDictValue, ObjectValue
+from framejit.values.user_object import InstanceDictValue, ObjectValue, native_class
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -70,7 +70,7 @@ def _deep_copy(tx: Frame, value: Value, memo: dict[int, Value]) -> Value:
             raise Unsupported("copy.deepcopy() of a set of objects")
         return SetValue(value.cls(value.in_order(tx)))  # as reduced and built again
     custom = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__slots__")
-    plain = isinstance(value, ObjectValue) and value.base is None and not issubclass(value.cls, (torch.nn.Module, BaseException))
+    plain = isinstance(value, ObjectValue) and native_class(value.cls) is object and not issubclass(value.cls, torch.nn.Module)
     if plain and all(static_lookup(value.python_type(), n, None) in (None, getattr(object, n, None)) for n in custom):
         assert isinstance(value, ObjectValue)
         memo[id(value)] = made = ObjectValue(value.cls)

@@ -103,6 +103,8 @@ def _converted(tx: Frame, cls: type, method: str, args: list[Value]) -> Value:
     found = next((name for name in _OTHERS[cls] if static_lookup(owner.cls, name, None) is not None), None)
     if found is None:
         raise refused(tx, cls, [owner], f"{cls.__name__}() argument must be a number, not {owner.cls.__name__!r}")
+    if found == "__trunc__":
+        raise Unsupported(f"int() of {owner.describe()} by its __trunc__, which warns", "FJ161")
     result = realize(tx, owner.call_method(tx, found, [], {}))
     if found != method or result.python_type() is not cls:
         if not isinstance(result, ConstantValue) or type(result.value) not in (int, float):

@@ -206,8 +206,9 @@ class SequenceValue(Value):
                 other = sequence_part(args[0])
                 if other is None or not self._comparable(other):
                     return ConstantValue(NotImplemented)
-                equal = len(self.items) == len(other.items) and all(tx.equal(a, b) for a, b in zip(self.items, other.items))
-                return ConstantValue(equal == (name == "__eq__"))
+                differing = self._first_difference(tx, other) if len(self.items) == len(other.items) else 0
+                ended = differing >= min(len(self.items), len(other.items))  # also where comparing items has made them fewer
+                return ConstantValue((ended and len(self.items) == len(other.items)) == (name == "__eq__"))
             case (("__lt__" | "__le__" | "__gt__" | "__ge__"), 1):
                 other = sequence_part(args[0])
                 return ConstantValue(NotImplemented) if other is None or not self._comparable(other) else self._order(tx, name, other)
@@ -222,12 +223,19 @@ class SequenceValue(Value):
         mine, its = self.python_type(), other.python_type()
         return issubclass(mine, its) or issubclass(its, mine) or (issubclass(mine, tuple) and issubclass(its, tuple))
 
+    def _first_difference(self, tx: Frame, other: SequenceValue) -> int:
+        """The place of the first items that differ, or where the shorter one ends. Comparing items may change both."""
+        at = 0
+        while at < min(len(self.items), len(other.items)) and tx.equal(self.items[at], other.items[at]):
+            at += 1
+        return at
+
     def _order(self, tx: Frame, name: str, other: SequenceValue) -> Value:
         from framejit.values.operators import compare
 
-        for a, b in zip(self.items, other.items):
-            if not tx.equal(a, b):
-                return compare(tx, name.strip("_"), realize(tx, a), realize(tx, b))
+        differing = self._first_difference(tx, other)
+        if differing < min(len(self.items), len(other.items)):
+            return compare(tx, name.strip("_"), realize(tx, self.items[differing]), realize(tx, other.items[differing]))
         return ConstantValue(getattr(len(self.items), name)(len(other.items)))
 
 
@@ -238,18 +246,19 @@ class TupleValue(SequenceValue):
 
     def __init__(self, items: list[Value], cls: type = tuple, source: Source | None = None) -> None:
         self.items, self.cls, self.source = list(items), cls, source
+        self.is_part = False  # of an instance of a subclass, which is another object than a tuple of the same items
         self.existing: Any = None  # the very tuple, of constants, that this is
 
     def python_type(self) -> type:
         return self.cls
 
     def make(self, items: list[Value]) -> TupleValue:
-        if self.cls is tuple and len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items)):
+        if self.cls is tuple and not self.is_part and len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items)):
             return self  # as CPython does for the whole of a tuple
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def _joined(self, first: SequenceValue, second: SequenceValue) -> SequenceValue:
-        if not first.items and second.python_type() is tuple and self.cls is tuple:
+        if not first.items and second.python_type() is tuple and self.cls is tuple and not getattr(second, "is_part", False):
             return second
         return super()._joined(first, second)
 

@@ -194,7 +194,9 @@ class SetValue(HashTable):
                 if has_own_hash(key):
                     raise Unsupported("changing a set from outside by objects that have their own hash", "FJ123")
                 hashes_of((*self.items, key))
-            self._changed(tx, "add" if name == "add" else "discard", [key_value(key)])
+            part = set_part(member)
+            looked_for = part.frozen() if part is not None and part.cls is set else key_value(key)  # a set may yet be empty where this is replayed
+            self._changed(tx, "add" if name == "add" else "discard", [looked_for])
         elif name == "remove":
             raise tx.raised(KeyError, member)
         return NONE

@@ -59,6 +59,8 @@ class ObjectValue(Value):
         self.attrs: dict[str, Value | None] = {}
         if isinstance(base, HashTable):
             base.owner = self
+        elif isinstance(base, TupleValue):
+            base.is_part = True
 
     def python_type(self) -> type:
         return self.cls
@@ -418,6 +420,8 @@ def _computed(tx: Frame, value: Value, name: str) -> Value:
         return tx.wrap(getattr(obj, name), AttrSource(value.source, name))
     except AttributeError as e:
         raise tx.raised(AttributeError, str(e)) from None
+    except Exception as e:  # of a memoryview that was released
+        raise Unsupported(f"reading {name!r} of {value.describe()}, which raises {type(e).__name__}", "FJ161") from None
 
 
 # Methods of dict that an instance's __dict__ has by way of a copy: those that change nothing.

@@ -8,7 +8,7 @@ import torch
 
 import framejit
 
-from support import check
+from support import ANY, check, check_state, world
 
 X = torch.tensor([3.0, 1.0, 2.0])
 
@@ -143,3 +143,79 @@ def test_a_builtin_replaced_meanwhile():
     finally:
         builtins.len = plain
     assert compiled[1:] == (7, 4)
+
+
+class Truncated:
+    def __trunc__(self):
+        return 42
+
+
+def test_int_of_what_can_only_be_truncated_warns():
+    def fn(x, value):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            number = int(value)
+        return x + number, [str(w.message) for w in told]
+
+    check(fn, X, Truncated(), graphs=None, breaks=None)
+
+
+class CountedLength:
+    def __init__(self):
+        self.asked = 0
+
+    def __len__(self):
+        self.asked += 1
+        return 3
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_the_length_is_asked_for_once_where_a_reversed_iterator_leaves_captured_code():
+    def fn(x, items):
+        backwards = reversed(items)
+        x = x + 1
+        framejit.graph_break()
+        return x * 2, next(backwards), items.asked
+
+    check(fn, X, CountedLength(), graphs=ANY, breaks=ANY)
+
+
+def test_what_raises_when_an_attribute_is_read():
+    def fn(x, view):
+        try:
+            shape = view.shape
+        except ValueError as e:
+            shape = str(e)
+        return x + 1, shape
+
+    def make():
+        view = memoryview(b"abc")
+        view.release()
+        return lambda x: fn(x, view)
+
+    check_state(make, (X,), breaks=None)
+
+
+def test_the_rest_of_a_frame_keeps_the_builtins_of_its_function():
+    def make():
+        names = world(
+            """
+            def fn(x):
+                y = x + len([1, 2])
+                globals()["__builtins__"] = {"len": lambda items: 100, "globals": globals, "print": print}
+                print("break")
+                return y * len([1, 2, 3])
+
+            def call(x):
+                try:
+                    return fn(x)
+                finally:
+                    globals()["__builtins__"] = original
+            """,
+            original=builtins.__dict__,
+        )
+        return names["call"]
+
+    check_state(make, (X,), (X,), breaks=None)

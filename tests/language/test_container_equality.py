@@ -119,3 +119,28 @@ def test_eq_of_values_runs_in_order_and_stops_at_the_first_difference():
         return x + 1, left == right, log, left.items() == right.items(), len(log)
 
     check(fn, X)
+
+
+class Emptying:
+    """Says nothing of equality, and empties a list when it is asked."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __eq__(self, other):
+        self.target.clear()
+        return NotImplemented
+
+    __lt__ = __eq__
+
+
+def test_comparing_items_empties_the_lists():
+    def fn(x):
+        first, second, third = [], [], []
+        first.append(Emptying(second))
+        second.append(Emptying(first))
+        third.append(Emptying(third))
+        ordered = [1, 2]
+        return x + 1, first == second, third == [1], first != second, len(first), ordered < [1], [Emptying(ordered)] == ordered
+
+    check(fn, X)

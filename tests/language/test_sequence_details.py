@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import torch
 
-from support import check
+from support import check, check_state
 
 X = torch.ones(2)
 NAN = float("nan")
@@ -146,3 +146,33 @@ def test_repetition_asked_for_by_name():
         return x + 1, "ab".__mul__(count), b"ab".__rmul__(count), [1].__mul__(count), "ab".__mul__(2), "ab".__eq__(count), (2).__mul__(count)
 
     check(fn, X, Two(), graphs=None, breaks=None)
+
+
+class Row(tuple):
+    __slots__ = ()
+
+
+def test_what_an_instance_of_a_subclass_gives_is_another_object():
+    def fn(x, row, plain):
+        same = (row * 1 is row, row[:] is row, () + row is row, row + () is row, plain * 1 is plain, plain[:] is plain, () + plain is plain)
+        return x + 1, same, type(row * 1), row * 1 == row
+
+    check(fn, X, Row((1, 2)), (1, 2))
+
+
+class Text(bytes):
+    pass
+
+
+def test_copies_of_what_classes_written_in_c_keep():
+    def make():
+        text = Text(b"abcd")
+        text.note = [1]
+
+        def fn(x):
+            shallow, deep = copy.copy(text), copy.deepcopy(text)
+            return x + 1, shallow, deep, shallow.note is text.note, deep.note, type(deep)
+
+        return fn
+
+    check_state(make, (X,), breaks=None)

@@ -213,3 +213,18 @@ def test_an_iterator_that_raises_leaves_what_came_before():
         return x
 
     check(fn, X, {1})
+
+
+class Members(set):
+    pass
+
+
+def test_a_set_is_looked_for_in_a_set_from_outside():
+    def fn(x, s):
+        found = Members("abc") in s
+        s.discard(Members("abc"))
+        s.remove({"d"})
+        return x + 1, found, sorted(map(sorted, s)), Members("abc") in s
+
+    check(fn, X, {frozenset("abc"), frozenset("d"), frozenset("ef")})
+    check(fn, X, Members([frozenset("abc"), frozenset("d"), frozenset("ef")]))
