@@ -40,7 +40,7 @@ def check_end(tx: Frame, value: Value | None, held: int = 1) -> None:
     if value is None or not isinstance(value.source, ArgSource):
         return
     obj = getattr(value, "obj", None)
-    is_generator = isinstance(obj, types.GeneratorType)
+    is_generator = type(obj) is types.GeneratorType
     if not is_generator and static_lookup(type(obj), "__del__", None) is None:
         return
     if sum(other is value for frame in tx.chain() for other in (*frame.stack, *frame.locals.values())) <= held:

@@ -11,6 +11,7 @@ import operator
 import os
 import threading
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,8 @@ def _constant(capture: Capture, obj: Any, source: Source) -> Value:
 
 def _wrap_new(capture: Capture, obj: Any, source: Source) -> Value:
     cls = type(obj)
+    if cls in weakref.ProxyTypes:  # whatever is asked of it is asked of the object behind, which may be gone
+        raise Unsupported("a weak proxy", "FJ111")
     if is_a(obj, torch.Tensor):
         return _wrap_tensor(capture, obj, source)
     if is_a(obj, type):

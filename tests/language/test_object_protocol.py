@@ -752,3 +752,27 @@ def test_capture_does_not_call_repr():
         return f, log
 
     same(make)
+
+
+class Referent(list):
+    note = 1
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_weak_proxies_are_asked_by_plain_python_only(is_alive):
+    def make():
+        target = Referent()
+        proxy = weakref.proxy(target)
+        kept = [target] if is_alive else []
+        del target
+
+        def fn(x):
+            y = x + len(kept)
+            try:
+                return y * 2, proxy.note, bool(proxy), list(proxy)
+            except ReferenceError as e:
+                return y, str(e)
+
+        return fn
+
+    check_state(make, (X,), (X,), breaks=None)
