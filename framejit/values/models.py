@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import framejit.models
-from framejit.models import comparing, iterators, operators, reductions  # noqa: F401  register models
+from framejit.models import comparing, heaps, iterators, operators, paths, reductions  # noqa: F401  register models
 from framejit.models.registry import ITERATORS, MODELS, REALS
 from framejit.values.base import Value
 from framejit.values.functions import CallableValue, CellValue, bind

@@ -127,6 +127,16 @@ def _guarded_answer(function: Any) -> Handler:
     return handler
 
 
+@_known(torch.broadcast_shapes)
+def _broadcast_shapes(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    args = deep_realize(tx, args)
+    return None if any(map(_has_open_size, args)) else fold(tx, torch.broadcast_shapes, args, kwargs)
+
+
+def _has_open_size(value: Value) -> bool:
+    return value.symbolic or any(map(_has_open_size, value.children()))
+
+
 for _f in _QUESTIONS:
     if callable(_f):
         KNOWN[_f] = _answer(_f)
