@@ -37,6 +37,10 @@ lint: $(VENV)/lint.stamp
 bench: $(VENV)/test.stamp
 	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; $(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done
 
+# which way the native core found into this torch and this Python; fails where a part fell back
+canary: $(VENV)/demo.stamp
+	$(BIN)/python tests/canary.py
+
 # random programs against plain Python; goes on where an interrupted run ended (in build/attack)
 attack: $(VENV)/test.stamp
 	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) $(ARGS)

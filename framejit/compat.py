@@ -4,6 +4,8 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
+from importlib import import_module
+from importlib.util import find_spec
 
 from framejit.errors import UnsupportedEnvironment
 
@@ -21,6 +23,17 @@ def check_interpreter() -> None:
         raise UnsupportedEnvironment("framejit does not work with the free-threaded build of CPython yet")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise UnsupportedEnvironment(f"framejit works on Linux x86-64 and aarch64, not on {platform.system()} {platform.machine()}")
+
+
+def check_main_interpreter() -> None:
+    """The frame hook, the watcher of dictionaries and what is kept in code objects are one for the process."""
+    modules = ("_interpreters", "_xxsubinterpreters")  # the second until CPython 3.12
+    interpreters = next((import_module(name) for name in modules if name in sys.builtin_module_names or find_spec(name)), None)
+    if interpreters is None:
+        return
+    current, main = (found[0] if isinstance(found, tuple) else found for found in (interpreters.get_current(), interpreters.get_main()))
+    if int(current) != int(main):
+        raise UnsupportedEnvironment("framejit works in the main interpreter of a process only, not in a subinterpreter")
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -42,4 +55,5 @@ def check_torch() -> tuple[int, int]:
 
 
 check_interpreter()
+check_main_interpreter()
 TORCH_VERSION = check_torch()

@@ -194,16 +194,18 @@ def _set_up() -> dict[str, Any]:
     _native.setup_process_state(torch.Tensor, torch.nn.Parameter, vars(forward_ad))
     with torch._C.DisableTorchFunction():
         autograd_bits = _autograd_bits()
-    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, _function_state_known())
+    functions_known = _function_state_known()
+    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known)
     # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing of them.
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
         layout["versions"] = _versions_known()
     layout["state"] = native_state
+    layout["functions"] = functions_known
     return layout
 
 
 LAYOUT: dict[str, Any] = _set_up()
 """Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found.
-The flags `direct`, `shim`, `state` and `versions` say what can be read natively."""
+The flags `direct`, `shim`, `state`, `functions` and `versions` say what can be read natively."""

@@ -73,6 +73,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "framejit works in the main interpreter of a process only, not in a subinterpreter");
+        return NULL;
+    }
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;

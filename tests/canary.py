@@ -1,0 +1,73 @@
+"""Which way each native part found into this torch and this CPython: `make canary TORCH='torch==2.16.0'` prints it, and fails where one fell back.
+
+Run it with a torch or a CPython that framejit was never run with: what it prints first is what has to be looked at.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import framejit
+from framejit import _native, cpython_layout
+from framejit.guards.tensor_layout import LAYOUT
+
+SYMBOL = re.compile(r'"(aoti_torch_\w+[a-z0-9]|_Z\w+)"')
+LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_cuda.so")
+OF_CUDA = "cuda"
+
+
+def symbols() -> list[str]:
+    """The symbols of torch that the sources of the native core name."""
+    sources = sorted((Path(framejit.__file__).parent / "native").glob("*.c"))
+    return sorted({name for path in sources for name in SYMBOL.findall(path.read_text())})
+
+
+def is_exported(name: str) -> bool:
+    for library in LIBRARIES:
+        try:
+            getattr(ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL | 4), name)  # 4: RTLD_NOLOAD
+        except (OSError, AttributeError):
+            continue
+        return True
+    return False
+
+
+def findings() -> Iterator[tuple[str, str, bool]]:
+    """Part, the way that was found, and whether it is the quick one."""
+    for part, holds in cpython_layout.LAYOUT.items():
+        yield f"CPython's {part}", "read where they are" if holds else "not read", holds
+    dicts = _native.dict_access()
+    yield "changes of dictionaries", dicts, dicts != "comparison"
+    tensors = _native.tensor_access()
+    yield "metadata of tensors", tensors, tensors == "direct"
+    for name, place in sorted(LAYOUT.items()):
+        if isinstance(place, bool):
+            yield f"torch's {name}", "found" if place else "not found", place
+        elif isinstance(place, int):
+            yield f"offset of {name}", str(place), place >= 0
+    for name in symbols():
+        if OF_CUDA in name and not torch.cuda.is_available():
+            continue
+        there = is_exported(name)
+        yield name, "exported" if there else "not exported", there
+
+
+def main() -> int:
+    print(f"framejit {framejit.__version__}, CPython {platform.python_version()}, torch {torch.__version__}")
+    found = list(findings())
+    for part, way, quick in found:
+        print(f"{'  ' if quick else '! '}{part:55} {way}")
+    lost = [part for part, _, quick in found if not quick]
+    print(f"{len(lost)} of {len(found)} fell back: {', '.join(lost)}" if lost else f"all {len(found)} are native")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
