@@ -118,6 +118,8 @@ _COUNTED = "Guards hold the bytes that they compare with, and sys.getrefcount co
 _LINE = "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its rest."
 
 EXCUSED: dict[str, str] = {
+    "test.test_iter.TestCase.test_reduce_mutating_builtins_iter": "It deletes builtins.iter, which framejit, written in Python, needs itself.",
+    "test.test_class.ClassTests.testSetattrWrapperNameIntern": "Text that captured code makes is a constant of the replacement; equal ones are one object.",
     "test.test_dict.DictTest.test_splittable_popitem": "sys.getsizeof tells whether a dict shares its keys, which one that is built again does not.",
     **{
         f"test.test_patma.TestTracing.test_{name}": _TRACED
