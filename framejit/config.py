@@ -51,6 +51,8 @@ class Config:
     """How many recent events `framejit.events.events()` remembers."""
     artifacts: str = ""
     """A folder in which each compiled graph leaves what was made of it, stage by stage. FRAMEJIT_DEBUG=folder sets it too."""
+    passes_off: str = ""
+    """Comma-separated names of passes of the fusing backend that are not run (backends/fuse/graph/passes/pipeline.py); to find out which is to blame."""
     cache_dir: str = ""
     """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache folder."""
     cache_size: int = 1 << 30

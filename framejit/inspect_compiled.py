@@ -37,6 +37,8 @@ class InspectedGraph:
     """The best time measured for a call of the compiled plan, in microseconds; None before anything was measured."""
     eager_us: float | None
     """The same for the graph as ATen operations."""
+    recorded: str
+    """The operations of the graph as they were recorded, before all passes; empty if there was something that can't be recorded."""
     before_fusion: str
     after_fusion: str
     artifacts: str
@@ -152,6 +154,7 @@ def _inspected(graph: CompiledGraph, place: str) -> InspectedGraph:
         graph.folded_norms,
         compiled,
         eager,
+        str(graph.recorded or ""),
         graph.before_fusion,
         graph.after_fusion,
         graph.artifacts,

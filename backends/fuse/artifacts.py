@@ -4,6 +4,7 @@ A folder for each graph:
 
     graph.py               the graph as it was captured
     reproduce.py           builds the graph and random inputs, runs both eagerly and compiled, and compares
+    graphs/                the graph as it was recorded, and as each pass left it that changed it (backends/fuse/graph/text.py)
     ir_before_fusion.txt   the loops it was lowered to
     ir_after_fusion.txt    the schedule: what runs in which kernel, and what ATen carries out
     kernels/               the kernels' sources
@@ -44,6 +45,8 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
         texts: dict[str, Callable[[], str]] = {
             "graph.py": lambda: _readable(gm),
             "reproduce.py": lambda: script(gm, example_inputs, f"{graph.name}, as framejit {framejit.__version__} captured it"),
+            "graphs/0_recorded.txt": lambda: str(graph.recorded or ""),
+            **{f"graphs/{number}_{name}.txt": partial(str, text) for number, (name, text) in enumerate(graph.passes, 1)},
             "ir_before_fusion.txt": lambda: graph.before_fusion,
             "ir_after_fusion.txt": lambda: graph.after_fusion,
             **{f"kernels/{source.name}.{_SUFFIX[source.language]}": partial(getattr, source, "source") for source in graph.kernels},

@@ -13,16 +13,24 @@ from framejit.backends.fuse.by_size import BySize, Variant, has_open_sizes, has_
 from framejit.backends.fuse.closed_sizes import of_sizes
 from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
 from framejit.backends.fuse.compiled_graph import SIZES, CompiledGraph, recall, remember
-from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable
+from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
+from framejit.backends.fuse.graph.frozen_values import has_frozen_weights
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
+from framejit.backends.fuse.graph.record import record_graph
+from framejit.backends.fuse.graph.text import GraphText, text_of
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
-from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph, text_of
-from framejit.backends.fuse.lowering.graph import lower_trace, trace_graph
+from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.ir import text_of as loops_as_text
+from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.fuse.plan import build_plan
 from framejit.backends.fuse.plan_cache import FoundPlan, find, keep, key_for
 from framejit.backends.fuse.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.statistics import stages
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.traffic import bytes_moved
 from framejit.backends.graph_identity import identity
@@ -31,7 +39,6 @@ from framejit.config import config
 from framejit.events import emit, warn
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.trace import Trace
     from framejit.symbols.conditions import Conditions
     from framejit.symbols.expression import Symbol
 
@@ -93,7 +100,7 @@ def _tell_unfused(graph: CompiledGraph) -> None:
 
 
 def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception) -> None:
-    graph.reason = str(error) if isinstance(error, KernelFailed) else f"{type(error).__name__}: {error}"
+    graph.reason = str(error) if isinstance(error, (KernelFailed, PassFailed)) else f"{type(error).__name__}: {error}"
     _tell_unfused(graph)
     if config.debug:
         _write_down(gm, example_inputs, graph, error)
@@ -118,12 +125,15 @@ def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], gr
 
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Callable[..., Any]:
-    traced, tracked = trace_graph(gm, example_inputs)
-    _note_folded(traced, graph)
-    key = key_for(traced, tracked)
+    recorded, text, tracked = _recorded(gm, example_inputs, graph)
+    passed = _passed(recorded, gm, example_inputs, graph) if has_frozen_weights(gm) else None
+    key = key_for(recorded, text, tracked) if passed is None else key_for(passed, text_of(passed), tracked)
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
-        found = _make(traced, tracked, graph, gm.forward)
+        if passed is None:
+            passed = _passed(recorded, gm, example_inputs, graph)
+        record, launches = _record(passed, tracked, graph)
+        found = FoundPlan(record, record.parts.native(launches, gm.forward, graph.name))
         if key is not None:
             keep(key, found.record)
     else:
@@ -141,9 +151,8 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
     """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled for each of them."""
     graph = _account(gm)
     try:
-        traced, tracked = trace_graph(gm, example_inputs, conditions)
-        _note_folded(traced, graph)
-        record, launches = _record(traced, tracked, graph)
+        recorded, _, tracked = _recorded(gm, example_inputs, graph, conditions)
+        record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
     except NeedsGradients as e:
         graph.reason = str(e)
         remember(gm, graph)
@@ -170,23 +179,42 @@ def _compile_closed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]
     return run, recall(run)
 
 
-def _note_folded(traced: Trace, graph: CompiledGraph) -> None:
-    graph.frozen_bytes = sum(fake.numel() * fake.itemsize for fake in traced.folded)
-    graph.folded_norms = traced.folded_norms
+def _recorded(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, conditions: Conditions | None = None
+) -> tuple[Graph, GraphText, bool]:
+    """What was captured, recorded; the same as text; and whether autograd would record operations on its inputs."""
+    recorded = record_graph(gm, example_inputs, keeps, conditions)
+    stages["record"] += 1
+    checked(recorded)
+    text = graph.recorded = text_of(recorded)
+    tensors = (*example_inputs, *(constant.tensor for constant in recorded.constants.values()))
+    return recorded, text, torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _make(traced: Trace, tracked: bool, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan:
-    """The plan of a graph that is compiled for the first time."""
-    record, launches = _record(traced, tracked, graph)
-    return FoundPlan(record, record.parts.native(launches, fallback, graph.name))
+def _passed(recorded: Graph, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Graph:
+    """The recorded graph after all passes."""
+
+    def note(name: str, text: str) -> None:
+        graph.passes.append((name, text))
+
+    try:
+        passed = run_passes(recorded, gm, example_inputs, note if config.artifacts else None)
+    except PassFailed as e:
+        graph.passes.append((f"before_{e.name}", graph_before(e.name, gm, example_inputs, recorded.conditions)))
+        raise
+    graph.frozen_bytes = sum(value.numel() * value.itemsize for value, constant in passed.constants.items() if constant.computed)
+    graph.folded_norms = passed.folded_norms
+    return passed
 
 
-def _record(traced: Trace, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
+def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
     """What is to run for the operations of a graph, and how its kernels are launched."""
-    lowered = lower_trace(traced, tracked)
-    before_fusion = text_of(lowered.nodes, lowered.buffers)
+    lowered = lower_graph(passed, tracked)
+    stages["lower"] += 1
+    before_fusion = loops_as_text(lowered.nodes, lowered.buffers)
     steps = schedule(lowered)
-    _tell_fused(graph, before_fusion, text_of(steps, lowered.buffers))
+    stages["schedule"] += 1
+    _tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
     externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
     graph.externs = externs
     launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)

@@ -8,8 +8,8 @@ import torch
 from torch import fx
 
 from framejit.backends.fuse.compiled_graph import SIZES
+from framejit.backends.fuse.graph.record import attribute_of
 from framejit.backends.fuse.thread_state import restored_thread_state
-from framejit.backends.fuse.trace import attribute_of
 from framejit.backends.graph_identity import identify, identity
 from framejit.capture.light_torch import light
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
 
     from framejit import _native
+    from framejit.backends.fuse.graph.text import GraphText
 
 _KEY = "framejit.fuse"
 SIZES: Final = "framejit.sizes"
@@ -39,6 +40,10 @@ class CompiledGraph:
     kernels: list[KernelSource] = field(default_factory=list)
     externs: list[str] = field(default_factory=list)
     """The operations that ATen carries out, in order."""
+    recorded: GraphText | None = None
+    """The graph as it was recorded, before all passes."""
+    passes: list[tuple[str, str]] = field(default_factory=list)
+    """The names of passes, and the graph that each of them left if it changed it; only where each stage is written down, or a pass failed."""
     before_fusion: str = ""
     after_fusion: str = ""
     reason: str = ""

@@ -14,3 +14,11 @@ class NeedsGradients(NotFusable):
 
 class KernelFailed(FramejitError):
     """A kernel could not be compiled; the message names it."""
+
+
+class PassFailed(FramejitError):
+    """A pass over the graph raised; the message names it."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"the pass {name} failed with {type(error).__name__}: {error}")
+        self.name = name

@@ -14,7 +14,8 @@ from framejit.events import emit
 if TYPE_CHECKING:
     from framejit import _native
     from framejit.backends.fuse.compiled_graph import CompiledGraph
-    from framejit.backends.fuse.trace import Trace
+    from framejit.backends.fuse.graph.graph import Graph
+    from framejit.backends.fuse.graph.text import GraphText
 
 KIND = "plan"
 
@@ -26,12 +27,12 @@ class FoundPlan(NamedTuple):
     plan: _native.Plan
 
 
-def key_for(traced: Trace, tracked: bool) -> PlanKey | None:
-    """The key of the plan for what was traced; None, and an event that says why, if it can't be kept. None too where each stage is to be written down."""
+def key_for(graph: Graph, text: GraphText, tracked: bool) -> PlanKey | None:
+    """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
-        return plan_key(traced, tracked)
+        return plan_key(graph, text, tracked)
     except NotCacheable as e:
         _not_kept("", e)
     return None

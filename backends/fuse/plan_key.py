@@ -1,14 +1,15 @@
-"""The key of a plan in the disk cache: a hash over the traced operations, and over all else that what is made of them depends on.
+"""The key of a plan in the disk cache: a hash over the recorded graph, and over all else that what is made of it depends on.
 
-The key is taken after the trace, not of the FX graph before it. What a trace gives depends on every decomposition, mode and switch of torch, which the
-operations themselves show and no list of switches could be trusted to; and tracing is the smaller part of what a plan costs (37 of 400 ms for
-a BERT of 12 layers, 16 of 240 for a ResNet-18).
+The key is taken of the recorded graph, not of the FX graph before it. What is recorded depends on every decomposition, mode and switch of torch, which the
+operations themselves show (composite ones hold what they consist of) and no list of switches could be trusted to. Passes, lowering and all that comes after
+are the same for graphs with the same key, so that none of them is run for a plan that is found. Where weights are frozen, passes compute new weights,
+which are not kept: the key is then taken of the graph that they leave.
 """
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
@@ -17,10 +18,12 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.cache_key import key_of
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.text import GraphText
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan_functions import NAMED
 from framejit.backends.fuse.thread_state import thread_state
-from framejit.backends.fuse.trace import Trace, storage_of
 from framejit.config import config
 
 LARGEST: Final = 1 << 22
@@ -30,7 +33,7 @@ ELSEWHERE: Final = frozenset(
     ("disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth", "debug", "logs", "verify", "verify_folder")
     + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size")
 )
-"""Settings that have no say in what a traced graph is made into. All others are part of the key."""
+"""Settings that have no say in what a recorded graph is made into. All others are part of the key."""
 
 _SWITCHES: Final = (
     *("_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_get_deterministic_fill_uninitialized_memory"),
@@ -50,15 +53,22 @@ class NotCacheable(Exception):
     """A plan can't be kept, for the reason given."""
 
 
+ADDED: Final = tuple(
+    getattr(getattr(torch.ops.aten, name), overload)
+    for name, overload in (("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"))
+)
+"""Operations that passes put into graphs."""
+
+
 @dataclass(frozen=True)
 class PlanKey:
-    """The key of a trace's plan, and what the plan may refer to in the trace."""
+    """The key of a graph's plan, and what the plan may refer to in the graph."""
 
     key: str
     functions: dict[str, Callable[..., Any]]
-    """By name what the plan may call: what the traced operations are carried out by, and what lowering adds."""
+    """By name what the plan may call: what the recorded operations are carried out by, and what passes and lowering add."""
     constants: tuple[torch.Tensor, ...]
-    """The tensors that the trace knows, in order."""
+    """The constants of the graph, in order."""
     n_inputs: int
     returns: tuple[bool, ...]
     """For each output whether it is a tensor."""
@@ -66,91 +76,37 @@ class PlanKey:
     """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function that moves keeps its plan."""
 
 
-def plan_key(traced: Trace, tracked: bool) -> PlanKey:
-    """The key of what `lower_trace(traced, tracked)` and the later stages give. Raises NotCacheable."""
-    writer = _Writer(traced)
-    text = writer.text()
-    devices = {fake.device for fake in writer.fakes} | writer.devices
-    key = key_of(_target(devices), text, repr((tracked, _torch_state(), _settings(), _native_build())))
-    returns = tuple(isinstance(output, torch.Tensor) for output in traced.outputs)
-    return PlanKey(key, {**NAMED, **writer.functions}, tuple(traced.constants.values()), len(traced.inputs), returns, tuple(writer.origins))
+def plan_key(graph: Graph, text: GraphText, tracked: bool) -> PlanKey:
+    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises NotCacheable."""
+    if text.unwritten:
+        raise NotCacheable(text.unwritten)
+    lines = [text.key, *_constants(graph), *_foreign(text)]
+    key = key_of(_target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build())))
+    functions = {operation.name(): callable_of(operation) for operation in (*ADDED, *text.operations)}
+    returns = tuple(isinstance(output, Value) for output in graph.outputs)
+    tensors = tuple(constant.tensor for constant in graph.constants.values())
+    return PlanKey(key, {**NAMED, **functions}, tensors, len(graph.inputs), returns, tuple(text.origins))
 
 
-class _Writer:
-    """The canonical text of a trace: tensors and storages by number, everything else by value and type."""
+def _constants(graph: Graph) -> Iterator[str]:
+    """What the text does not tell of constants, in their order."""
+    first: dict[int, int] = {}
+    for number, constant in enumerate(graph.constants.values()):
+        tensor = constant.tensor
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise NotCacheable(f"a constant is of type {type(tensor).__name__}")
+        same = first.setdefault(id(tensor), number)
+        content = key_of("content", bytes_of(tensor)) if constant.literal else f"{tensor.is_cuda and tensor.data_ptr() % 16 == 0}"
+        yield f"constant {same} {tensor.dtype} {tensor.device} {tuple(tensor.shape)} {tensor.stride()} {content}"
 
-    def __init__(self, traced: Trace) -> None:
-        self.trace = traced
-        self.functions: dict[str, Callable[..., Any]] = {}
-        self.origins: dict[str, int] = {}
-        self.fakes: list[torch.Tensor] = []
-        self.devices: set[torch.device] = set()
-        self._known: dict[int, str] = {}
-        self._storages: dict[int, int] = {}
-        self._operations: dict[torch._ops.OpOverload, str] = {}
 
-    def text(self) -> str:
-        trace = self.trace
-        lines = [f"input {name!r} {self._value(fake)}" for name, fake in zip(trace.names, trace.inputs, strict=True)]
-        # a constant's fake is met where it is used, and written there; here it is said which these are
-        calls = [
-            f"{self._operation(call.func)} {self._value(call.args)} {self._value(call.kwargs)} -> {self._value(call.result)} {self._origin(call.origin)}"
-            for call in trace.calls
-        ]
-        autograd = f"views {sorted(trace.views)} writes {sorted(trace.writes.items())}"
-        return "\n".join([*lines, *calls, f"return {self._value(trace.outputs)}", autograd, *self._constants()])
-
-    def _origin(self, origin: str) -> int:
-        return self.origins.setdefault(origin, len(self.origins)) if origin else -1
-
-    def _operation(self, func: Any) -> str:
-        text = self._operations.get(func)
-        if text is None:
-            if not isinstance(func, torch._ops.OpOverload):
-                raise NotCacheable(f"{func} is no operation of ATen's or of a library's")
-            text = func.name()
-            self.functions[text] = callable_of(func)
-            if func.namespace != "aten":  # ATen's are told by torch's version
-                text = f"{func._schema} {sorted(map(str, func.tags))}"
-            self._operations[func] = text
-        return text
-
-    def _value(self, value: Any) -> str:
-        kind = type(value)
-        if value is None or kind in (bool, int, float, complex, str):
-            return repr(value)
-        if isinstance(value, torch.Tensor):
-            return self._known.get(id(value)) or self._tensor(value)
-        if kind in (tuple, list, torch.Size):
-            return f"{kind.__name__}({', '.join(map(self._value, value))})"
-        if kind is dict:
-            return f"dict({', '.join(f'{name!r}: {self._value(item)}' for name, item in value.items())})"
-        if kind is torch.device:
-            self.devices.add(value)
-        if kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
-            return f"{kind.__name__} {value}"
-        raise NotCacheable(f"an operation has an argument of type {kind.__name__}")
-
-    def _tensor(self, fake: torch.Tensor) -> str:
-        if fake.layout is not torch.strided:
-            raise NotCacheable(f"a tensor is {str(fake.layout).removeprefix('torch.')}")
-        shape = (*fake.shape, *fake.stride(), fake.storage_offset())
-        if any(type(number) is not int for number in shape):
-            raise NotCacheable("a tensor's sizes are not known")
-        storage = self._storages.setdefault(storage_of(fake), len(self._storages))
-        name = self._known[id(fake)] = f"%{len(self._known)}"
-        self.fakes.append(fake)
-        return f"{name}=({storage} {fake.dtype} {fake.device} {fake.dim()} {shape})"
-
-    def _constants(self) -> Iterable[str]:
-        first: dict[int, int] = {}
-        fakes = {id(fake): name for fake in self.fakes if (name := self._known[id(fake)])}
-        for number, (key, value) in enumerate(self.trace.constants.items()):
-            if type(value) not in (torch.Tensor, torch.nn.Parameter):
-                raise NotCacheable(f"a constant is of type {type(value).__name__}")
-            same = first.setdefault(id(value), number)
-            content = key_of("content", bytes_of(value)) if key in self.trace.literals else f"{value.is_cuda and value.data_ptr() % 16 == 0}"
-            yield f"constant {fakes.get(key)} {same} {value.dtype} {value.device} {tuple(value.shape)} {value.stride()} {content}"
+def _foreign(text: GraphText) -> Iterator[str]:
+    """What the operations of libraries are; ATen's are told by torch's version."""
+    for operation in text.operations:
+        if not isinstance(operation, torch._ops.OpOverload):
+            raise NotCacheable(f"{operation} is no operation of ATen's or of a library's")
+        if operation.namespace != "aten":
+            yield f"{operation._schema} {sorted(map(str, operation.tags))}"
 
 
 def bytes_of(value: torch.Tensor) -> bytes:

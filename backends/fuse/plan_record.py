@@ -1,7 +1,7 @@
 """A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when it is read; nothing in it is run.
 
-Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name only what the traced operations at
-hand are carried out by (`PlanKey.functions`); tensors are numbers of the trace's constants, or bytes.
+Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name only what the recorded operations at
+hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's constants, or bytes.
 """
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ DESCRIBED: Final = {
 
 
 def read(data: bytes, key: PlanKey) -> PlanRecord:
-    """The record that `write` gave for a trace of the same key. Raises BadRecord for bytes that are none."""
+    """The record that `write` gave for a graph of the same key. Raises BadRecord for bytes that are none."""
     fields, blobs = unpack(data)
     try:
         record = _read(fields, _Reader(key, blobs))

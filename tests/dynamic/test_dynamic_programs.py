@@ -13,7 +13,7 @@ import framejit
 from framejit.backends.fuse import backend as backend_module
 from framejit.backends.fuse import fuse
 from framejit.backends.fuse.errors import NotFusable
-from framejit.backends.fuse.lowering.graph import trace_graph
+from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 from framejit.optimized_module import dispatcher_of
@@ -388,7 +388,10 @@ def refuses(*args):
 
 
 def test_a_graph_that_is_compiled_for_each_size_says_so(monkeypatch):
-    monkeypatch.setattr(backend_module, "trace_graph", lambda gm, inputs, *conditions: refuses() if conditions else trace_graph(gm, inputs))
+    def unless_open(gm, inputs, keeps, conditions=None):
+        return refuses() if conditions is not None else record_graph(gm, inputs, keeps)
+
+    monkeypatch.setattr(backend_module, "record_graph", unless_open)
     fast = framejit.optimize(means, dynamic=True)
     for n in (5, 7, 7, 7):
         x = torch.randn(n, 6)

@@ -9,8 +9,8 @@ import torch
 
 import framejit
 from framejit.backends.fuse.ir import ComputeNode, ExternNode, LoweredGraph
-from framejit.backends.fuse.lowering import lower
 from tests.fuse.interpreter import Interpreter
+from tests.fuse.stages import lower
 
 
 def lowered(f: Callable[..., Any], *args: Any) -> LoweredGraph:

@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.by_size import Variant
 from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, Layout, LoweredGraph
-from framejit.backends.fuse.lowering.graph import lower_trace, trace_graph
 from framejit.backends.fuse.open_size import concrete
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.triton.source import TritonSource, triton_source
@@ -21,6 +20,7 @@ from framejit.capture.light_torch import light
 from framejit.symbols.conditions import LEAST, Conditions
 from framejit.symbols.expression import INFINITE, Expression, Symbol, evaluate
 from framejit.symbols.node import symbolic
+from tests.fuse.stages import lower
 
 Sizes = Mapping[str, int]
 
@@ -120,7 +120,7 @@ class OpenProgram:
                 return variant
         own, replaced = conditions.with_hints(dict(zip(symbols, numbers)))
         examples = [torch.empty_strided(*_layout(given, sizes), dtype=given.dtype, device="meta") for given in self.inputs]
-        lowered = lower_trace(*trace_graph(gm, examples, own))
+        lowered = lower(gm, examples, own)
         made = OpenVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols))
         assert made.fits(numbers), [str(condition) for condition in made.conditions if not _holds(condition, dict(zip(made.symbols, numbers)))]
         self.variants.append(made)

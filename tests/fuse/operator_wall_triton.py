@@ -28,15 +28,15 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.ir import ExternNode, Kernel, LoweredGraph
-from framejit.backends.fuse.lowering import lower
-from framejit.backends.fuse.lowering.constants import Constants
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.triton.source import TritonSource
 from framejit.capture.light_torch import light
 from framejit.config import config
 from tests.fuse.operator_cases import Case, cases, operators
 from tests.fuse.operator_wall import EXTERN, FUSED, HELPERS, RAISES, REFUSED, WRONG, Differs, Report, attempt, compare, copies, graph_of_fakes
+from tests.fuse.stages import lower
 from tests.fuse.triton_run import TritonRun, first_tile, in_many_blocks, laid_out, moved
 
 
@@ -198,8 +198,8 @@ def do_without_gpu() -> None:
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     guards[1] = guards[1] or guards[0]
     # what depends on no input is computed where it will be needed
-    real = Constants._real
-    Constants._real = lambda self, value: torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
+    real = KnownValues._real
+    KnownValues._real = lambda self, value: torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

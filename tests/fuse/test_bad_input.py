@@ -87,7 +87,7 @@ def test_one_kernel_of_several_fails(monkeypatch, no_cache):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("stage", ["trace_graph", "lower_trace", "schedule", "build_plan"])
+@pytest.mark.parametrize("stage", ["record_graph", "run_passes", "lower_graph", "schedule", "build_plan"])
 def test_a_stage_with_a_bug(monkeypatch, no_cache, stage):
     def fail(*args):
         raise KeyError("a bug")
@@ -207,7 +207,7 @@ def test_numbers_on_the_cpu_among_cuda_tensors_are_lowered():
     """A tensor of no dimensions may stay on the CPU; kernels on a GPU can't read it there."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from framejit.backends.fuse.lowering import lower
+    from tests.fuse.stages import lower
 
     with light(), FakeTensorMode(allow_fallback_kernels=False):
         fakes = [torch.empty(8, device="cuda"), torch.empty(())]

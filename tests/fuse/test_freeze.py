@@ -19,7 +19,7 @@ from torch.nn.utils import prune
 
 import framejit
 from framejit import events
-from framejit.backends.fuse.lowering import frozen_norms
+from framejit.backends.fuse.graph.passes import fold_norms
 from framejit.errors import FramejitWarning, InvalidOption
 
 from comparison import assert_same
@@ -122,7 +122,7 @@ def test_batch_norms_are_folded(name):
 @pytest.mark.parametrize("name", [name for name in NORMS if name.startswith(("conv", "trans", "bfloat"))])
 def test_biases_that_are_added_apart(name, monkeypatch):
     """As for convolutions on a GPU."""
-    monkeypatch.setattr(frozen_norms, "bias_is_added_apart", lambda product: True)
+    monkeypatch.setattr(fold_norms, "bias_is_added_apart", lambda product: True)
     make, shape = NORMS[name]
     module = trained(make())
     x = torch.randn(shape, dtype=module.part.weight.dtype)

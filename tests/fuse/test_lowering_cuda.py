@@ -12,10 +12,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.ir import LoweredGraph
-from framejit.backends.fuse.lowering import lower
 from framejit.capture.light_torch import light
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.lowering_checks import compare, externs, kernels
+from tests.fuse.stages import lower
 
 
 def check_as_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> LoweredGraph:

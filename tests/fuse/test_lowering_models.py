@@ -126,7 +126,7 @@ def test_llama_layer():
 def test_gradients_are_not_fused():
     import framejit
     from framejit.backends.fuse.errors import NotFusable
-    from framejit.backends.fuse.lowering import lower
+    from tests.fuse.stages import lower
 
     reasons = []
 

@@ -20,7 +20,7 @@ pytest.importorskip("triton")
 from framejit.backends.fuse import backend
 from framejit.backends.fuse import compile as compiling
 from framejit.backends.fuse.by_size import Variant
-from framejit.backends.fuse.lowering.constants import Constants
+from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.open_size import greatest, open_size, sizes_written
 from framejit.backends.fuse.plan_parts import PlanParts
 from framejit.backends.fuse.triton import compile as triton_compiling
@@ -39,10 +39,10 @@ BF16 = torch.bfloat16
 
 @pytest.fixture(scope="module", autouse=True)
 def without_gpu() -> Iterator[None]:
-    real = Constants._real
+    real = KnownValues._real
     do_without_gpu()
     yield
-    Constants._real = real  # for the tests of a process that has a GPU
+    KnownValues._real = real  # for the tests of a process that has a GPU
 
 
 @pytest.fixture(scope="module")

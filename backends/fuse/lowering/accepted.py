@@ -15,8 +15,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.open_size import as_size, hint
-from framejit.backends.fuse.trace import Call
 
 UNTRIED: Final = frozenset(
     """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones zero clone _to_copy lift_fresh_copy
@@ -43,33 +44,33 @@ GREAT: Final = 1 << 62
 _known: dict[Any, bool] = {}
 
 
-def accepts(call: Call) -> bool:
-    """Whether ATen carries out the operation of a call. Raises NotFusable where that depends on a number that is left open."""
-    if call.name.removesuffix("_") in UNTRIED or call.func.namespace != "aten" or not all(_is_there(tensor.device.type) for tensor in call.tensors()):
+def accepts(node: Node) -> bool:
+    """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left open."""
+    if node.name.removesuffix("_") in UNTRIED or node.operation.namespace != "aten" or not all(_is_there(tensor.device.type) for tensor in node.values()):
         return True
-    trial = _Trial(call, None)
+    trial = _Trial(node, None)
     verdict = trial.verdict()
-    if trial.has_open_number and _Trial(call, GREAT).verdict() != verdict:
-        raise NotFusable(f"whether {call.func.name()} raises depends on a number that is left open")
+    if trial.has_open_number and _Trial(node, GREAT).verdict() != verdict:
+        raise NotFusable(f"whether {node.operation.name()} raises depends on a number that is left open")
     return verdict
 
 
 class _Trial:
-    """A call with tensors of ones in place of its own. Sizes that are equal stay equal, 0 and 1 stay, others become small."""
+    """A node with tensors of ones in place of its own. Sizes that are equal stay equal, 0 and 1 stay, others become small."""
 
-    def __init__(self, call: Call, great: int | None) -> None:
-        self.call, self.great = call, great
-        self.name = call.name.removesuffix("_")
+    def __init__(self, node: Node, great: int | None) -> None:
+        self.node, self.great = node, great
+        self.name = node.name.removesuffix("_")
         self.has_open_number = False
         self.real = self.name in REAL_SIZES
         self.elements = 0
-        sizes = sorted({size for tensor in call.tensors() for size in map(_hint, tensor.shape) if size > 1})
+        sizes = sorted({size for tensor in node.values() for size in map(_hint, tensor.shape) if size > 1})
         self.small = {size: size if self.real else place + 2 for place, size in enumerate(sizes)}
-        self.key = (call.func, self._part(call.args), self._part(tuple(call.kwargs.items())), torch.get_default_dtype())
+        self.key = (node.operation, self._part(node.args), self._part(tuple(node.kwargs.items())), torch.get_default_dtype())
 
     def verdict(self) -> bool:
         if self.elements > MOST_ELEMENTS:
-            return all(tensor.dtype in USUAL for tensor in self.call.tensors())
+            return all(tensor.dtype in USUAL for tensor in self.node.values())
         known = _known.get(self.key)
         if known is None:
             if len(_known) > MOST_KNOWN:
@@ -78,21 +79,21 @@ class _Trial:
         return known
 
     def _tried(self) -> bool:
-        made: dict[int, torch.Tensor] = {}
+        made: dict[Value, torch.Tensor] = {}
         with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                args = tuple(self._real(value, made, position) for position, value in enumerate(self.call.args))
-                result = self.call.func(*args, **{key: self._real(value, made) for key, value in self.call.kwargs.items()})
+                args = tuple(self._real(value, made, position) for position, value in enumerate(self.node.args))
+                result = self.node.operation(*args, **{key: self._real(value, made) for key, value in self.node.kwargs.items()})
             except Exception:
                 return False
-        expected = [fake.dtype for fake in self.call.results()]
+        expected = [value.dtype for value in self.node.returned()]
         found = [tensor.dtype for tensor in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(tensor, torch.Tensor)]
         return len(found) < len(expected) or found[: len(expected)] == expected
 
     def _part(self, value: Any) -> Any:
         """What a result of trying depends on."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Value):
             sizes = self._sizes(value.shape)
             self.elements += torch.Size(sizes).numel()
             return sizes, value.dtype, value.device
@@ -109,11 +110,11 @@ class _Trial:
     def _number(self, value: torch.SymInt) -> int:
         return _hint(value) if self.great is None else self.great
 
-    def _real(self, value: Any, made: dict[int, torch.Tensor], position: int = -1) -> Any:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in made:
-                made[id(value)] = torch.ones(self._sizes(value.shape), dtype=value.dtype, device=value.device)
-            return made[id(value)]
+    def _real(self, value: Any, made: dict[Value, torch.Tensor], position: int = -1) -> Any:
+        if isinstance(value, Value):
+            if value not in made:
+                made[value] = torch.ones(self._sizes(value.shape), dtype=value.dtype, device=value.device)
+            return made[value]
         if isinstance(value, (tuple, list)):
             if position == SIZES_AT.get(self.name):
                 return []

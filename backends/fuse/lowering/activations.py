@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.pointwise import elementwise, pointwise
@@ -120,7 +121,7 @@ def _logit(x: Expr, eps: float | None = None) -> Expr:
 
 
 @lowers("glu")
-def _glu(b: Builder, out: torch.Tensor, x: Tensor, dim: int = -1) -> Any:
+def _glu(b: Builder, out: Value, x: Tensor, dim: int = -1) -> Any:
     dim %= len(x.sizes)
     half = x.sizes[dim] // 2
     sizes = (*x.sizes[:dim], half, *x.sizes[dim + 1 :])

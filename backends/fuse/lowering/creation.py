@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, const, index_value
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
@@ -15,7 +16,7 @@ from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 
-def _filled(b: Builder, out: torch.Tensor, value: Any) -> Any:
+def _filled(b: Builder, out: Value, value: Any) -> Any:
     if out.dtype not in FUSED_DTYPES or isinstance(value, complex) or out.device.type not in ("cpu", "cuda"):
         return NotImplemented
     element = cast(const(value, out.dtype), compute_dtype(out.dtype)) if not out.dtype.is_floating_point else const(value, compute_dtype(out.dtype))
@@ -23,27 +24,27 @@ def _filled(b: Builder, out: torch.Tensor, value: Any) -> Any:
 
 
 @lowers("full", "new_full", "full_like")
-def _full(b: Builder, out: torch.Tensor, like: Any, *rest: Any, **_: Any) -> Any:
+def _full(b: Builder, out: Value, like: Any, *rest: Any, **_: Any) -> Any:
     return _filled(b, out, rest[-1])
 
 
 @lowers("zeros", "zeros_like", "new_zeros", "zero")
-def _zeros(b: Builder, out: torch.Tensor, *_: Any, **__: Any) -> Any:
+def _zeros(b: Builder, out: Value, *_: Any, **__: Any) -> Any:
     return _filled(b, out, 0)
 
 
 @lowers("ones", "ones_like", "new_ones")
-def _ones(b: Builder, out: torch.Tensor, *_: Any, **__: Any) -> Any:
+def _ones(b: Builder, out: Value, *_: Any, **__: Any) -> Any:
     return _filled(b, out, 1)
 
 
 @lowers("scalar_tensor")
-def _scalar_tensor(b: Builder, out: torch.Tensor, value: Any, **_: Any) -> Any:
+def _scalar_tensor(b: Builder, out: Value, value: Any, **_: Any) -> Any:
     return _filled(b, out, value)
 
 
 @lowers("fill")
-def _fill(b: Builder, out: torch.Tensor, x: Tensor, value: Any) -> Any:
+def _fill(b: Builder, out: Value, x: Tensor, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return _filled(b, out, value)
     if out.dtype not in FUSED_DTYPES or value.dtype not in FUSED_DTYPES:
@@ -52,7 +53,7 @@ def _fill(b: Builder, out: torch.Tensor, x: Tensor, value: Any) -> Any:
 
 
 @lowers("arange")
-def _arange(b: Builder, out: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _arange(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else kwargs.get("step", 1))
     if out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
         return NotImplemented
@@ -69,7 +70,7 @@ def _arange(b: Builder, out: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 @lowers("eye")
-def _eye(b: Builder, out: torch.Tensor, *_: Any, **__: Any) -> Any:
+def _eye(b: Builder, out: Value, *_: Any, **__: Any) -> Any:
     if out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
         return NotImplemented
     kind = compute_dtype(out.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, index_value, masked
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index, Indirect
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
@@ -27,7 +28,7 @@ def _fusable(*tensors: Tensor) -> bool:
 
 
 @lowers("embedding")
-def _embedding(b: Builder, out: torch.Tensor, weight: Tensor, indices: Tensor, *_: Any) -> Any:
+def _embedding(b: Builder, out: Value, weight: Tensor, indices: Tensor, *_: Any) -> Any:
     if not _fusable(weight, indices):
         return NotImplemented
     b.prepare(indices)
@@ -43,7 +44,7 @@ def _embedding(b: Builder, out: torch.Tensor, weight: Tensor, indices: Tensor, *
 
 
 @lowers("index_select")
-def _index_select(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Tensor) -> Any:
+def _index_select(b: Builder, out: Value, x: Tensor, dim: int, index: Tensor) -> Any:
     if not _fusable(x, index) or not x.sizes or len(index.sizes) != 1:
         return NotImplemented
     dim %= len(x.sizes)
@@ -59,7 +60,7 @@ def _index_select(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Ten
 
 
 @lowers("gather")
-def _gather(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Tensor, **_: Any) -> Any:
+def _gather(b: Builder, out: Value, x: Tensor, dim: int, index: Tensor, **_: Any) -> Any:
     if not _fusable(x, index) or not x.sizes or len(index.sizes) != len(x.sizes):  # an empty index may have any rank
         return NotImplemented
     dim %= len(x.sizes)
@@ -76,7 +77,7 @@ def _gather(b: Builder, out: torch.Tensor, x: Tensor, dim: int, index: Tensor, *
 
 @lowers("slice_scatter")
 def _slice_scatter(
-    b: Builder, out: torch.Tensor, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    b: Builder, out: Value, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
     if step != 1 or x.dtype not in FUSED_DTYPES or source.dtype != x.dtype:
         return NotImplemented

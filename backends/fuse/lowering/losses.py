@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, const, masked, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index, Indirect
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
@@ -20,7 +21,7 @@ from framejit.backends.fuse.lowering.tensor import Tensor, broadcast_sizes, comp
 NONE, MEAN, SUM = 0, 1, 2
 
 
-def _loss(b: Builder, out: torch.Tensor, name: str, body: Callable[..., Expr], reduce: int, *operands: Tensor, cost: int = 3) -> Any:
+def _loss(b: Builder, out: Value, name: str, body: Callable[..., Expr], reduce: int, *operands: Tensor, cost: int = 3) -> Any:
     """What `body` makes of the operands, averaged or summed as asked for."""
     if reduce == NONE:
         return elementwise(b, out, body, operands, (), {}, name, cost=cost)
@@ -35,12 +36,12 @@ def _loss(b: Builder, out: torch.Tensor, name: str, body: Callable[..., Expr], r
 
 
 @lowers("mse_loss")
-def _mse_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
+def _mse_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     return _loss(b, out, "mse_loss", lambda p, q: a.square(a.sub(p, q)), reduction, x, target)
 
 
 @lowers("smooth_l1_loss")
-def _smooth_l1_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
+def _smooth_l1_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     def body(p: Expr, q: Expr) -> Expr:
         distance = op("abs", a.sub(p, q))
         return a.where(a.lt(distance, beta), a.div(a.mul(a.mul(distance, 0.5), distance), beta), a.sub(distance, 0.5 * beta)) if beta else distance
@@ -49,7 +50,7 @@ def _smooth_l1_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, re
 
 
 @lowers("huber_loss")
-def _huber_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
+def _huber_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
     def body(p: Expr, q: Expr) -> Expr:
         distance = op("abs", a.sub(p, q))
         return a.where(a.le(distance, delta), a.mul(a.mul(distance, 0.5), distance), a.mul(a.sub(distance, 0.5 * delta), delta))
@@ -59,7 +60,7 @@ def _huber_loss(b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, reduct
 
 @lowers("binary_cross_entropy_with_logits")
 def _bce_with_logits(
-    b: Builder, out: torch.Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+    b: Builder, out: Value, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
 ) -> Any:
     if weight is not None or pos_weight is not None or not x.dtype.is_floating_point:
         return NotImplemented

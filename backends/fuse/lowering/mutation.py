@@ -13,34 +13,34 @@ from functools import partial
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, is_ordered, may_raise_when_run
+from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_raise_when_run
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
-from framejit.backends.fuse.lowering.storages import Storage, Storages
+from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
 from framejit.backends.fuse.open_size import as_sizes
-from framejit.backends.fuse.trace import Call, written_arguments
 
 
-def lower_mutation(b: Builder, storages: Storages, call: Call) -> None:
+def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:
     """An operation whose schema says that it writes into arguments."""
-    written = written_arguments(call)
-    if len(written) == 1 and is_fusable(call) and _is_lowered(b, storages, call, written[0]):
+    if len(node.writes) == 1 and is_fusable(node) and _is_lowered(b, storages, node, node.writes[0]):
         return
-    _write_by_aten(b, storages, call, written)
+    _write_by_aten(b, storages, node)
 
 
-def _is_lowered(b: Builder, storages: Storages, call: Call, target: torch.Tensor) -> bool:
-    name = functional_name(call.name)
-    lowering = lowering_of(name, call.func._overloadname)
-    into_first = call.args and call.args[0] is target
-    if lowering is None or not (into_first or call.kwargs.get("out") is target) or _overlaps_itself(target) or not accepts(call):
+def _is_lowered(b: Builder, storages: Storages, node: Node, target: Value) -> bool:
+    name = functional_name(node.name)
+    lowering = lowering_of(name, node.operation._overloadname)
+    into_first = node.args and node.args[0] is target
+    if lowering is None or not (into_first or node.kwargs.get("out") is target) or _overlaps_itself(target) or not accepts(node):
         return False
-    args, kwargs = storages.operands(call)
+    args, kwargs = storages.operands(node)
     kwargs.pop("out", None)
     value = lowering(b, target, *args, **kwargs)
     if value is NotImplemented:
@@ -49,10 +49,10 @@ def _is_lowered(b: Builder, storages: Storages, call: Call, target: torch.Tensor
     return True
 
 
-def _overlaps_itself(fake: torch.Tensor) -> bool:
+def _overlaps_itself(target: Value) -> bool:
     """Whether elements share memory; ATen knows what is an error then."""
     step = 1
-    sizes, strides = as_sizes(fake.shape), as_sizes(fake.stride())
+    sizes, strides = as_sizes(target.shape), as_sizes(target.strides)
     for dim in reversed(by_stride(sizes, strides)):
         if strides[dim] < step:
             return True
@@ -60,16 +60,16 @@ def _overlaps_itself(fake: torch.Tensor) -> bool:
     return False
 
 
-def write(b: Builder, storages: Storages, fake: torch.Tensor, value: Tensor, counted: bool = True) -> None:
-    """Put a value, broadcast and converted, into what a fake is a view of. `counted`: whether autograd's version counter goes up."""
-    storage, target = storages.storage(fake), storages.tensor(fake)
+def write(b: Builder, storages: Storages, into: Value, value: Tensor, counted: bool = True) -> None:
+    """Put a tensor, broadcast and converted, where a value of the graph lies. `counted`: whether autograd's version counter goes up."""
+    storage, target = storages.storage(into), storages.tensor(into)
     b.prepare(value)
     content = storage.content
     if not _must_stay(b, content) and target.covers_content:
         new = _replaced(b, content, target, value)
         new.bound = True
         storage.content = new
-        storages.settle_if_shared(fake, new)
+        storages.settle_if_shared(into, new)
         return
     _store(b, storages, storage, target, value, counted)
 
@@ -99,7 +99,7 @@ def _replaced(b: Builder, content: Content, target: Tensor, value: Tensor) -> Co
     return b.lazy(content.sizes, content.strides, content.dtype, content.device, reader, [value.content], 0)
 
 
-def _store(b: Builder, storages: Storages, storage: Storage, target: Tensor, value: Tensor, counted: bool) -> None:
+def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value: Tensor, counted: bool) -> None:
     """Write in memory."""
     old = b.realise(storage.content)
     outer, indices = loops(target.sizes, target.strides)
@@ -120,7 +120,7 @@ def _store(b: Builder, storages: Storages, storage: Storage, target: Tensor, val
     _renew(storages, storage, b.held(new), counted)
 
 
-def _renew(storages: Storages, storage: Storage, content: Content, counted: bool) -> None:
+def _renew(storages: Storages, storage: Held, content: Content, counted: bool) -> None:
     content.bound = True
     content.sizes, content.strides = storage.content.sizes, storage.content.strides
     content.dense = storage.content.dense
@@ -136,23 +136,23 @@ def _keep_old(b: Builder, memory: str, except_for: Content | None = None) -> Non
             b.realise(content)
 
 
-def _write_by_aten(b: Builder, storages: Storages, call: Call, written: Sequence[torch.Tensor]) -> None:
-    targets: dict[int, tuple[Storage, Buffer]] = {}
-    for fake in written:
-        storage = storages.storage(fake)
+def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
+    targets: dict[int, tuple[Held, Buffer]] = {}
+    for value in node.writes:
+        storage = storages.storage(value)
         old = b.realise(storage.content)
         _keep_old(b, old.memory)
         targets[id(storage)] = storage, old
-    args, kwargs = storages.operands(call)
-    results, made = buffers_for_results(b, storages, call)
+    args, kwargs = storages.operands(node)
+    results, made = buffers_for_results(b, storages, node)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
     buffers = [buffer for _, buffer in new]
-    raises = may_raise_when_run(call)
-    b.extern(callable_of(call.func), args, kwargs, results, buffers, ordered=is_ordered(call), may_raise=raises, accepted=partial(accepts, call))
+    raises = may_raise_when_run(node)
+    b.extern(callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, may_raise=raises, accepted=partial(accepts, node))
     for storage, buffer in new:
         _renew(storages, storage, b.held(buffer), counted=False)  # ATen counts its own writes
-    for fake, buffer in made:
-        storages.bind(fake, Tensor.of(b.held(buffer)))
+    for value, buffer in made:
+        storages.bind(value, Tensor.of(b.held(buffer)))
 
 
 def bump_versions(b: Builder, storages: Storages, writes: dict[int, int]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, op
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.mutation import write
@@ -17,7 +19,6 @@ from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
-from framejit.backends.fuse.trace import Call
 
 
 def _can(*tensors: Tensor | None) -> bool:
@@ -67,7 +68,7 @@ def _layer_norm(
 @lowers("layer_norm")
 def _layer_norm_one(
     b: Builder,
-    out: torch.Tensor,
+    out: Value,
     x: Tensor,
     shape: Sequence[int],
     weight: Tensor | None = None,
@@ -85,7 +86,7 @@ def _native_layer_norm(b: Builder, out: Any, x: Tensor, shape: Sequence[int], we
 
 
 @lowers("rms_norm")
-def _rms_norm(b: Builder, out: torch.Tensor, x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Any:
+def _rms_norm(b: Builder, out: Value, x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Any:
     if not _can(x, weight):
         return NotImplemented
     b.settle(x)
@@ -138,7 +139,7 @@ def _group_norm(
 @lowers("group_norm")
 def _group_norm_one(
     b: Builder,
-    out: torch.Tensor,
+    out: Value,
     x: Tensor,
     groups: int,
     weight: Tensor | None = None,
@@ -159,13 +160,13 @@ def _native_group_norm(b: Builder, out: Any, x: Tensor, weight: Tensor | None, b
     return result[0], without_dims(b, result[1], dims), without_dims(b, result[2], dims)
 
 
-def lower_batch_norm(b: Builder, storages: Storages, call: Call) -> Tensor | None:
+def lower_batch_norm(b: Builder, storages: Storages, node: Node) -> Tensor | None:
     """aten::batch_norm, which in training writes into the running statistics though its schema doesn't say so. None where ATen is to do it."""
-    args, _ = storages.operands(call)
+    args, _ = storages.operands(node)
     x, weight, bias, running_mean, running_var, training, momentum, eps = args[:8]
     if not _can(x, weight, bias, running_mean, running_var):
         return None
-    dtype = call.result.dtype
+    dtype = node.result.dtype
     if not training:
         mean, rstd = _by_channel(running_mean, x), _rstd(b, _by_channel(running_var, x), eps)
         return _affine(b, dtype, x, mean, rstd, *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
@@ -177,7 +178,7 @@ def lower_batch_norm(b: Builder, storages: Storages, call: Call) -> Tensor | Non
         if running is not None:
             flat = Tensor(batch.content, running.sizes, (batch.strides[1],), 0)
             new = b.map(_moved(momentum, unbiased), running, flat, dtype=running.dtype, ops=3)
-            write(b, storages, call.args[position], new, counted=False)
+            write(b, storages, node.args[position], new, counted=False)
     return result
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, const, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.promotion import result_type
@@ -27,7 +28,7 @@ def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int 
     """
 
     def register(body: Body) -> Body:
-        def lower(b: Builder, out: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        def lower(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
             if floating and not out.dtype.is_floating_point:
                 return NotImplemented  # in place on integers: an error
             return elementwise(b, out, body, args[:operands], args[operands:], kwargs, names[0], floating, cost)
@@ -40,7 +41,7 @@ def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int 
 
 def elementwise(
     b: Builder,
-    out: torch.Tensor,
+    out: Value,
     body: Body,
     operands: Sequence[Any],
     rest: Sequence[Any],
@@ -163,14 +164,14 @@ def _same(x: Expr, **_: Any) -> Expr:
 
 
 @lowers("_to_copy")
-def _to_copy(b: Builder, out: torch.Tensor, x: Tensor, **_: Any) -> Any:
+def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
     if x.device != out.device or out.dtype not in FUSED_DTYPES or x.dtype not in FUSED_DTYPES:
         return NotImplemented
     return b.map(lambda value: _rounded(value, out.dtype), x, dtype=out.dtype)
 
 
 @lowers("copy")
-def _copy(b: Builder, out: torch.Tensor, x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+def _copy(b: Builder, out: Value, x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
     if source.device != out.device or out.dtype not in FUSED_DTYPES or source.dtype not in FUSED_DTYPES:
         return NotImplemented
     return b.map(lambda value: _rounded(value, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape))
@@ -244,7 +245,7 @@ def _rad2deg(x: Expr) -> Expr:
 
 
 @lowers("nan_to_num")
-def _nan_to_num(b: Builder, out: torch.Tensor, x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+def _nan_to_num(b: Builder, out: Value, x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
     if not x.dtype.is_floating_point:
         return elementwise(b, out, _same, (x,), (), {}, "clone")
     limits = torch.finfo(x.dtype)
@@ -273,7 +274,7 @@ def _sub(x: Expr, y: Expr, *, alpha: Any = 1) -> Any:
 
 
 @lowers("rsub")
-def _rsub(b: Builder, out: torch.Tensor, x: Any, y: Any, alpha: Any = 1) -> Any:
+def _rsub(b: Builder, out: Value, x: Any, y: Any, alpha: Any = 1) -> Any:
     return elementwise(b, out, _sub, (y, x), (), {"alpha": alpha}, "sub")
 
 
@@ -283,18 +284,18 @@ def _mul(x: Expr, y: Expr) -> Expr:
 
 
 @lowers("floor_divide")
-def _floor_divide(b: Builder, out: torch.Tensor, x: Any, y: Any) -> Any:
+def _floor_divide(b: Builder, out: Value, x: Any, y: Any) -> Any:
     return _rounded_division(b, out, x, y, "floor")
 
 
 @lowers("div", "divide", "true_divide")
-def _div(b: Builder, out: torch.Tensor, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+def _div(b: Builder, out: Value, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return elementwise(b, out, a.div, (x, y), (), {}, "div", floating=True)
     return _rounded_division(b, out, x, y, rounding_mode)
 
 
-def _rounded_division(b: Builder, out: torch.Tensor, x: Any, y: Any, mode: str) -> Any:
+def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
     dtype = common_dtype((x, y), False)
     if not dtype.is_floating_point and not _safe_divisor(y):
         return NotImplemented
@@ -311,14 +312,14 @@ def _safe_divisor(y: Any) -> bool:
 
 
 @lowers("remainder")
-def _remainder(b: Builder, out: torch.Tensor, x: Any, y: Any) -> Any:
+def _remainder(b: Builder, out: Value, x: Any, y: Any) -> Any:
     if not common_dtype((x, y), False).is_floating_point and not _safe_divisor(y):
         return NotImplemented
     return elementwise(b, out, lambda p, q: op("mod", p, q), (x, y), (), {}, "remainder", cost=4)
 
 
 @lowers("fmod")
-def _fmod(b: Builder, out: torch.Tensor, x: Any, y: Any) -> Any:
+def _fmod(b: Builder, out: Value, x: Any, y: Any) -> Any:
     if not common_dtype((x, y), False).is_floating_point:
         return NotImplemented
     return elementwise(b, out, lambda p, q: op("fmod", p, q), (x, y), (), {}, "fmod", cost=4)
@@ -336,7 +337,7 @@ pointwise("hypot", operands=2)(_binary("hypot"))
 
 
 @lowers("nextafter")
-def _nextafter(b: Builder, out: torch.Tensor, x: Tensor, y: Tensor) -> Any:
+def _nextafter(b: Builder, out: Value, x: Tensor, y: Tensor) -> Any:
     if compute_dtype(out.dtype) != out.dtype:
         return NotImplemented  # the next one in the dtype that is computed in is another
     return elementwise(b, out, _binary("nextafter"), (x, y), (), {}, "nextafter")
@@ -412,7 +413,7 @@ def _entr(x: Expr) -> Expr:
 
 
 @lowers("pow")
-def _pow(b: Builder, out: torch.Tensor, x: Any, y: Any) -> Any:
+def _pow(b: Builder, out: Value, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and not isinstance(y, bool):
         if out.dtype == torch.float16 and abs(y) == 0.5:  # of minus infinity a root is nan, and a power infinity or 0; ATen takes the root but for float16
             return elementwise(b, out, lambda p: a.power(p, float(y)), (x,), (), {}, f"pow_half{y}", cost=8)
@@ -441,7 +442,7 @@ def _pow_by(x: Expr, exponent: float) -> Any:
 
 
 @lowers("where")
-def _where(b: Builder, out: torch.Tensor, condition: Tensor, x: Any = None, y: Any = None) -> Any:
+def _where(b: Builder, out: Value, condition: Tensor, x: Any = None, y: Any = None) -> Any:
     if x is None or out.dtype not in FUSED_DTYPES or isinstance(x, complex) or isinstance(y, complex) or condition.dtype not in (torch.bool, torch.uint8):
         return NotImplemented
     dtype = compute_dtype(out.dtype)
@@ -458,7 +459,7 @@ def _where(b: Builder, out: torch.Tensor, condition: Tensor, x: Any = None, y: A
 
 
 @lowers("masked_fill")
-def _masked_fill(b: Builder, out: torch.Tensor, x: Tensor, mask: Tensor, value: Any) -> Any:
+def _masked_fill(b: Builder, out: Value, x: Tensor, mask: Tensor, value: Any) -> Any:
     if isinstance(value, Tensor) and value.dtype not in FUSED_DTYPES:
         return NotImplemented
     return _where(b, out, mask, value, x)
@@ -472,7 +473,7 @@ def _clamp(x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
 
 
 @lowers("clip")
-def _clip(b: Builder, out: torch.Tensor, x: Tensor, min: Any = None, max: Any = None) -> Any:
+def _clip(b: Builder, out: Value, x: Tensor, min: Any = None, max: Any = None) -> Any:
     return elementwise(b, out, _clamp, (x, min, max), (), {}, "clamp", cost=2)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.expr import Expr, const, index_value, masked, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
@@ -22,7 +23,7 @@ WIDEST_WINDOW: Final = 25  # elements; each is a load of its own in the kernel
 @lowers("max_pool2d")
 def _max_pool2d(
     b: Builder,
-    out: torch.Tensor,
+    out: Value,
     x: Tensor,
     window: Sequence[int],
     stride: Sequence[int] = (),

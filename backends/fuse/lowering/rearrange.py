@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import torch
-
 from framejit.backends.fuse.expr import Expr, cast, const, index_value, masked, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index, Indirect
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
@@ -22,7 +21,7 @@ FEW_ELEMENTS: Final = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Under so many elements a kernel more costs more than computing, where a piece is stored, the others too."""
 
 
-def _moved(b: Builder, out: torch.Tensor, x: Tensor, source: Callable[[Sequence[Index]], Sequence[Index]]) -> Any:
+def _moved(b: Builder, out: Value, x: Tensor, source: Callable[[Sequence[Index]], Sequence[Index]]) -> Any:
     """The elements of x that `source` tells for each place of the result."""
     if x.dtype not in FUSED_DTYPES or out.dtype != x.dtype:
         return NotImplemented
@@ -30,13 +29,13 @@ def _moved(b: Builder, out: torch.Tensor, x: Tensor, source: Callable[[Sequence[
 
 
 @lowers("flip")
-def _flip(b: Builder, out: torch.Tensor, x: Tensor, dims: Sequence[int]) -> Any:
+def _flip(b: Builder, out: Value, x: Tensor, dims: Sequence[int]) -> Any:
     turned = {dim % len(x.sizes) for dim in dims} if x.sizes else set()
     return _moved(b, out, x, lambda indices: [x.sizes[dim] - 1 + index * -1 if dim in turned else index for dim, index in enumerate(indices)])
 
 
 @lowers("roll")
-def _roll(b: Builder, out: torch.Tensor, x: Tensor, shifts: Any, dims: Any = ()) -> Any:
+def _roll(b: Builder, out: Value, x: Tensor, shifts: Any, dims: Any = ()) -> Any:
     shifts, dims = ([value] if isinstance(value, int) else list(value) for value in (shifts, dims))
     if not dims or not out.numel():
         return NotImplemented
@@ -47,14 +46,14 @@ def _roll(b: Builder, out: torch.Tensor, x: Tensor, shifts: Any, dims: Any = ())
 
 
 @lowers("repeat")
-def _repeat(b: Builder, out: torch.Tensor, x: Tensor, repeats: Sequence[int]) -> Any:
+def _repeat(b: Builder, out: Value, x: Tensor, repeats: Sequence[int]) -> Any:
     if not out.numel():
         return NotImplemented
     return _moved(b, out, x, lambda indices: [index % size for index, size in zip(indices[len(repeats) - len(x.sizes) :], x.sizes)])
 
 
 @lowers("cat", "concat", "concatenate")
-def _cat(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+def _cat(b: Builder, out: Value, tensors: Sequence[Tensor], dim: int = 0) -> Any:
     pieces = [tensor for tensor in tensors if tensor.sizes != (0,)]
     if not pieces or len(pieces) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in pieces):
         return NotImplemented
@@ -65,14 +64,14 @@ def _cat(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0)
 
 
 @lowers("stack")
-def _stack(b: Builder, out: torch.Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+def _stack(b: Builder, out: Value, tensors: Sequence[Tensor], dim: int = 0) -> Any:
     if len(tensors) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in tensors):
         return NotImplemented
     dim %= out.dim()
     return _joined(b, out, [(piece, 1) for piece in tensors], dim, lambda indices, start: [*indices[:dim], *indices[dim + 1 :]])
 
 
-def _joined(b: Builder, out: torch.Tensor, pieces: Sequence[tuple[Tensor, int]], dim: int, source: Callable[[Sequence[Index], int], list[Index]]) -> Any:
+def _joined(b: Builder, out: Value, pieces: Sequence[tuple[Tensor, int]], dim: int, source: Callable[[Sequence[Index], int], list[Index]]) -> Any:
     """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the piece starts.
 
     Where it is needed in memory, each piece is stored by loops of its own; what reads it element by element chooses the piece by the place.
@@ -102,7 +101,7 @@ def _joined(b: Builder, out: torch.Tensor, pieces: Sequence[tuple[Tensor, int]],
     return made
 
 
-def _stands_apart(out: torch.Tensor, dim: int, lengths: Sequence[int], costly: bool) -> bool:
+def _stands_apart(out: Value, dim: int, lengths: Sequence[int], costly: bool) -> bool:
     """Whether pieces had better be put into memory by loops of their own. Those of equal pieces can be those of one kernel."""
     if any(length * out.stride(dim) < SHORTEST_RUN for length in lengths):
         return False
@@ -113,7 +112,7 @@ def _stands_apart(out: torch.Tensor, dim: int, lengths: Sequence[int], costly: b
 
 
 @lowers("constant_pad_nd")
-def _constant_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
+def _constant_pad(b: Builder, out: Value, x: Tensor, pad: Sequence[int], value: Any = 0) -> Any:
     if x.dtype not in FUSED_DTYPES or isinstance(value, complex) or not out.numel():
         return NotImplemented
     rank = len(x.sizes)
@@ -137,7 +136,7 @@ def _constant_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], 
     return b.indexed(element, x, sizes=tuple(out.shape), dtype=x.dtype, device=x.device, ops=3)
 
 
-def _padded(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], place: Callable[[Expr, int], Expr]) -> Any:
+def _padded(b: Builder, out: Value, x: Tensor, pad: Sequence[int], place: Callable[[Expr, int], Expr]) -> Any:
     """Padding of the last dimensions whose elements are others of x; `place` brings a place outside of a dimension of some size back into it."""
     if not out.numel() or not x.sizes:
         return NotImplemented
@@ -157,17 +156,17 @@ def _padded(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int], place:
 
 
 @lowers("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int]) -> Any:
+def _reflection_pad(b: Builder, out: Value, x: Tensor, pad: Sequence[int]) -> Any:
     return _padded(b, out, x, pad, lambda place, size: a.sub(size - 1, op("abs", a.sub(size - 1, op("abs", place)))))
 
 
 @lowers("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(b: Builder, out: torch.Tensor, x: Tensor, pad: Sequence[int]) -> Any:
+def _replication_pad(b: Builder, out: Value, x: Tensor, pad: Sequence[int]) -> Any:
     return _padded(b, out, x, pad, lambda place, size: a.minimum(a.maximum(place, 0), size - 1))
 
 
 @lowers("rot90")
-def _rot90(b: Builder, out: torch.Tensor, x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+def _rot90(b: Builder, out: Value, x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     first, second = (dim % len(x.sizes) for dim in dims)
 
     rows, columns = x.sizes[first] - 1, x.sizes[second] - 1
@@ -182,7 +181,7 @@ def _rot90(b: Builder, out: torch.Tensor, x: Tensor, k: int = 1, dims: Sequence[
 
 
 @lowers("diag_embed")
-def _diag_embed(b: Builder, out: torch.Tensor, x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def _diag_embed(b: Builder, out: Value, x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     if x.dtype not in FUSED_DTYPES or not out.numel() or not math.prod(x.sizes):
         return NotImplemented
     row, column = dim1 % out.dim(), dim2 % out.dim()
@@ -198,13 +197,13 @@ def _diag_embed(b: Builder, out: torch.Tensor, x: Tensor, offset: int = 0, dim1:
 
 
 @lowers("pixel_shuffle")
-def _pixel_shuffle(b: Builder, out: torch.Tensor, x: Tensor, factor: int) -> Any:
+def _pixel_shuffle(b: Builder, out: Value, x: Tensor, factor: int) -> Any:
     if not out.numel():
         return NotImplemented
     return _moved(b, out, x, lambda at: [*at[:-3], at[-3] * factor**2 + at[-2] % factor * factor + at[-1] % factor, at[-2] // factor, at[-1] // factor])
 
 
-def _triangle(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int, keeps: Callable[[Expr, Expr], Expr]) -> Any:
+def _triangle(b: Builder, out: Value, x: Tensor, diagonal: int, keeps: Callable[[Expr, Expr], Expr]) -> Any:
     if x.dtype not in FUSED_DTYPES:
         return NotImplemented
 
@@ -216,17 +215,17 @@ def _triangle(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int, keeps: Ca
 
 
 @lowers("tril")
-def _tril(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int = 0) -> Any:
+def _tril(b: Builder, out: Value, x: Tensor, diagonal: int = 0) -> Any:
     return _triangle(b, out, x, diagonal, a.le)
 
 
 @lowers("triu")
-def _triu(b: Builder, out: torch.Tensor, x: Tensor, diagonal: int = 0) -> Any:
+def _triu(b: Builder, out: Value, x: Tensor, diagonal: int = 0) -> Any:
     return _triangle(b, out, x, diagonal, a.ge)
 
 
 @lowers("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def _upsample_nearest(b: Builder, out: torch.Tensor, x: Tensor, size: Sequence[int], *scales: Any) -> Any:
+def _upsample_nearest(b: Builder, out: Value, x: Tensor, size: Sequence[int], *scales: Any) -> Any:
     if scales and isinstance(scales[0], (tuple, list)):
         scales = tuple(scales[0])
     given, made = x.sizes[2:], tuple(out.shape[2:])

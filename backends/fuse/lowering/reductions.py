@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, const, index_value, masked, op, reduce
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index, fresh_var, strided
 from framejit.backends.fuse.ir import Store
 from framejit.backends.fuse.lowering import arithmetic as a
@@ -155,12 +156,12 @@ def normal_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]:
     return [dim % rank for dim in dims] if dims and rank else list(range(rank))
 
 
-def _can(b: Builder, out: torch.Tensor, x: Tensor, kind: str, dtype: torch.dtype) -> bool:
+def _can(b: Builder, out: Value, x: Tensor, kind: str, dtype: torch.dtype) -> bool:
     return out.dtype in FUSED_DTYPES and x.dtype in FUSED_DTYPES and supports(f"reduce_{kind}", dtype, x.device)
 
 
 def reduced(
-    b: Builder, out: torch.Tensor, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None, after: Step | None = None
+    b: Builder, out: Value, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None, after: Step | None = None
 ) -> Any:
     """A reduction with the sizes, strides and dtype of `out`, or NotImplemented."""
     if not _can(b, out, x, kind, accumulate):
@@ -170,18 +171,18 @@ def reduced(
     )
 
 
-def _sum_dtype(out: torch.Tensor) -> torch.dtype:
+def _sum_dtype(out: Value) -> torch.dtype:
     return compute_dtype(out.dtype) if out.dtype.is_floating_point else torch.int64
 
 
 @lowers("sum")
-def _sum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
+def _sum(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
     kind = _sum_dtype(out)
     return reduced(b, out, "sum", x, normal_dims(rest[0] if rest else dim, len(x.sizes)), accumulate=kind, before=lambda value: cast(value, kind))
 
 
 @lowers("nansum")
-def _nansum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, **_: Any) -> Any:
+def _nansum(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, **_: Any) -> Any:
     kind = _sum_dtype(out)
 
     def known(value: Expr) -> Expr:
@@ -192,7 +193,7 @@ def _nansum(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = N
 
 
 @lowers("mean")
-def _mean(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
+def _mean(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
     if not out.dtype.is_floating_point:
         return NotImplemented
     dims = normal_dims(rest[0] if rest else dim, len(x.sizes))
@@ -201,7 +202,7 @@ def _mean(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = Non
 
 
 @lowers("prod")
-def _prod(b: Builder, out: torch.Tensor, x: Tensor, *rest: Any, dtype: Any = None, **kwargs: Any) -> Any:
+def _prod(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, **kwargs: Any) -> Any:
     kind = _sum_dtype(out)
     return reduced(b, out, "prod", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind, before=lambda value: cast(value, kind))
 
@@ -214,7 +215,7 @@ def _extreme(b: Builder, out: Any, kind: str, x: Tensor, rest: Sequence[Any]) ->
     if x.dtype == torch.bool or not math.prod(x.sizes):
         return NotImplemented
     dims = normal_dims(rest[0] if rest else None, len(x.sizes))
-    if isinstance(out, torch.Tensor):
+    if isinstance(out, Value):
         return reduced(b, out, kind, x, dims, accumulate=compute_dtype(x.dtype))
     if not x.sizes or not _can(b, out[0], x, f"arg{kind}", compute_dtype(x.dtype)):
         return NotImplemented
@@ -234,12 +235,12 @@ def _min(b: Builder, out: Any, x: Tensor, *rest: Any) -> Any:
 
 
 @lowers("amax")
-def _amax(b: Builder, out: torch.Tensor, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
+def _amax(b: Builder, out: Value, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
     return _extreme(b, out, "max", x, [dims])
 
 
 @lowers("amin")
-def _amin(b: Builder, out: torch.Tensor, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
+def _amin(b: Builder, out: Value, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
     return _extreme(b, out, "min", x, [dims])
 
 
@@ -251,39 +252,39 @@ def _aminmax(b: Builder, out: Any, x: Tensor, *, dim: int | None = None, keepdim
     return NotImplemented if high is NotImplemented else (low, high)
 
 
-def _position(b: Builder, out: torch.Tensor, kind: str, x: Tensor, dim: int | None) -> Any:
+def _position(b: Builder, out: Value, kind: str, x: Tensor, dim: int | None) -> Any:
     if not math.prod(x.sizes) or x.dtype == torch.bool:
         return NotImplemented
     return reduced(b, out, kind, x, normal_dims(dim, len(x.sizes)), accumulate=compute_dtype(x.dtype))
 
 
 @lowers("argmax")
-def _argmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def _argmax(b: Builder, out: Value, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return _position(b, out, "argmax", x, dim)
 
 
 @lowers("argmin")
-def _argmin(b: Builder, out: torch.Tensor, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def _argmin(b: Builder, out: Value, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return _position(b, out, "argmin", x, dim)
 
 
 @lowers("any")
-def _any(b: Builder, out: torch.Tensor, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def _any(b: Builder, out: Value, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return reduced(b, out, "any", x, normal_dims(dim, len(x.sizes)), accumulate=torch.bool, before=a.truth)
 
 
 @lowers("all")
-def _all(b: Builder, out: torch.Tensor, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def _all(b: Builder, out: Value, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return reduced(b, out, "all", x, normal_dims(dim, len(x.sizes)), accumulate=torch.bool, before=a.truth)
 
 
 @lowers("count_nonzero")
-def _count_nonzero(b: Builder, out: torch.Tensor, x: Tensor, dim: Any = None) -> Any:
+def _count_nonzero(b: Builder, out: Value, x: Tensor, dim: Any = None) -> Any:
     return reduced(b, out, "sum", x, normal_dims(dim, len(x.sizes)), accumulate=torch.int64, before=lambda value: cast(a.truth(value), torch.int64))
 
 
 @lowers("logsumexp")
-def _logsumexp(b: Builder, out: torch.Tensor, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
+def _logsumexp(b: Builder, out: Value, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
     if not x.dtype.is_floating_point or not _can(b, out, x, "max", compute_dtype(x.dtype)):
         return NotImplemented
     b.settle(x)
@@ -303,7 +304,7 @@ def without_dims(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 @lowers("linalg_vector_norm")
-def _vector_norm(b: Builder, out: torch.Tensor, x: Tensor, ord: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _vector_norm(b: Builder, out: Value, x: Tensor, ord: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     dims = normal_dims(dims, len(x.sizes))
     if not out.dtype.is_floating_point or not math.prod(x.sizes) or out.dtype == torch.float16:
         return NotImplemented
@@ -326,7 +327,7 @@ def _vector_norm(b: Builder, out: torch.Tensor, x: Tensor, ord: float = 2, dims:
 
 
 @lowers("norm.ScalarOpt_dim")
-def _norm(b: Builder, out: torch.Tensor, x: Tensor, p: float | None, dims: Any, keepdim: bool = False) -> Any:
+def _norm(b: Builder, out: Value, x: Tensor, p: float | None, dims: Any, keepdim: bool = False) -> Any:
     return _vector_norm(b, out, x, 2 if p is None else p, dims, keepdim)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.expr import Expr, cast, const, scan
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.index import Index, fresh_var, strided
 from framejit.backends.fuse.ir import Store
 from framejit.backends.fuse.lowering.builder import Builder
@@ -23,7 +24,7 @@ FEW_LANES: Final = 4
 """On a CPU rows are the lanes of a scan that takes many instructions an element: with fewer of them ATen's is as quick."""
 
 
-def _scanned(b: Builder, outs: Sequence[torch.Tensor], kinds: Sequence[str], x: Tensor, dim: int, kind: torch.dtype) -> Any:
+def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor, dim: int, kind: torch.dtype) -> Any:
     """Scans of one tensor along one dimension, for each of `outs` one of `kinds`, by one nest, with accumulators of dtype `kind`.
 
     NotImplemented where ATen is to do it.
@@ -63,7 +64,7 @@ def _scanned(b: Builder, outs: Sequence[torch.Tensor], kinds: Sequence[str], x: 
     return tuple(Tensor.of(b.held(buffer)) for buffer in buffers)
 
 
-def _running(b: Builder, out: torch.Tensor, kind: str, x: Tensor, dim: int) -> Any:
+def _running(b: Builder, out: Value, kind: str, x: Tensor, dim: int) -> Any:
     """A running sum or the like. ATen's accumulators on a CPU are float64 for float32 (float32 for less), on a GPU of the result's dtype."""
     if out.dtype == torch.bool:
         return NotImplemented
@@ -73,17 +74,17 @@ def _running(b: Builder, out: torch.Tensor, kind: str, x: Tensor, dim: int) -> A
 
 
 @lowers("cumsum")
-def _cumsum(b: Builder, out: torch.Tensor, x: Tensor, dim: int, *, dtype: Any = None) -> Any:
+def _cumsum(b: Builder, out: Value, x: Tensor, dim: int, *, dtype: Any = None) -> Any:
     return _running(b, out, "sum", x, dim)
 
 
 @lowers("cumprod")
-def _cumprod(b: Builder, out: torch.Tensor, x: Tensor, dim: int, *, dtype: Any = None) -> Any:
+def _cumprod(b: Builder, out: Value, x: Tensor, dim: int, *, dtype: Any = None) -> Any:
     return _running(b, out, "prod", x, dim)
 
 
 @lowers("logcumsumexp")
-def _logcumsumexp(b: Builder, out: torch.Tensor, x: Tensor, dim: int) -> Any:
+def _logcumsumexp(b: Builder, out: Value, x: Tensor, dim: int) -> Any:
     return _running(b, out, "logsumexp", x, dim) if out.dtype.is_floating_point and x.dtype == out.dtype else NotImplemented
 
 

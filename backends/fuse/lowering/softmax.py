@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from framejit.backends.fuse.expr import cast, op
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering import arithmetic as a
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.reductions import reduction
@@ -16,7 +15,7 @@ from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 
-def _parts(b: Builder, out: torch.Tensor, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:
+def _parts(b: Builder, out: Value, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:
     """x in the dtype that is computed in, its greatest elements, and the sums of exp(x - greatest); None where ATen is to do it."""
     kind = compute_dtype(out.dtype)
     if not out.dtype.is_floating_point or out.dtype not in FUSED_DTYPES or x.dtype not in FUSED_DTYPES or not out.numel() or not x.sizes:
@@ -32,7 +31,7 @@ def _parts(b: Builder, out: torch.Tensor, x: Tensor, dim: int) -> tuple[Tensor, 
 
 
 @lowers("softmax", "_softmax")
-def _softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
+def _softmax(b: Builder, out: Value, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
     parts = _parts(b, out, x, dim)
     if parts is None:
         return NotImplemented
@@ -40,7 +39,7 @@ def _softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = Non
 
 
 @lowers("_safe_softmax")
-def _safe_softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
+def _safe_softmax(b: Builder, out: Value, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
     """Zeros where all of a row is minus infinity."""
     parts = _parts(b, out, x, dim)
     if parts is None:
@@ -49,7 +48,7 @@ def _safe_softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any 
 
 
 @lowers("log_softmax", "_log_softmax")
-def _log_softmax(b: Builder, out: torch.Tensor, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
+def _log_softmax(b: Builder, out: Value, x: Tensor, dim: int, rest: Any = None, **_: Any) -> Any:
     parts = _parts(b, out, x, dim)
     if parts is None:
         return NotImplemented

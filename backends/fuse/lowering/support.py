@@ -9,9 +9,9 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.expr import Expr, load
+from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES
-from framejit.backends.fuse.trace import Call
 
 MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them
 _known: dict[tuple[object, ...], bool] = {}
@@ -30,9 +30,9 @@ def supports(op: str, dtype: torch.dtype, device: torch.device, divisor: Expr | 
     return False
 
 
-def is_fusable(call: Call) -> bool:
+def is_fusable(node: Node) -> bool:
     """Whether kernels can read and write the dtypes that an operation takes and gives, on the devices they are on."""
-    return call.func.namespace == "aten" and all(_can_hold(tensor.dtype, tensor.device.type) for tensor in (*call.tensors(), *call.results()))
+    return node.operation.namespace == "aten" and all(_can_hold(tensor.dtype, tensor.device.type) for tensor in (*node.values(), *node.returned()))
 
 
 @functools.cache

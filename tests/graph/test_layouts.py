@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from framejit.backends.fuse import preferences
+from framejit.backends.fuse.graph.passes import layouts
 from framejit.backends.fuse.ir import ComputeNode, ExternNode, Layout, LoweredGraph
-from framejit.backends.fuse.lowering import lower
+from tests.fuse.stages import lower
 
 
 def lowered(function: Callable[..., Any], *makers: Callable[[], torch.Tensor]) -> LoweredGraph:
@@ -101,7 +101,7 @@ def test_the_numbers_of_a_mask_mean_the_same(shape: tuple[int, ...], repeated: b
     mask[..., 0] = True
     if repeated:
         mask = mask[..., :1].expand(shape)
-    numbers = preferences._numbers(mask, torch.float32)
+    numbers = layouts._numbers(mask, torch.float32)
     assert numbers.shape == mask.shape and numbers.stride(-1) == 1
     torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, attn_mask=numbers), F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
 
@@ -109,8 +109,8 @@ def test_the_numbers_of_a_mask_mean_the_same(shape: tuple[int, ...], repeated: b
 @pytest.mark.parametrize("columns", [1025, 1031, 2047])
 def test_a_product_in_longer_rows_is_the_same(columns: int):
     x, weight = torch.randn(2, 3, 16), torch.randn(columns, 16)
-    product = preferences._product_in_longer_rows(x, weight)
-    assert product.stride(1) % preferences.ROW == 0
+    product = layouts._product_in_longer_rows(x, weight)
+    assert product.stride(1) % layouts.ROW == 0
     torch.testing.assert_close(product, F.linear(x, weight))
 
 

@@ -12,17 +12,19 @@ from torch import fx
 
 import framejit
 from framejit.backends.fuse.errors import NotFusable
-from framejit.backends.fuse.lowering.registry import keeps
-from framejit.backends.fuse.trace import Trace, trace
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.record import operations_of
+from framejit.backends.fuse.lowering.whole import keeps
+from tests.fuse.stages import passed
 
 
-def traced(f, *args) -> Trace:
-    """The trace of what is captured of a call."""
-    found: list[Trace | Exception] = []
+def traced(f, *args) -> Graph:
+    """The graph of what is captured of a call, after all passes."""
+    found: list[Graph | Exception] = []
 
     def backend(gm: fx.GraphModule, examples: list[torch.Tensor]):
         try:
-            found.append(trace(gm, keeps))
+            found.append(passed(gm, examples))
         except NotFusable as e:
             found.append(e)
         return gm.forward
@@ -34,8 +36,8 @@ def traced(f, *args) -> Trace:
     return result
 
 
-def names(result: Trace) -> list[str]:
-    return [call.func.name() for call in result.calls]
+def names(result: Graph) -> list[str]:
+    return [node.operation.name() for node in result.nodes]
 
 
 def test_composite_operations_stay_whole_where_they_are_wanted():
@@ -57,18 +59,18 @@ def test_dropout_outside_of_training_is_nothing():
 
 def test_numbers_are_no_tensors_of_the_graph():
     result = traced(lambda x: x * torch.tensor(2.0) + torch.tensor([1.0, 2.0]), torch.randn(2))
-    assert [value.tolist() for value in result.constants.values()] == [[1.0, 2.0]]
+    assert [constant.tensor.tolist() for constant in result.constants.values()] == [[1.0, 2.0]]
 
 
 def test_inputs_that_share_memory_are_apart():
     base = torch.randn(4, 4)
     result = traced(lambda x, y: x + y, base, base.t())
-    assert len({fake.untyped_storage()._cdata for fake in result.inputs}) == 2
+    assert len({value.storage for value in result.inputs}) == 2 and len({value.fake.untyped_storage()._cdata for value in result.inputs}) == 2
 
 
 def test_origins_name_the_line_of_the_program():
-    (call,) = traced(lambda x: x.sin(), torch.randn(2)).calls
-    assert call.origin.startswith("test_trace.py:") and call.origin.endswith("(call,) = traced(lambda x: x.sin(), torch.randn(2)).calls")
+    (node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes
+    assert node.origin.startswith("test_record.py:") and node.origin.endswith("(node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes")
 
 
 def test_grad_mode_is_as_before():
@@ -111,13 +113,13 @@ def test_an_error_leaves_the_thread_as_it_was():
     graph.call_function(torch._C._set_grad_enabled, (False,))
     graph.output((graph.call_function(torch.mm, (x, x)),))
     with pytest.raises(NotFusable, match="mm"):
-        trace(fx.GraphModule(torch.nn.Module(), graph), keeps)
+        operations_of(fx.GraphModule(torch.nn.Module(), graph), keeps)
     assert torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize("mode", [False, True])
 def test_an_error_inside_inference_mode_leaves_the_thread_as_it_was(mode):
-    """The end of inference mode puts back the dispatch keys of its start, which are the trace's own."""
+    """The end of inference mode puts back the dispatch keys of its start, which are the recording's own."""
 
     def f(x):
         with torch.inference_mode(mode):
@@ -136,9 +138,12 @@ def test_an_error_inside_inference_mode_leaves_the_thread_as_it_was(mode):
 def test_dynamo_is_not_imported():
     program = """
 import sys, torch, framejit
-from framejit.backends.fuse.lowering import lower
+from framejit.backends.fuse.graph.passes.pipeline import run_passes
+from framejit.backends.fuse.graph.record import record_graph
+from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.lowering.whole import keeps
 def backend(gm, examples):
-    lower(gm, examples)
+    lower_graph(run_passes(record_graph(gm, examples, keeps), gm, examples), False)
     return gm.forward
 framejit.optimize(lambda x: torch.nn.functional.layer_norm(x.relu() @ x, (3,)).softmax(-1), backend=backend)(torch.randn(3, 3))
 print([name for name in ("torch._dynamo", "sympy", "torch._inductor") if name in sys.modules])

@@ -12,18 +12,19 @@ folded as without, and 43 MiB more. Such a norm is folded only where the weights
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.lowering.constants import MOST_BYTES
+from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
+from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.known import MOST_BYTES
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.backends.fuse.trace import Call, Trace, storage_of, tensors_in, written_arguments
 from framejit.capture.light_torch import light
-
-if TYPE_CHECKING:
-    from framejit.backends.fuse.frozen import FrozenValues
 
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
 TRANSPOSED: Final = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -31,54 +32,62 @@ NORMS: Final = ("batch_norm", "native_batch_norm", "cudnn_batch_norm")  # the ot
 GROUPS: Final = 6  # the position of a transposed convolution's groups among its arguments
 
 
-def fold_norms(traced: Trace, known: FrozenValues) -> int:
-    """Fold what batch norms can be folded; says how many. The operations that took their norms with them have new weights, whose values are known."""
-    products = {id(call.result): call for call in traced.calls if call.name in (*CONVOLUTIONS, *TRANSPOSED, "linear")}
-    users: dict[int, list[Call | None]] = {}
-    for call in traced.calls:
-        for storage in {storage_of(fake) for fake in call.tensors()}:
-            users.setdefault(storage, []).append(call)
-    for fake in tensors_in(traced.outputs):
-        users.setdefault(storage_of(fake), []).append(None)
-    replaced: dict[int, list[Call]] = {}
-    for norm in traced.calls:
-        product = products.get(id(norm.args[0])) if norm.name in NORMS else None
-        if product is None or len(users[storage_of(product.result)]) > 1:
+def fold_norms(graph: Graph, context: Context) -> Graph:
+    """Fold what batch norms can be folded. The operations that took their norms with them have new weights, which are constants."""
+    with plainly():
+        known = frozen_values(graph, context.gm, context.examples)
+        if known is not None:
+            graph.folded_norms += _fold(graph, known)
+    return graph
+
+
+def _fold(graph: Graph, known: FrozenValues) -> int:
+    products = {node.result: node for node in graph.nodes if node.name in (*CONVOLUTIONS, *TRANSPOSED, "linear")}
+    users: dict[Storage, list[Node | None]] = {}
+    for node in graph.nodes:
+        for storage in dict.fromkeys(value.storage for value in node.values()):
+            users.setdefault(storage, []).append(node)
+    for value in graph.returned():
+        users.setdefault(value.storage, []).append(None)
+    replaced: dict[Node, list[Node]] = {}
+    for norm in graph.nodes:
+        product = products.get(norm.args[0]) if norm.name in NORMS else None
+        if product is None or len(users[product.result.storage]) > 1:
             continue
-        normed, *statistics = norm.results()
-        if any(storage_of(fake) in users for fake in statistics):
+        normed, *statistics = norm.returned()
+        if any(value.storage in users for value in statistics):
             continue
-        if norm.name == "batch_norm" and _costs_memory(product, known) and _comes_along(normed, users.get(storage_of(normed), [])):
+        if norm.name == "batch_norm" and _costs_memory(product, known) and _comes_along(normed, users.get(normed.storage, [])):
             continue
-        made = _folded(product, norm, known)
+        made = _folded(graph, product, norm, known)
         if made is not None:
             first, *rest = made
-            replaced[id(product)], replaced[id(norm)] = [first], rest
-    traced.calls = [made for call in traced.calls for made in replaced.get(id(call), (call,))]
+            replaced[product], replaced[norm] = [first], rest
+    graph.rewrite(replaced.get)
     return len(replaced) // 2
 
 
-def _costs_memory(product: Call, known: FrozenValues) -> bool:
+def _costs_memory(product: Node, known: FrozenValues) -> bool:
     """Whether the new weight takes memory that is not taken without it."""
     weight = product.args[1]
     return weight.numel() * weight.itemsize > MOST_BYTES and (not known.knows(weight) or known.is_view(weight))
 
 
-def _comes_along(normed: torch.Tensor, users: list[Call | None]) -> bool:
+def _comes_along(normed: Value, users: list[Node | None]) -> bool:
     """Whether kernels of ours compute what a norm gives, rather than read it: all that use it are lowered, or the first, which writes in its place."""
-    kernels = [user is not None and lowering_of(functional_name(user.name), user.func._overloadname) is not None and is_fusable(user) for user in users]
+    kernels = [user is not None and lowering_of(functional_name(user.name), user.operation._overloadname) is not None and is_fusable(user) for user in users]
     first = users[0] if users else None
-    if first is not None and any(fake is normed for fake in written_arguments(first)):
+    if first is not None and normed in first.writes:
         return kernels[0]
     return bool(kernels) and all(kernels)
 
 
-def _folded(product: Call, norm: Call, known: FrozenValues) -> list[Call] | None:
+def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> list[Node] | None:
     """What takes the place of an operation and of the batch norm behind it; None if the norm can't be folded."""
     x, weight, bias, *rest = (*product.args, None)[: max(3, len(product.args))]
     _, scale, shift, mean, var, training, _, eps = norm.args[:8]
     parts = [part for part in (weight, bias, scale, shift, mean, var) if part is not None]
-    result, normed = product.result, next(norm.results())
+    result, normed = product.result, next(norm.returned())
     if (
         training
         or product.kwargs
@@ -88,7 +97,7 @@ def _folded(product: Call, norm: Call, known: FrozenValues) -> list[Call] | None
         or not weight.dtype.is_floating_point
         or not result.dtype == normed.dtype == weight.dtype
         or result.dim() != weight.dim()
-        or result.stride() != normed.stride()
+        or result.strides != normed.strides
     ):
         return None
     numbers = [None if part is None else known.number(part) for part in (weight, bias, scale, shift, mean, var)]
@@ -100,19 +109,19 @@ def _folded(product: Call, norm: Call, known: FrozenValues) -> list[Call] | None
     apart = bias_is_added_apart(product)
     if apart:
         new_bias = new_bias.view(-1, *(1 for _ in weight.shape[2:]))
-    with light(), weight.fake_mode:
-        fakes = [torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device) for value in (new_weight, new_bias)]
-    for fake, value in zip(fakes, (new_weight, new_bias)):
-        known.add(fake, value, parts)
+    with light(), graph.fake_mode:
+        fakes = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for tensor in (new_weight, new_bias)]
+    weight, bias = (graph.constant(Value(fake), Constant(tensor, computed=True)) for fake, tensor in zip(fakes, (new_weight, new_bias)))
+    known.mark(*parts)
     if not apart:
-        return [Call(product.func, (x, *fakes, *rest), {}, normed, product.origin)]
+        return [Node(product.operation, (x, weight, bias, *rest), {}, normed, product.origin)]
     return [
-        Call(product.func, (x, fakes[0], None, *rest), {}, result, product.origin),
-        Call(torch.ops.aten.add.Tensor, (result, fakes[1]), {}, normed, norm.origin),
+        Node(product.operation, (x, weight, None, *rest), {}, result, product.origin),
+        Node(torch.ops.aten.add.Tensor, (result, bias), {}, normed, norm.origin),
     ]
 
 
-def bias_is_added_apart(product: Call) -> bool:
+def bias_is_added_apart(product: Node) -> bool:
     """Whether ATen adds the bias in a kernel of its own, as behind cuDNN's convolutions; then ours adds it along with what follows."""
     return bool(product.result.device.type == "cuda") and product.name != "linear"
 

@@ -1,25 +1,29 @@
-"""From a captured graph to the ATen operations that it carries out.
+"""From a captured graph to the operations that it carries out.
 
-The graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There, composite operations (linear, softmax,
-cross entropy, ...) still arrive whole; whoever calls `trace` says which of them it has a use for, and the rest are decomposed on the spot.
+The captured graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There, composite operations (linear, softmax,
+einsum, ...) still arrive whole. They are recorded so; of those that nobody wants whole, and of those whose parts autocast converts, what they
+consist of is recorded with them, as a graph of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
-from framejit.backends.fuse.preferences import Preferences
+from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
+from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
@@ -27,7 +31,7 @@ from framejit.capture.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.node import symbolic
 
-IGNORED: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
+QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
 DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"))
 """Operations on a tensor, a probability, and whether this is training."""
@@ -35,52 +39,31 @@ DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::al
 MISJUDGED: Final = frozenset(("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag"))
 """Operations whose results on fakes have other sizes or strides than the real ones."""
 
-
-@dataclass(eq=False)
-class Call:
-    """One ATen operation: what it was called with, and the fakes that came back."""
-
-    func: torch._ops.OpOverload
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-    origin: str
-    """The line of the user's program, as `file.py:12 in f: code`."""
-
-    @property
-    def name(self) -> str:
-        return self.func._opname
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """The tensors among its arguments, those in lists too."""
-        return tensors_in((*self.args, *self.kwargs.values()))
-
-    def results(self) -> Iterator[torch.Tensor]:
-        """The tensors that it returns."""
-        return tensors_in((self.result,))
+Whole = Callable[[torch._ops.OpOverload], bool]
+"""Says of a composite operation whether it is wanted whole, so that what it consists of need not be recorded."""
 
 
-@dataclass(eq=False)
-class Trace:
-    """The operations of a graph in order, the fakes of its inputs, and what it returns."""
+def record_graph(gm: fx.GraphModule, examples: Sequence[torch.Tensor], whole: Whole, conditions: Conditions | None = None) -> Graph:
+    """The operations of a captured graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
 
-    inputs: list[torch.Tensor]
-    names: list[str]
-    """The names of the inputs in the graph."""
-    constants: dict[int, torch.Tensor]
-    """For the id of a fake the real tensor that is known already: an attribute of the graph module, or numbers that the program turned into a tensor."""
-    literals: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Those of them that are numbers of the program, and never change."""
-    calls: list[Call] = field(default_factory=list)
-    outputs: list[Any] = field(default_factory=list)
-    views: set[int] = field(default_factory=set)
-    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
-    writes: dict[int, int] = field(default_factory=dict)
-    """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
-    folded: list[torch.Tensor] = field(default_factory=list)
-    """Fakes of those constants that were computed from frozen weights (lowering/frozen.py); each owns its storage."""
-    folded_norms: int = 0
-    """Batch norms that went into the weights before them."""
+    Sizes may be symbols of framejit's if `conditions` is given, which takes down what is asked of them. Raises NotFusable where there is something in the
+    captured graph that can't be written down as operations on tensors of known sizes, that autograd would have to know of, or that does not fit the
+    example inputs.
+    """
+    graph = operations_of(gm, whole, conditions)
+    _check_inputs(graph, examples)
+    return graph
+
+
+def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | None = None) -> Graph:
+    """What `record_graph` gives, without a look at inputs."""
+    run = _Run(gm, whole, conditions)
+    before = thread_state()
+    with restored_thread_state(), light():  # a cast that capture had done would not be done, and seen, again
+        graph = run.run()
+    if run.left_state != before:
+        raise NotFusable("it leaves the grad or autocast mode changed")
+    return graph
 
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
@@ -92,44 +75,17 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(value)
 
 
-def written_arguments(call: Call) -> Sequence[torch.Tensor]:
-    """The fakes that an operation writes into, by its schema."""
-    written: list[torch.Tensor] = []
-    for position, argument in enumerate(call.func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
-            written += [item for item in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(item, torch.Tensor)]
-    return written
-
-
 def storage_of(fake: torch.Tensor) -> int:
     """What tells the fake's storage from others."""
     return fake.untyped_storage()._cdata
 
 
-def trace(gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool = True, conditions: Conditions | None = None) -> Trace:
-    """The ATen operations of a graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
-
-    `keeps` says of a composite operation that it is wanted whole. With `prefer`, operations on a GPU are given what they prefer (preferences.py).
-    Sizes may be symbols of framejit's if `conditions` is given, which takes down what is asked of them.
-    Raises NotFusable where there is something in the graph that can't be written down as a list of operations on tensors of known sizes, or that
-    autograd would have to know of.
-    """
-    interpreter = _Run(gm, keeps, prefer, conditions)
-    before = thread_state()
-    with restored_thread_state(), light():  # a cast that capture had done would not be done, and seen, again
-        result = interpreter.run()
-    if interpreter.left_state != before:
-        raise NotFusable("it leaves the grad or autocast mode changed")
-    return result
-
-
 class _Run:
-    def __init__(self, gm: fx.GraphModule, keeps: Callable[[torch._ops.OpOverload], bool], prefer: bool, conditions: Conditions | None) -> None:
-        self.gm, self.keeps, self.prefer, self.conditions = gm, keeps, prefer, conditions
+    def __init__(self, gm: fx.GraphModule, whole: Whole, conditions: Conditions | None) -> None:
+        self.gm, self.whole, self.conditions = gm, whole, conditions
         self.env: dict[fx.Node, Any] = {}
 
-    def run(self) -> Trace:
+    def run(self) -> Graph:
         graph = self.gm.graph
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         fakes = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
@@ -147,23 +103,22 @@ class _Run:
             mode = Fakes(allow_fallback_kernels=False)
         self.mode = mode
         fakes = self._apart(fakes)
-        self.trace = Trace(fakes, [node.name for node in placeholders], {}, writes=_writes(placeholders))
+        self.graph = Graph(names=[node.name for node in placeholders], counted_writes=_writes(placeholders), fake_mode=mode, conditions=self.conditions)
         self.env.update(zip(placeholders, fakes))
-        self.prefer = self.prefer and any(fake.device.type == "cuda" for fake in fakes)
-        recorder = _Recorder(self.trace, self.keeps, mode, self.prefer)
-        # below autograd, or composite operations would never arrive whole
-        with mode, enable_python_dispatcher() if is_open else nullcontext(), torch._C._AutoDispatchBelowAutograd(), recorder:
+        self.recorder = recorder = Recorder(self.graph, self.whole)
+        self.graph.inputs = [recorder.value(fake) for fake in fakes]
+        with recording(recorder):
             try:
                 for node in graph.nodes:
                     if node.op == "output":
-                        self.trace.outputs = self._outputs(node.args[0])
+                        self.graph.outputs = self._outputs(node.args[0])
                     elif node.op != "placeholder":
-                        recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), autocast_state()
+                        recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), _autocast_on()
                         self.env[node] = self._value(node)
-                self.left_state = thread_state()  # the guards above put some of it back when they end
+                self.left_state = thread_state()  # the guards of `recording` put some of it back when they end
             finally:
                 self._end_inference_modes()
-        return self.trace
+        return self.graph
 
     def _value(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
@@ -218,7 +173,7 @@ class _Run:
         if not isinstance(value, torch.Tensor):
             return value
         fake = self.mode.from_tensor(value, static_shapes=True)
-        self.trace.constants[id(fake)] = value
+        self.graph.constant(self.recorder.value(fake), Constant(value))
         return fake
 
     def _needs_grad(self, node: fx.Node, args: Any, kwargs: Any) -> bool:
@@ -232,7 +187,7 @@ class _Run:
     def _outputs(self, value: Any) -> list[Any]:
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
-        outputs = [self._laid_out(self.env[item], item) if isinstance(item, fx.Node) else item for item in value]
+        outputs = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
         if any(isinstance(item, (tuple, list, dict)) for item in outputs):
             raise NotFusable("it returns a nested tuple")
         for position, item in enumerate(value):
@@ -241,8 +196,8 @@ class _Run:
                 if shown.requires_grad:  # what a view under no_grad() does
                     raise NeedsGradients("its results need gradients")
                 if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):
-                    self.trace.views.add(position)
-        return outputs
+                    self.graph.views.add(position)
+        return [self.recorder.value(item) if isinstance(item, torch.Tensor) else item for item in outputs]
 
     def _is_view(self, node: fx.Node, shown: torch.Tensor, outputs: list[fx.Node]) -> bool:
         """Whether autograd has the output as a view of an input or of another output."""
@@ -254,91 +209,137 @@ class _Run:
         name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
         return any(storage_of(fake) == storage_of(shown) for fake in inputs) and name not in ("detach", "data")
 
-    def _laid_out(self, value: Any, node: fx.Node) -> Any:
-        """An output with the strides that eager gives it, where a preference has led to others."""
-        expected = node.meta.get("val", node.meta.get("example_value"))
-        if not self.prefer or not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
-            return value
-        strides = tuple(self._sizes(expected.stride()))
-        if value.stride() == strides:
-            return value
-        for memory_format in (torch.contiguous_format, torch.channels_last):
-            laid_out = value.clone(memory_format=memory_format) if memory_format is torch.contiguous_format or value.dim() == 4 else value
-            if laid_out.stride() == strides:
-                return laid_out
-        raise NotFusable("a preferred memory layout would show in the result")
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Fakes are operated on here, and a recorder writes down what arrives."""
+    graph = recorder.graph
+    # below autograd, or composite operations would never arrive whole
+    with graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext(), torch._C._AutoDispatchBelowAutograd(), recorder:
+        yield
 
 
-class _Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Writes down the operations that arrive."""
 
-    def __init__(self, trace: Trace, keeps: Callable[[torch._ops.OpOverload], bool], mode: Any, prefer: bool) -> None:
+    def __init__(self, graph: Graph, whole: Whole) -> None:
         super().__init__()
-        self.trace, self.keeps, self.mode = trace, keeps, mode
-        self.preferences = Preferences(self._recorded) if prefer else None
+        self.graph, self.whole = graph, whole
         self.origin = ""
-        self.autocast: dict[str, tuple[bool, torch.dtype]] = {}
-        """The autocast mode of the program: while an operation is looked at here, autocast is off."""
+        self.autocast: Autocast = ()
+        """The autocast modes of the program that are on: while an operation is looked at here, autocast is off."""
+        self._nodes = graph.nodes
+        """Where nodes are added: of the graph, or of the parts of a composite operation that is being carried out."""
+        self._values: dict[int, Value] = {}
+        self._storages: dict[int, Storage] = {}
 
-    def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        with self:
-            return function()
+    def value(self, fake: torch.Tensor, given: Sequence[Value] = ()) -> Value:
+        """The value that a fake stands for; `given` are the arguments of the operation that gave it, if it is new."""
+        return self._values.get(id(fake)) or self._new(fake, given)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         name = func.name()
-        if name not in IGNORED and _has_kernel(name, "CompositeImplicitAutograd") and not _has_out(func):
-            # what autocast knows has been converted when it arrives; of what it doesn't know, it converts the parts
-            casts = [(device, dtype) for device, (enabled, dtype) in self.autocast.items() if enabled and not _has_kernel(name, f"Autocast{device.upper()}")]
-            if casts or not self.keeps(func):
-                with self, _autocast(casts):  # by eager's own decomposition; `func.decompose` may have another one, in Python
-                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-        if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
-            return args[0]  # as eager does, where a fake's dropout gives a new tensor
-        sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
-        if name == "aten::as_strided_" and _is_same_layout(args[0], *args[1:4]):
-            return func(*args, **kwargs)
-        if name == "aten::detach_" and any(args[0] is fake for fake in self.trace.inputs):
+        if name == "aten::detach_" and any(args[0] is value.fake for value in self.graph.inputs):
             raise NotFusable("it detaches an input")
+        if name in QUESTIONS or (name == "aten::as_strided_" and _is_same_layout(args[0], *args[1:4])):
+            return func(*args, **kwargs)
+        if _has_kernel(name, "CompositeImplicitAutograd") and not _has_out(func):
+            # what autocast knows has been converted when it arrives; of what it doesn't know, it converts the parts
+            casts = tuple(mode for mode in self.autocast if not _has_kernel(name, f"Autocast{mode[0].upper()}"))
+            if casts or not self.whole(func):
+                return self._with_parts(func, args, kwargs, casts)
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
-            return self._lifted(args[0])
-        if self.preferences is not None:
-            if func._schema.is_mutable:
-                self.preferences.forget()
-            args, kwargs = self.preferences.arguments(name, args, kwargs)
-            instead = self.preferences.instead(name, args, kwargs)
-            if instead is not None:
-                return instead
-        result = func(*args, **kwargs)
-        if name in IGNORED:
-            return result
-        call = Call(func, args, kwargs, result, self.origin)
+            return self.lifted(args[0])
+        return self.carry_out(func, args, kwargs)
+
+    def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Have an operation done to fakes, and write it down."""
+        name = func.name()
+        sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
+        if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
+            result = args[0]  # as eager does, where a fake's dropout gives a new tensor
+        else:
+            result = func(*args, **kwargs)
         if name in MISJUDGED:
             raise NotFusable(f"the sizes and strides of what {name} gives are not known before it runs")
-        if torch.Tag.inplace_view in func.tags or (sizes is not None and sizes != [tensor.shape for tensor in call.tensors()]):
+        if torch.Tag.inplace_view in func.tags or (sizes is not None and sizes != [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]):
             raise NotFusable(f"{name} changes the sizes of a tensor in place")
-        if any(not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in call.results()):
+        if any(not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in tensors_in((result,))):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
-        self.trace.calls.append(call)
+        self._write_down(func, args, kwargs, result)
         return result
 
-    def _lifted(self, value: torch.Tensor) -> torch.Tensor:
+    def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
-        func: Any = torch.ops.aten.scalar_tensor.default
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
-        if value.dim():
-            fake = self.mode.from_tensor(value, static_shapes=True)
-            self.trace.constants[id(fake)] = self.trace.literals[id(fake)] = value
-            func, args = torch.ops.aten.clone.default, (fake,)
-        else:
-            with _disable_current_modes():
-                number = value.item()
-            args, kwargs = (number,), {"dtype": value.dtype, "device": value.device}
-        with self.mode:
-            fresh: torch.Tensor = func(*args, **kwargs)
-        self.trace.calls.append(Call(func, args, kwargs, fresh, self.origin))
+        with self.graph.fake_mode:
+            numbers, fresh = (torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for _ in range(2))
+        self.graph.constant(self.value(numbers), Constant(tensor, literal=True))
+        self._write_down(torch.ops.aten.lift_fresh.default, (numbers,), {}, fresh)
         return fresh
+
+    def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Autocast) -> Any:
+        """Carry out a composite operation by eager's own decomposition (`func.decompose` may have another one, in Python), and record what it consists of."""
+        outside, given = self._nodes, [self.value(tensor) for tensor in tensors_in((*args, *kwargs.values()))]
+        parts = Graph()
+        self._nodes = parts.nodes
+        try:
+            with self, _autocast(casts):
+                result = func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        finally:
+            self._nodes = outside
+        if parts.nodes:
+            parts.outputs = [_mapped(result, self.value)]
+            inside = {id(value.fake) for node in parts.nodes for value in node.results}
+            for fake in tensors_in((result,)):
+                if id(fake) in inside:  # from here on it is what the whole operation gives
+                    self._new(fake, given)
+                    inside.discard(id(fake))
+            self._write_down(func, args, kwargs, result, casts, (parts,))
+        return result
+
+    def _write_down(self, func: Any, args: Any, kwargs: Any, result: Any, casts: Autocast = (), parts: tuple[Graph, ...] = ()) -> None:
+        args, kwargs = tuple([_mapped(arg, self.value) for arg in args]), {key: _mapped(arg, self.value) for key, arg in kwargs.items()}
+        written = [*written_arguments(func, args, kwargs)]
+        given = [*dict.fromkeys((*written, *values_in((*args, *kwargs.values()))))]
+        result = _mapped(result, lambda fake: self.value(fake, given))
+        self._nodes.append(Node(func, args, kwargs, result, self.origin, autocast=casts, parts=parts))
+
+    def _new(self, fake: torch.Tensor, given: Sequence[Value]) -> Value:
+        storage = self._storages.get(storage_of(fake))
+        base = None if storage is None else next((value for value in given if value.storage is storage), None)
+        value = self._values[id(fake)] = Value(fake, storage, base)
+        self._storages[storage_of(fake)] = value.storage
+        return value
+
+
+def _check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:
+    """Fakes were made when capture began; what was done to an input's sizes since, or memory that inputs share, is not in them."""
+    if len(examples) != len(graph.inputs):
+        raise NotFusable("there are more or fewer example inputs than placeholders")
+    if any(torch._C._dispatch_keys(example).has(torch._C.DispatchKey.Python) for example in examples if not isinstance(example, FakeTensor)):
+        raise NotFusable("an input is of a class of tensors whose operations are written in Python")
+    for value, example in zip(graph.inputs, examples):
+        layout = [(hint(as_size(size)), hint(as_size(stride))) for size, stride in zip(value.shape, value.strides)]
+        if layout != [*zip(example.shape, example.stride())] or value.dtype != example.dtype:
+            raise NotFusable("an input's sizes differ from those it was captured with")
+    if not graph.written().isdisjoint(value.storage for value in graph.inputs):
+        memory = [example.untyped_storage()._cdata for example in examples]
+        if len(set(memory)) < len(memory):
+            raise NotFusable("inputs share memory and something is written in place")
+
+
+def _mapped(tree: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """The structure of tuples and lists with what a function gives for its tensors."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, (tuple, list)) and not isinstance(tree, torch.Size):
+        return (list if isinstance(tree, list) else tuple)([_mapped(item, function) for item in tree])
+    return tree
+
+
+def _autocast_on() -> Autocast:
+    return tuple((device, dtype) for device, (enabled, dtype) in autocast_state().items() if enabled)
 
 
 def _shown(node: fx.Node) -> Any:

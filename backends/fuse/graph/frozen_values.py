@@ -1,0 +1,93 @@
+"""What is known when a graph is compiled because weights are frozen, and which weights it was computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import fx
+
+from framejit.backends.frozen_weights import FrozenWeight, frozen
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.known import MOST_BYTES, KnownValues
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
+
+
+def has_frozen_weights(gm: fx.GraphModule) -> bool:
+    """Whether there are inputs whose content may be used."""
+    return any(frozen(node) for node in gm.graph.nodes if node.op == "placeholder")
+
+
+def frozen_values(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> FrozenValues | None:
+    """What is known of a graph by frozen weights that it does not write into; None if there are none."""
+    marks = [frozen(node) for node in gm.graph.nodes if node.op == "placeholder"]
+    written = graph.written()
+    weights = {value: (example.detach(), mark) for value, example, mark in zip(graph.inputs, examples, marks) if mark and value.storage not in written}
+    if not weights:
+        return None
+    known = FrozenValues(graph, weights)
+    for node in graph.nodes:
+        known.note(node)
+    return known
+
+
+class FrozenValues(KnownValues):
+    """The values of what depends on frozen weights, and which weights these are."""
+
+    def __init__(self, graph: Graph, weights: dict[Value, tuple[torch.Tensor, FrozenWeight]]) -> None:
+        super().__init__(graph, {value: tensor for value, (tensor, _) in weights.items()})
+        self.weights = weights
+        self._memory = {weight.untyped_storage()._cdata for weight, _ in weights.values()}
+        self._made_of: dict[Value, frozenset[Value]] = {value: frozenset((value,)) for value in weights}
+
+    def note(self, node: Node) -> None:
+        super().note(node)
+        made_of = self._weights_behind([*node.values()])
+        for value in node.returned():
+            if value in self._values:
+                self._made_of[value] = made_of
+
+    def most_bytes(self, node: Node) -> int:
+        weights = [self.weights[value][0] for value in self._weights_behind([*node.values()])]
+        return max(MOST_BYTES, sum(weight.numel() * weight.itemsize * (2 if weight.is_floating_point() else 1) for weight in weights))
+
+    def knows(self, value: Value) -> bool:
+        """Whether a value is the same in each call."""
+        return value in self._values
+
+    def number(self, value: Value) -> torch.Tensor:
+        """What a value is that is known; it may be a view of a weight."""
+        return self._values[value]()
+
+    def is_view(self, value: Value) -> bool:
+        """Whether what a value is lies in a weight's own memory."""
+        return self.number(value).untyped_storage()._cdata in self._memory
+
+    def folded(self, node: Node) -> list[torch.Tensor] | None:
+        """What the results of an operation are if they were computed from weights and have memory of their own, else None."""
+        given = {value.storage for value in node.values()}
+        results = [*node.returned()]
+        if not self._weights_behind([*node.values()]) or any(value.storage in given for value in results):
+            return None
+        known = [tensor for value in results if (tensor := self.value(value)) is not None and tensor.untyped_storage()._cdata not in self._memory]
+        return known if len(known) == len(results) else None
+
+    def mark(self, *values: Value) -> None:
+        """Have the content of the weights guarded that these values were computed from."""
+        for weight in self._weights_behind(values):
+            self.weights[weight][1].folded = True
+
+    def _weights_behind(self, values: Sequence[Value]) -> frozenset[Value]:
+        return frozenset().union(*(self._made_of.get(value, ()) for value in values))
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Without autograd, inference tensors and autocast: what is computed here outlives the call, and autocast is in the graph already."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch._C._DisableAutocast())
+        yield

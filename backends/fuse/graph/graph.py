@@ -1,0 +1,161 @@
+"""The graph itself: inputs, constants, operations in order, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framejit.backends.fuse.graph.node import Node, map_values, values_in
+from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.symbols.conditions import Conditions
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor that is known when the graph is made."""
+
+    tensor: torch.Tensor
+    literal: bool = False
+    """Whether it is made of numbers of the program, and never changes; else it is an attribute of the module, and somebody may write into it."""
+    computed: bool = False
+    """Whether it was computed from frozen weights, and has memory of its own."""
+
+
+@dataclass(eq=False)
+class Graph:
+    """Operations on values, each value made once, before it is used. Changed through its methods, which keep users and makers right.
+
+    A graph inside a node (`Node.parts`) may use the values that are known where the node stands, besides its own inputs.
+    All constants are the outermost graph's.
+    """
+
+    inputs: list[Value] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """The names of the inputs."""
+    constants: dict[Value, Constant] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """What it returns: values and plain objects."""
+    views: set[int] = field(default_factory=set)
+    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
+    counted_writes: dict[int, int] = field(default_factory=dict)
+    """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
+    folded_norms: int = 0
+    """Batch norms that went into the weights before them."""
+    fake_mode: Any = None
+    """The mode of its values' fakes."""
+    conditions: Conditions | None = None
+    """What was asked of open sizes; None where no size is open."""
+
+    # ---- questions ----
+
+    def returned(self) -> Iterator[Value]:
+        """The values among the outputs."""
+        return values_in(self.outputs)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes, and those of the graphs inside of them, each behind its parts."""
+        for node in self.nodes:
+            for part in node.parts:
+                yield from part.all_nodes()
+            yield node
+
+    def written(self) -> set[Storage]:
+        """The storages that something is written into."""
+        return {value.storage for node in self.nodes for value in node.writes}
+
+    # ---- changes ----
+
+    def constant(self, value: Value, constant: Constant) -> Value:
+        """Have a value as a constant."""
+        self.constants[value] = constant
+        return value
+
+    def append(self, node: Node) -> Node:
+        """Add a node behind all others."""
+        self.nodes.append(node)
+        return node
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Have another value in all places where `old` is used or returned."""
+        if old is new:
+            return
+        for node in [*old.users]:
+            node.replace(old, new)
+        self.outputs = [map_values(output, lambda value: new if value is old else value) for output in self.outputs]
+        for node in new.users:
+            for value in node.results:
+                if value.base is old:
+                    value.base = new
+
+    def rewrite(self, instead: Callable[[Node], Iterable[Node] | None]) -> bool:
+        """Put in place of each node, in order, those that a function gives for it; None leaves it. Says whether anything changed.
+
+        What is put in must make, or have been put in place of by `replace_uses`, all that is used of what is taken out.
+        """
+        kept: list[Node] = []
+        changed = False
+        for node in self.nodes:
+            made = instead(node)
+            if made is None:
+                kept.append(node)
+                continue
+            changed = True
+            made = [*made]
+            if node not in made:
+                node.detach()
+            kept += made
+        self.nodes = kept
+        return changed
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        """Take out nodes whose results nobody uses."""
+        gone = set(nodes)
+        for node in gone:
+            node.detach()
+        used = [value for node in gone for value in node.results if value.users or value in {*self.returned()}]
+        if used:
+            raise ValueError(f"{used[0]} is still in use")
+        self.nodes = [node for node in self.nodes if node not in gone]
+
+    def sweep(self, is_free: Callable[[Node], bool]) -> None:
+        """Take out what nobody uses and what `is_free` says is done for its results only, from the end to the beginning."""
+        returned = {*self.returned()}
+        kept = []
+        for node in reversed(self.nodes):
+            if not node.writes and not node.ordered and is_free(node) and not any(value.users or value in returned for value in node.results):
+                node.detach()
+            else:
+                kept.append(node)
+        self.nodes = kept[::-1]
+
+    def expand(self, wanted: Callable[[Node], bool]) -> None:
+        """Put in place of composite operations what they consist of, where `wanted` says so, in the graphs inside of others too."""
+
+        def instead(node: Node) -> list[Node] | None:
+            if not node.parts:
+                return None
+            if not wanted(node):
+                for part in node.parts:
+                    part.expand(wanted)
+                return None
+            made = []
+            for inner in self._opened(node):
+                made += instead(inner) or [inner]
+            return made
+
+        self.rewrite(instead)
+
+    def _opened(self, node: Node) -> Sequence[Node]:
+        """The nodes that a composite operation consists of, with their results for its own: to be put in its place."""
+        (part,) = node.parts
+        made, node.parts = part.nodes, ()
+        (outcome,) = part.outputs
+        for own, inner in zip(values_in((node.result,)), values_in((outcome,)), strict=True):
+            if own in node.results:
+                self.replace_uses(own, inner)
+        node.detach()
+        return made

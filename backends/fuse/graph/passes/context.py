@@ -1,0 +1,17 @@
+"""What a pass may know besides the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Context:
+    """The captured graph, and the inputs that it is compiled for."""
+
+    gm: fx.GraphModule
+    examples: Sequence[torch.Tensor]
