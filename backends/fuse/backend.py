@@ -26,7 +26,8 @@ from framejit.backends.fuse.lowering.graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.fuse.plan import build_plan
-from framejit.backends.fuse.plan_cache import FoundPlan, find, keep, key_for
+from framejit.backends.fuse.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
+from framejit.backends.fuse.plan_key import OpenSizes
 from framejit.backends.fuse.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.schedule.kernels import schedule
@@ -39,7 +40,7 @@ from framejit.config import config
 from framejit.events import emit, warn
 
 if TYPE_CHECKING:
-    from framejit.symbols.conditions import Conditions
+    from framejit.symbols.conditions import Condition, Conditions
     from framejit.symbols.expression import Symbol
 
 _numbers = itertools.count()
@@ -151,8 +152,7 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
     """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled for each of them."""
     graph = _account(gm)
     try:
-        recorded, _, tracked = _recorded(gm, example_inputs, graph, conditions)
-        record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
+        record, launches, assumed = _variant(gm, example_inputs, graph, OpenSizes(symbols, conditions))
     except NeedsGradients as e:
         graph.reason = str(e)
         remember(gm, graph)
@@ -170,7 +170,25 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
         return graph.region
 
     plan = OpenPlan(record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region)
-    return Variant(graph, tuple(conditions), symbols, plan.run_for)
+    return Variant(graph, assumed, symbols, plan.run_for)
+
+
+def _variant(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: OpenSizes
+) -> tuple[PlanRecord, Sequence[KernelLaunch], tuple[Condition, ...]]:
+    """What is to run for open sizes, how its kernels are launched, and the conditions under which it is right."""
+    recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
+    passed = _passed(recorded, gm, example_inputs, graph) if has_frozen_weights(gm) else None
+    key = key_for(recorded, text, tracked, sizes) if passed is None else key_for(passed, text_of(passed), tracked, sizes)
+    found, kept = find_variant(key, graph) if key is not None else (None, [])
+    if found is not None:
+        _tell_fused(graph, found.record.before_fusion, found.record.after_fusion)
+        graph.externs = [*found.record.externs]
+        return found
+    record, launches = _record(_passed(recorded, gm, example_inputs, graph) if passed is None else passed, tracked, graph)
+    if key is not None:
+        keep_variant(key, record, kept)
+    return record, launches, tuple(sizes.conditions)
 
 
 def _compile_closed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> tuple[Callable[..., Any], CompiledGraph | None]:

@@ -59,7 +59,7 @@ class Variant:
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
         values = dict(zip(self.symbols, sizes))
-        return all(_holds(condition, values) for condition in self.conditions)
+        return all(holds(condition, values) for condition in self.conditions)
 
     def run(self, sizes: tuple[int, ...]) -> Run:
         return self.run_for(dict(zip(self.symbols, sizes)))
@@ -169,7 +169,8 @@ class BySize:
         return run
 
 
-def _holds(condition: Condition, values: Mapping[Symbol, int]) -> bool:
+def holds(condition: Condition, values: Mapping[Symbol, int]) -> bool:
+    """Whether sizes meet a condition."""
     try:
         number = evaluate(condition.expression, values)
     except ZeroDivisionError:  # what was divided by was another number

@@ -29,7 +29,7 @@ class CpuLaunch:
     device: torch.device
 
     language: ClassVar[str] = "llvm"
-    written: ClassVar[tuple[str, ...]] = ("name", "remarks", "text", "pointers", "total", "grain")
+    written: ClassVar[tuple[str, ...]] = ("name", "remarks", "text", "pointers", "total", "grain", "sizes")
 
     @property
     def buffers(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class GpuLaunch:
 
     @property
     def described(self) -> dict[str, Any]:
-        return {field.name: getattr(self.text, field.name) for field in fields(self.text) if field.name != "sizes"}
+        return {field.name: getattr(self.text, field.name) for field in fields(self.text)}
 
     def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
         binary, module = self.binary, self.machine_code

@@ -25,6 +25,8 @@ from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan_functions import NAMED
 from framejit.backends.fuse.thread_state import thread_state
 from framejit.config import config
+from framejit.symbols.conditions import Conditions
+from framejit.symbols.expression import Symbol
 
 LARGEST: Final = 1 << 22
 """Bytes of a constant whose content is hashed or kept."""
@@ -61,6 +63,14 @@ ADDED: Final = tuple(
 
 
 @dataclass(frozen=True)
+class OpenSizes:
+    """The sizes that a plan leaves open: the symbols, and the conditions that a plan adds to when it is made."""
+
+    symbols: tuple[Symbol, ...]
+    conditions: Conditions
+
+
+@dataclass(frozen=True)
 class PlanKey:
     """The key of a graph's plan, and what the plan may refer to in the graph."""
 
@@ -72,20 +82,27 @@ class PlanKey:
     n_inputs: int
     returns: tuple[bool, ...]
     """For each output whether it is a tensor."""
+    sizes: OpenSizes | None
+    """The open sizes of the graph, if it has some."""
     origins: tuple[str, ...]
     """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function that moves keeps its plan."""
 
 
-def plan_key(graph: Graph, text: GraphText, tracked: bool) -> PlanKey:
-    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises NotCacheable."""
+def plan_key(graph: Graph, text: GraphText, tracked: bool, sizes: OpenSizes | None = None) -> PlanKey:
+    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises NotCacheable.
+
+    Plans for open sizes have the same key whatever the sizes are now: each holds for those that meet its own conditions.
+    """
     if text.unwritten:
         raise NotCacheable(text.unwritten)
     lines = [text.key, *_constants(graph), *_foreign(text)]
+    if sizes is not None:
+        lines += [f"open {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols] + sizes.conditions.granted()
     key = key_of(_target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build())))
     functions = {operation.name(): callable_of(operation) for operation in (*ADDED, *text.operations)}
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
-    return PlanKey(key, {**NAMED, **functions}, tensors, len(graph.inputs), returns, tuple(text.origins))
+    return PlanKey(key, {**NAMED, **functions}, tensors, len(graph.inputs), returns, sizes, tuple(text.origins))
 
 
 def _constants(graph: Graph) -> Iterator[str]:

@@ -13,9 +13,13 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.kernel_record import BadRecord, pack, unpack
+from framejit.backends.fuse.open_size import OpenSize, open_size
 from framejit.backends.fuse.plan_functions import laid_out_as
 from framejit.backends.fuse.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of
 from framejit.backends.fuse.plan_parts import KERNEL, PlanParts
+from framejit.backends.fuse.size_record import read_condition, read_expression, written_condition, written_expression
+from framejit.symbols.conditions import Condition
+from framejit.symbols.expression import Symbol
 
 SequenceTypes: Final[dict[str, Callable[[Any], Any]]] = {"tuple": tuple, "list": list, "Size": torch.Size}
 _NAMES: Final = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
@@ -53,7 +57,10 @@ class PlanRecord:
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:
-    """The bytes of a record. Raises NotCacheable for a plan that refers to what can't be written down."""
+    """The bytes of a record, with the conditions that the key's open sizes have come to meet.
+
+    Raises NotCacheable for a plan that refers to what can't be written down.
+    """
     writer = _Writer(key)
     parts = record.parts
     steps = [writer.value(step[:-1] if step[0] == "expect" else step) for step in parts.steps]
@@ -66,22 +73,24 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "counts": [parts.n_inputs, parts.n_values],
         "steps": steps,
         "outputs": writer.value(parts.outputs),
-        "inputs": [list(parts.aligned), list(parts.alone), list(parts.spans)],
+        "inputs": [list(parts.aligned), list(parts.alone), [writer.value(span) for span in parts.spans]],
         "kernels": kernels,
         "texts": [*texts],
         "externs": list(record.externs),
         "stages": [record.before_fusion, record.after_fusion],
         "flags": [record.plain, record.pure, record.cuda],
         "origins": list(key.origins),
+        "conditions": [writer.condition(condition) for condition in key.sizes.conditions] if key.sizes is not None else [],
     }
     return pack(fields, writer.blobs)
 
 
 LONG: Final = frozenset(("text", "code", "remarks"))
 """Texts of kernels, which several may have in common."""
-DESCRIBED: Final = {
-    "llvm": {"name": str, "remarks": str, "text": str, "pointers": tuple, "total": int, "grain": int},
-    "triton": {"name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": int, "warps": int},
+SIZE: Final = (int, OpenSize)
+DESCRIBED: Final[dict[str, dict[str, Any]]] = {
+    "llvm": {"name": str, "remarks": str, "text": str, "pointers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple},
+    "triton": {"name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": SIZE, "warps": int, "sizes": tuple},
 }
 """By the language of a kernel the names and types of what describes it."""
 
@@ -103,12 +112,19 @@ def read(data: bytes, key: PlanKey) -> PlanRecord:
     return record
 
 
+def conditions_of(data: bytes, symbols: Sequence[Symbol]) -> tuple[Condition, ...]:
+    """The conditions on open sizes under which a record's plan is right. Raises BadRecord for bytes that are no record."""
+    fields, _ = unpack(data)
+    return tuple(read_condition(condition, symbols) for condition in fields.get("conditions", ()))
+
+
 def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     moved_lines = reader.moved_lines(fields["origins"])
     texts = [_checked(text, str) for text in fields["texts"]]
     kernels = tuple(_kernel(item, texts, moved_lines, reader) for item in fields["kernels"])
     n_inputs, n_values = (_checked(count, int) for count in fields["counts"])
-    aligned, alone, spans = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"])
+    aligned, alone = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"][:2])
+    spans = tuple(_checked(reader.value(span), SIZE) for span in fields["inputs"][2])
     steps = [reader.step(step) for step in fields["steps"]]
     for step in steps:
         if step[0] == KERNEL:
@@ -148,9 +164,10 @@ def _moved(text: str, lines: Mapping[str, str]) -> str:
     return "\n".join(line[:2] + lines.get(line[2:], line[2:]) if line.startswith(_MARKS) else line for line in text.split("\n"))
 
 
-def _checked(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise BadRecord(f"{type(value).__name__} where {kind.__name__} belongs")
+def _checked(value: Any, kind: type | tuple[type, ...]) -> Any:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        raise BadRecord(f"{type(value).__name__} where {' or '.join(each.__name__ for each in kinds)} belongs")
     return value
 
 
@@ -166,7 +183,14 @@ class _Writer:
     def __init__(self, key: PlanKey) -> None:
         self.blobs: dict[str, bytes] = {}
         self._functions = {function: name for name, function in key.functions.items()}
+        self._symbols = {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
         self._constants = {id(value): number for number, value in reversed([*enumerate(key.constants)])}
+
+    def condition(self, condition: Condition) -> list[Any]:
+        try:
+            return written_condition(condition, self._symbols)
+        except KeyError as e:
+            raise NotCacheable(f"a condition is on {e.args[0]}, which is no open size of an input") from None
 
     def value(self, value: Any) -> Any:
         kind = type(value)
@@ -176,6 +200,11 @@ class _Writer:
             return [kind.__name__, *map(self.value, value)]
         if kind is _native.Value:
             return ["value", value.index]
+        if kind is OpenSize:
+            try:
+                return ["size", written_expression(value.expression, self._symbols)]
+            except KeyError as e:
+                raise NotCacheable(f"its plan refers to {e.args[0]}, which is no open size of an input") from None
         if kind is dict:
             return ["dict", *([self.value(name), self.value(item)] for name, item in value.items())]
         if kind in _NAMES:
@@ -231,6 +260,8 @@ class _Reader:
         if kind in _TYPES:
             found = getattr(torch, _checked(rest[0], str), None)
             return _checked(found, _TYPES[kind])
+        if kind == "size" and self.key.sizes is not None:
+            return open_size(read_expression(rest[0], self.key.sizes.symbols), self.key.sizes.conditions)
         if kind == "device":
             return torch.device(_checked(rest[0], str))
         if kind == "complex":

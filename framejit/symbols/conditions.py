@@ -51,6 +51,11 @@ class Conditions:
     def __iter__(self) -> Iterator[Condition]:
         return iter(self._known.values())
 
+    def granted(self) -> list[str]:
+        """What is taken for granted, as text: equal for conditions from which the same follows."""
+        answers = [f"{expression} {relation} 0 is {condition.outcome}" for (expression, relation), condition in self._granted.items()]
+        return sorted([*answers, *(f"{symbol} is {expression}" for symbol, expression in self._replaced.items() if str(symbol) != str(expression))])
+
     def with_hints(self, hints: Mapping[Symbol, int]) -> tuple[Conditions, dict[Symbol, Symbol]]:
         """New conditions that take the answers so far for granted and keep only further ones, and the symbols that stand for these symbols there: their
         hints are others."""
