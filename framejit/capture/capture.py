@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +27,7 @@ from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.values.base import Value
 from framejit.values.functions import CellValue
 from framejit.values.lazy import LazyValue
+from framejit.values.override_state import OverrideState, has_override
 from framejit.values.signals import Restart, SkipFrame, Unsupported
 from framejit.values.tensor import TensorValue
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 def storage_offset(tensor: torch.Tensor) -> int:
     """Where in its storage a tensor begins."""
-    return int(tensor.storage_offset())
+    with torch._C.DisableTorchFunctionSubclass():
+        return int(tensor.storage_offset())
 
 
 StateChange = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -82,6 +84,8 @@ class Capture:
         self.graph = GraphBuilder()
         self.graph.user_frame, self.graph.user_place, self.graph.user_origin = self.user_stack_text, self.user_place, self.user_origin
         self.effects = SideEffects()
+        self.overrides = OverrideState()
+        self.graph.hands_over = self._hands_over
         self.graph.on_write = self.effects.tensor_written
         self.graph.on_place_seen = self._guard_place
         self.frame: Frame | None = None
@@ -210,6 +214,10 @@ class Capture:
                 if other is not value and value.source is not None and other.source is not None:
                     self.guard_distinct(value.source, other.source)
 
+    def _hands_over(self, tensors: Iterable[TensorValue]) -> bool:
+        """Whether torch would hand an operation on these tensors to a `__torch_function__` of the program."""
+        return self.overrides.met and self.overrides.enabled and any(has_override(tensor.cls) for tensor in tensors)
+
     def _guard_place(self, tensor: TensorValue) -> None:
         if tensor.source is not None:
             self.add_guard(CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor)))
@@ -311,6 +319,7 @@ class Capture:
     def close(self) -> None:
         """Let go of the user's objects, which the cycles among frames and values would keep until a collection."""
         self.restore_state()
+        self.overrides.close()
         self.graph.examples.clear()
         self.sizes.close()
         self.effects.close()

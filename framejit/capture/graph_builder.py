@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +52,7 @@ class GraphBuilder:
         self.user_origin: Callable[[], Origin | None] = lambda: None  # gives the instruction it is at; likewise
         self.origins: dict[fx.Node, Origin] = {}
         self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}  # for a result the nodes that assert that it has no inf or nan, last one first
+        self.hands_over: Callable[[Iterable[TensorValue]], bool] = lambda tensors: False  # whether the program's own code would see an operation on these
         self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
         self.on_place_seen: Callable[[TensorValue], None] = lambda tensor: None  # told of inputs whose place in their storage matters
 
@@ -96,6 +97,8 @@ class GraphBuilder:
         node_args = tuple(a.proxy() for a in args)
         node_kwargs = {k: v.proxy() for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
+        if self.hands_over(tensors.values()):
+            raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
         self._look(name_of(target), tensors)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: _version(t.fake) for key, t in tensors.items()}

@@ -44,7 +44,7 @@ class Kept(NamedTuple):
     nesting: int | None
 
     def restore(self) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for tensor, copy, version in self.tensors:
                 _once(tensor).copy_(copy)
                 if version >= 0:
@@ -65,7 +65,8 @@ class Keeper:
         self._nests = taken.nesting
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
-        copies = [(tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        with torch._C.DisableTorchFunctionSubclass():
+            copies = [(tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
         states = [(generator, generator.get_state()) for generator in self._generators]
         return Kept(copies, states, nesting() if self._nests else None)
 
@@ -125,10 +126,10 @@ def rehearse(module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[t
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
     copies: dict[int, torch.UntypedStorage] = {}
-    with torch.enable_grad():
+    with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
         stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written, copies) for node, tensor in zip(placeholders, inputs)]
     try:
-        with without_saved_tensor_hooks():
+        with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass():
             return run(*stand_ins)
     finally:
         for setter, values in initial_state:

@@ -10,6 +10,8 @@ import typing
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.guards.sources import Source
 from framejit.values.base import Value, realize
 from framejit.values.classes import BuiltinNewValue, ClassValue
@@ -105,6 +107,8 @@ class BuiltinValue(Value):
             if not isinstance(args[0], TensorValue):  # torch checks what its own methods are given
                 args, kwargs = checked(tx, function, args, kwargs)
             return _unbound(tx, function, args, kwargs)
+        if isinstance(owner, types.GetSetDescriptorType) and function.__name__ == "__get__" and args and isinstance(args[0], TensorValue):
+            return _read_by_descriptor(tx, owner, args[0])
         if (
             isinstance(function, types.BuiltinMethodType)
             and isinstance(owner, type)
@@ -132,12 +136,22 @@ class BuiltinValue(Value):
         cg.em.load_object(self.function)
 
 
+def _read_by_descriptor(tx: Frame, descriptor: types.GetSetDescriptorType, tensor: TensorValue) -> Value:
+    """`torch.Tensor.shape.__get__(tensor)`."""
+    from framejit.values.overrides import attribute_of_override
+
+    found = attribute_of_override(tx, tensor, descriptor.__name__)
+    return tensor.torch_getattr(tx, descriptor.__name__) if found is None else found
+
+
 def _unbound(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`dict.get(d, key)`: a method taken from its class."""
     from framejit.values.builtin_methods import BuiltinMethodValue
 
     if getattr(function, "__objclass__", None) is dict and issubclass(args[0].python_type(), collections.OrderedDict):
         raise Unsupported(f"dict.{function.__name__}() of an OrderedDict, which keeps its order elsewhere")
+    if isinstance(args[0], TensorValue) and function.__objclass__ is torch._C.TensorBase:
+        return args[0].torch_method(tx, function.__name__, args[1:], kwargs)
     if isinstance(args[0], ObjectValue):
         return BuiltinMethodValue(args[0], function.__name__, function).call(tx, args[1:], kwargs)
     return args[0].call_method(tx, function.__name__, args[1:], kwargs)

@@ -45,8 +45,11 @@ def _divmod(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def _special_or_fold(function: Any, method: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.overrides import handed_over
+
         if isinstance(args[0], TensorValue):
-            return tx.capture.graph.call(function, args, kwargs)
+            made = handed_over(tx, function, args, kwargs)
+            return tx.capture.graph.call(function, args, kwargs) if made is None else made
         if isinstance(args[0], NumpyValue):
             return args[0].call_method(tx, method, args[1:], kwargs)
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:

@@ -51,6 +51,8 @@ def is_not_implemented(value: Value) -> bool:
 
 
 def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
+    from framejit.values.overrides import handed_over
+
     function, in_place_function, name = BINARY[symbol]
     expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
     if expression is not None:
@@ -66,6 +68,9 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
 
         return operate(tx, function, [a, b], in_place)
     own = _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__")
+    made = None if own else handed_over(tx, in_place_function if in_place else function, [a, b])
+    if made is not None:
+        return made
     if not own and (
         isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__"))
     ):
@@ -143,6 +148,8 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
 
 def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
+    from framejit.values.overrides import handed_over
+
     known = on_sizes(COMPARE[name], a, b)
     if known is not None:
         return known
@@ -157,6 +164,9 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
 
         return operate(tx, COMPARE[name], [a, b])
     if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(a, b, f"__{name}__", f"__{_REFLECTED[name]}__"):
+        made = handed_over(tx, COMPARE[name], [a, b])
+        if made is not None:
+            return made
         other = b if isinstance(a, TensorValue) else a
         if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
             return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
@@ -180,12 +190,17 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
 
 
 def unary(tx: Frame, symbol: str, a: Value) -> Value:
+    from framejit.values.overrides import handed_over
+
     function, method = UNARY[symbol]
     if isinstance(a, NumpyValue):
         from framejit.values.array_functions import operate
 
         return operate(tx, function, [a])
     if isinstance(a, TensorValue) and not is_overridden(a.cls, method):
+        made = handed_over(tx, function, [a])
+        if made is not None:
+            return made
         return tx.capture.graph.call(function, [a])
     expression = on_sizes(function, a)
     if expression is not None:

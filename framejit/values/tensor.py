@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from framejit.guards.sources import AttrSource
+from framejit.guards.sources import AttrSource, CallSource, static_lookup
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.lazy import deep_realize
+from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.override_state import ReadPlainly, has_override
 from framejit.values.signals import Unsupported
-from framejit.values.tensor_classes import own_attribute
+from framejit.values.tensor_classes import is_of_torch, own_attribute
 from framejit.values.user_object import bind_attribute
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ class TensorValue(Value):
 
     def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: Source | None = None) -> None:
         self.node, self.fake, self.cls, self.source = node, fake, cls, source
+        self.attrs: dict[str, Value] = {}
+        """What the captured code hung on it."""
+        self.made_as: tuple[int, int] | None = None
+        """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
 
     def python_type(self) -> type:
         return self.cls
@@ -79,23 +85,32 @@ class TensorValue(Value):
     # ---- attributes -----------------------------------------------------------------------
 
     def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python, wrap_attribute
+        from framejit.values.overrides import attribute_of_override
 
         own = own_attribute(self.cls, name)
         if own is not None:
             return bind_attribute(tx, own, self, self.cls, name)
+        if name in self.attrs:
+            return self.attrs[name]
+        found = attribute_of_override(tx, self, name)
+        return self.torch_getattr(tx, name) if found is None else found
+
+    def torch_getattr(self, tx: Frame, name: str) -> Value:
+        """The attribute that torch has under this name, whatever the class of the tensor has."""
+        from framejit.values.wrap import from_python, wrap_attribute
+
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
                 if id(self) in tx.capture.effects.written_tensors:
                     raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
-                return tx.wrap(getattr(tx.capture.real_object(self), name), AttrSource(self.source, name))
+                return tx.wrap(getattr(tx.capture.real_object(self), name), self._attribute_source(self.source, name))
             return self._metadata(tx, name)
         if name in READ_IN_GRAPH:
             return tx.capture.graph.call(getattr, [self, from_python(name)])
         if name == "__class__":
             return from_python(self.cls)
         if name == "grad" and self.source is not None:
-            return wrap_attribute(tx.capture, tx.capture.real_object(self).grad, self.source, "grad")
+            return LazyValue(tx.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
         if name == "grad" and not self.fake.is_leaf:
             return from_python(None)
         if name == "grad_fn" and self.source is None and self.fake.is_leaf:
@@ -114,7 +129,14 @@ class TensorValue(Value):
             if name in getattr(real, "__dict__", {}):
                 return wrap_attribute(tx.capture, real.__dict__[name], self.source, name)
             tx.capture.guard_no_attribute(self.source, name)
+        fallback = own_attribute(self.cls, "__getattr__")
+        if fallback is not None:
+            return bind_attribute(tx, fallback, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def _attribute_source(self, source: Source, name: str) -> Source:
+        """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
+        return CallSource(source, ReadPlainly(name)) if has_override(self.cls) else AttrSource(source, name)
 
     def _metadata(self, tx: Frame, name: str) -> Value:
         from framejit.values.wrap import from_python
@@ -129,7 +151,27 @@ class TensorValue(Value):
         if name == "requires_grad" and value is not None and value.is_constant():
             self.call_method(tx, "requires_grad_", [value], {})
             return
-        raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
+        if value is None or name in self.attrs and self.attrs[name] is value:
+            raise Unsupported(f"deleting attribute {name!r} of a tensor", "FJ107")
+        custom = own_attribute(self.cls, name) is not None or static_lookup(self.cls, "__setattr__") is not object.__setattr__
+        if custom or hasattr(torch.Tensor, name) or name.startswith("__") or self.cls is not torch.Tensor and not self.cls.__dictoffset__:
+            raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
+        tx.capture.effects.changed(self)
+        self.attrs[name] = value
+
+    def children(self) -> Iterator[Value]:
+        return iter(self.attrs.values())
+
+    def replay(self, cg: Codegen) -> None:
+        for name, value in self.attrs.items():
+            cg.load(value)
+            cg.load(self)
+            cg.em.op("STORE_ATTR", name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an output of the graph as it is."""
+        return not self.attrs and (self.source is not None or is_of_torch(self.cls.__module__))
 
     # ---- methods ----------------------------------------------------------------------------
 
@@ -141,8 +183,15 @@ class TensorValue(Value):
 
     def torch_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method that torch has under this name, whatever the class of the tensor has."""
+        from framejit.values.classes import ClassValue
+        from framejit.values.overrides import Method, as_subclass, handed_over
         from framejit.values.size_index import selected
 
+        if name == "as_subclass" and len(args) == 1 and not kwargs and isinstance(args[0], ClassValue):
+            return as_subclass(tx, self, args[0].cls)
+        made = handed_over(tx, Method(name), [self, *args], kwargs)
+        if made is not None:
+            return made
         if name in ("numpy", "__array__") and not args and not kwargs:
             from framejit.values.ndarray import array_over
 
@@ -207,13 +256,32 @@ class TensorValue(Value):
         return bool(self.call_method(tx, "__bool__", [], {}).constant())
 
     def iterate(self, tx: Frame) -> Iterator[Value]:
+        if has_override(self.cls) and tx.capture.overrides.enabled:
+            raise Unsupported("all items of a tensor whose class has a __torch_function__", "FJ141")  # which is asked for its length, too, or not
         if self.fake.dim() == 0:
             raise tx.raised(TypeError, "iteration over a 0-d tensor")
         return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
 
+    def iterator(self, tx: Frame) -> Value:
+        from framejit.values.overrides import Method, handed_over
+
+        made = handed_over(tx, Method("__iter__"), [self])
+        return super().iterator(tx) if made is None else tx.get_iter(made)
+
     def reconstruct(self, cg: Codegen) -> None:
         self._check_alive()
-        cg.load_graph_output(self)
+        if is_of_torch(self.cls.__module__):
+            cg.load_graph_output(self)
+        else:
+            if self.made_as is not None and self.fake.requires_grad and self.fake._version != self.made_as[1]:
+                cg.capture.break_at(self.made_as[0], Unsupported("a tensor of a program's class that was written into, which gradients go through", "FJ141"))
+            cg.em.call_object(partial(of_class, self.cls), lambda: cg.load_graph_output(self))
+
+
+def of_class(cls: type, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as one of a program's class."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(cls)
 
 
 def _folds(value: TensorValue, name: str) -> bool:

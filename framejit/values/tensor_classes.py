@@ -28,7 +28,7 @@ def own_attribute(cls: type, name: str) -> Any:
     """What the program itself put into a class of tensors under a name, a function or other descriptor; None for what is torch's."""
     if cls is torch.Tensor and native.tensor_methods() == 1:
         return None
-    for klass in cls.__mro__:
+    for klass in cls.__mro__[:-1]:
         if name in klass.__dict__:
             found = klass.__dict__[name]
             if not is_of_torch(klass.__module__):

@@ -163,31 +163,6 @@ def _is_tensor(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstantValue(issubclass(args[0].python_type(), torch.Tensor))
 
 
-def _has_torch_function(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    for value in deep_realize(tx, args):
-        for part in (value, *value.children()):
-            _refuse_torch_function(realize(tx, part))
-    return ConstantValue(False)
-
-
-def _refuse_torch_function(value: Value) -> None:
-    """Tensors with overrides are not captured in the first place; other objects may have them, too."""
-    override = getattr(value.python_type(), "__torch_function__", None) if not isinstance(value, TensorValue) else None
-    if override is not None and override is not _C._disabled_torch_function_impl:
-        raise Unsupported(f"{value.describe()} has a __torch_function__ of its own", "FJ141")
-
-
-for _f in (
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-    _C._has_torch_function,
-    _C._has_torch_function_unary,
-    _C._has_torch_function_variadic,
-):
-    KNOWN[_f] = _has_torch_function
-
-
 @_known(inspect.signature)
 def _signature(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from framejit.values.functions import FunctionValue, MethodValue
@@ -360,7 +335,12 @@ class TorchFunctionValue(Value):
             raise tx.raised(AttributeError, str(e)) from None
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.overrides import handed_over
+
         args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
+        handed = handed_over(tx, self.function, args, kwargs)
+        if handed is not None:
+            return handed
         handler = KNOWN.get(self.function)
         made = handler(tx, args, kwargs) if handler is not None else None
         if made is not None:
@@ -376,6 +356,8 @@ _TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}
 
 def call_known_function(tx: Frame, fn: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of calling a Python function framejit treats specially; None for those to inline."""
+    from framejit.values.overrides import concerned, handed_over
+
     if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ == "graph_break":
         return NONE  # speaks to another compiler, and does nothing in plain Python
     if fn.__module__ == "torch._dynamo.mutation_guard" and fn.__name__ in _TAGGING:
@@ -392,6 +374,8 @@ def call_known_function(tx: Frame, fn: types.FunctionType, args: list[Value], kw
         args, kwargs = deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values()))))
         if not any(_holds_tensor(v) for v in (*args, *kwargs.values())):
             return None
+        if concerned(tx, [*args, *kwargs.values()]):
+            return handed_over(tx, fn, args, kwargs, inline=False)
         try:
             for v in (*args, *kwargs.values()):
                 v.proxy()

@@ -23,7 +23,15 @@ from framejit import _native as native
 from framejit.capture.input_sizes import LARGEST
 from framejit.capture.metadata import can_be_open
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
-from framejit.values import builtin_containers, builtin_copying, builtin_iteration, builtin_numbers, builtin_reflection, builtin_text  # noqa: F401  register handlers
+from framejit.values import (  # noqa: F401  register handlers
+    builtin_containers,
+    builtin_copying,
+    builtin_iteration,
+    builtin_numbers,
+    builtin_reflection,
+    builtin_text,
+    overrides,  # noqa: F401  registers handlers
+)
 from framejit.values.array_functions import NumpyFunctionValue, is_numpy_function
 from framejit.values.base import Value
 from framejit.values.builtin_functions import BuiltinValue
@@ -42,6 +50,7 @@ from framejit.values.mapping import DictValue, MappingProxyValue
 from framejit.values.models import ModelFunctionValue, is_model_namespace
 from framejit.values.module import ModuleValue
 from framejit.values.ndarray import is_number, wrap_array, wrap_number
+from framejit.values.override_state import has_override
 from framejit.values.partial import PartialValue
 from framejit.values.python_module import PythonModuleValue
 from framejit.values.scalar import ScalarValue
@@ -58,7 +67,6 @@ if TYPE_CHECKING:
 
 _BUILTIN_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType)
 _TORCH = os.path.dirname(torch.__file__)
-_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.keys(), {}.values(), {}.items(), set(), "", b"", range(0))
 _ITERATOR_TYPES = tuple(type(iter(x)) for x in _ITERABLES) + (
     enumerate,
@@ -168,10 +176,14 @@ def _is_known(obj: Any) -> bool:
 def _wrap_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
     if type(obj) in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
         raise NotYet("a lazy module, whose parameters are made by its first call", "FJ212")
-    if type(obj) not in _TENSOR_CLASSES and type(obj).__torch_function__ is not torch._C._disabled_torch_function_impl:
-        raise Unsupported(f"tensor subclass {type(obj).__qualname__}", "FJ141")
     if not dispatches_as_torch_does(type(obj)):
         raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __torch_dispatch__ is the program's own", "FJ141")
+    if has_override(type(obj)):
+        if not isinstance(static_lookup(type(obj), "__torch_function__"), (classmethod, staticmethod)):
+            raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __torch_function__ is no classmethod", "FJ141")
+        if static_lookup(type(obj), "__getattribute__") is not static_lookup(torch.Tensor, "__getattribute__"):
+            raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __getattribute__ is its own", "FJ141")
+        capture.overrides.meet()
     dims = capture.dynamic.of(obj, source)
     if not dims or not can_be_open(obj):
         capture.add_guard(source, native.C_TENSOR, obj)
