@@ -288,18 +288,14 @@ class ProtocolGuardValue(Value):
         return type(_C.DisableTorchFunctionSubclass())
 
     def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.builtin_methods import NativeMethodValue
+        return _ProtocolGuardMethod(self, name) if name in ("__enter__", "__exit__") else super().getattr(tx, name)
 
-        if name not in ("__enter__", "__exit__"):
-            return super().getattr(tx, name)
-        return NativeMethodValue(self._enter if name == "__enter__" else self._exit, name)
-
-    def _enter(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def enter(self, tx: Frame) -> Value:
         self._before, tx.capture.overrides.enabled = tx.capture.overrides.enabled, False
         tx.capture.effects.version += 1
         return self
 
-    def _exit(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def leave(self, tx: Frame) -> Value:
         assert self._before is not None
         tx.capture.overrides.enabled, self._before = self._before, None
         tx.capture.effects.version += 1
@@ -309,6 +305,23 @@ class ProtocolGuardValue(Value):
         if self._before is not None:
             cg.capture.break_at(self.made_at, Unsupported("a graph break while torch functions are not handed over", "FJ119"))
         cg.em.call_object(_C.DisableTorchFunctionSubclass, lambda: None, 0)
+
+
+class _ProtocolGuardMethod(Value):
+    """Entering or leaving such a guard."""
+
+    def __init__(self, guard: ProtocolGuardValue, name: str) -> None:
+        self.guard, self.name = guard, name
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.guard,))
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.guard.enter(tx) if self.name == "__enter__" else self.guard.leave(tx)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load(self.guard)
+        cg.em.load_attr(self.name)
 
 
 def _make_guard(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -356,3 +356,17 @@ def test_user_attributes_of_tensors():
     for h in (g, compiled):
         x = torch.ones(2)
         assert [h(x).tolist() for _ in range(3)] == [[2.0, 2.0], [3.0, 3.0], [4.0, 4.0]] and x.seen == 3
+
+
+def test_a_break_while_the_protocol_is_off():
+    def f(x):
+        with torch._C.DisableTorchFunctionSubclass():
+            y = x + 1
+            print("here")
+            y = y * 2
+        return y, x + 1
+
+    for make in (MAKE["logging"], lambda: torch.ones(2, 2)):
+        backend = CountingBackend()
+        assert outcome(framejit.optimize(f, backend=backend), make) == outcome(f, make)
+        assert backend.graphs
