@@ -7,7 +7,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-TORCH ?= torch==2.13.0
+TORCH ?= torch==$(shell $(PYTHON) -c 'import sys; print("2.13.0" if sys.version_info < (3, 14) else "2.15.0")')
 ARGS ?=
 PROGRAMS ?= 1000
 SEED ?= 1

@@ -5,6 +5,7 @@ import types
 from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
+from framejit.interpreter.containers import can_be_iterated, refuse_no_mapping
 from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.values.base import Value, realize
@@ -14,6 +15,7 @@ from framejit.values.mapping import pairs
 from framejit.values.module import ModuleValue
 from framejit.values.partial import PartialValue
 from framejit.values.sequence import TupleValue
+from framejit.values.signals import Unsupported
 from framejit.values.torch_functions import call_known_function
 from framejit.values.user_object import ObjectValue
 
@@ -69,10 +71,14 @@ def call_function_ex(tx: Frame, ins: Instruction) -> None:
         mapping = tx.pop_unseen()
     if mapping is not NULL:
         mapping = realize(tx, mapping)
+        refuse_no_mapping(mapping)
         kwargs = pairs(tx, mapping)
         if not all(isinstance(key, str) for key in kwargs):
             raise tx.raised(TypeError, "keywords must be strings")
-    args = list(tx.iterate(tx.pop()))
+    given = tx.pop()
+    if not can_be_iterated(given):
+        raise Unsupported(f"{given.describe()} as a sequence of arguments")
+    args = list(tx.iterate(given))
     if NULL_FIRST:
         fn = tx.pop()
         tx.pop()
@@ -110,7 +116,6 @@ def call_function(tx: Frame, fn: Value, args: list[Value], kwargs: dict[str, Val
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
 def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
     from framejit.interpreter.exceptions import stop_iteration_error
-    from framejit.values.signals import Unsupported
 
     match ins.arg:
         case "INTRINSIC_LIST_TO_TUPLE":

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
-from framejit.interpreter.opcodes import opcode
+from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.values.base import Value
 from framejit.values.builtin_reflection import attribute_or_none
 from framejit.values.builtin_text import text_of
@@ -16,7 +16,6 @@ from framejit.values.mapping import DictValue, pairs
 from framejit.values.sequence import ListValue, TupleValue
 from framejit.values.sets import SetValue
 from framejit.values.signals import Unsupported
-from framejit.values.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -77,8 +76,8 @@ def map_add(tx: Frame, ins: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
-    if isinstance(value, ObjectValue) and all(static_lookup(value.cls, name, None) is None for name in ("__iter__", "__getitem__")):
-        raise tx.raised(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}")
+    if not can_be_iterated(value):
+        raise tx.raised(TypeError, f"Value after * must be an iterable, not {value.python_type().__name__}")
     tx.peek(ins.arg).call_method(tx, "extend", [value], {})
 
 
@@ -94,11 +93,18 @@ def dict_update(tx: Frame, ins: Instruction) -> None:
     tx.peek(ins.arg).call_method(tx, "update", [value], {})
 
 
+def refuse_no_mapping(value: Value) -> None:
+    """Break where `**` is followed by what is no mapping: the message names the function that was to be called."""
+    if static_lookup(value.python_type(), "keys", None) is None:
+        raise Unsupported(f"{value.describe()} as a mapping of keyword arguments")
+
+
 @opcode("DICT_MERGE")
 def dict_merge(tx: Frame, ins: Instruction) -> None:
     value = tx.pop()
     target = tx.peek(ins.arg)
     assert isinstance(target, DictValue)
+    refuse_no_mapping(value)
     new = pairs(tx, value)
     if not all(isinstance(k, str) for k in new) or any(k in target.items for k in new):
         raise Unsupported("a keyword argument that is given twice, or is no text", "FJ112")
@@ -111,14 +117,27 @@ def list_to_tuple(tx: Frame, ins: Instruction) -> None:
 
 
 def _items(tx: Frame, value: Value) -> list[Value]:
+    if not can_be_iterated(value):
+        raise tx.raised(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
     return list(tx.iterate(value))
+
+
+def can_be_iterated(value: Value) -> bool:
+    """Whether the class of a value has what iteration goes by; True also where the class is not known."""
+    try:
+        cls = value.python_type()
+    except Unsupported:
+        return True
+    return any(static_lookup(cls, name, None) is not None for name in ("__iter__", "__getitem__"))
 
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(tx: Frame, ins: Instruction) -> None:
-    items, n = _items(tx, tx.pop()), ins.arg
+    iterable, n = tx.pop(), ins.arg
+    items = _items(tx, iterable)
     if len(items) > n:
-        raise tx.raised(ValueError, f"too many values to unpack (expected {n})")
+        counted = VERSION >= (3, 14) and iterable.python_type() in (list, tuple, dict)
+        raise tx.raised(ValueError, f"too many values to unpack (expected {n}, got {len(items)})" if counted else f"too many values to unpack (expected {n})")
     if len(items) < n:
         raise tx.raised(ValueError, f"not enough values to unpack (expected {n}, got {len(items)})")
     for item in reversed(items):

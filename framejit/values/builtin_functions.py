@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
 
 # Functions of these modules only compute from their arguments, so they run on constants as they are.
-PURE_MODULES = ("math", "_operator", "operator", "cmath", "_struct", "binascii", "_bisect", "itertools", "_string", "unicodedata")
+PURE_MODULES = ("math", "math.integer", "_operator", "operator", "cmath", "_struct", "binascii", "_bisect", "itertools", "_string", "unicodedata")
 PURE_BUILTINS: tuple[Any, ...] = (
     abs,
     round,

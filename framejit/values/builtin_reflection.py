@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 import types
 import typing
@@ -18,11 +19,13 @@ from framejit.values.hashing import as_key, asking, is_exact
 from framejit.values.instance_checks import is_instance, is_subclass
 from framejit.values.sequence import TupleValue
 from framejit.values.signals import LooksAtFrame, Raised, Unsupported
-from framejit.values.user_object import ObjectValue
+from framejit.values.user_object import ObjectValue, class_attribute
 
 if TYPE_CHECKING:
     from framejit.capture.codegen import Codegen
     from framejit.interpreter.frame import Frame
+
+_ABSENT = object()
 
 
 @handles(isinstance)
@@ -49,6 +52,21 @@ def _type(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1:
         raise Unsupported("making a class", "FJ114")
     return from_python(args[0].python_type())
+
+
+def _lookup_special(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """How ExitStack finds methods of context managers, from 3.15 on."""
+    manager, name, default = args
+    if manager.enters_natively:
+        return manager.getattr(tx, name.constant())
+    cls = manager.python_type()
+    if static_lookup(cls, name.constant(), _ABSENT) is _ABSENT:
+        return default
+    return class_attribute(tx, manager, cls, name.constant())
+
+
+if hasattr(contextlib, "_lookup_special"):
+    handles(contextlib._lookup_special)(_lookup_special)
 
 
 def attribute_name(value: Value) -> str:

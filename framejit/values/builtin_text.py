@@ -6,7 +6,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
+from framejit.values.complaints import wrong_answer
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold, plain
 from framejit.values.handlers import HANDLERS
@@ -29,7 +30,10 @@ def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
         if method == "__str__" and found is object.__str__:
             method, found = "__repr__", static_lookup(value.cls, "__repr__")
         if isinstance(found, types.FunctionType) or issubclass(value.cls, BaseException):
-            return value.call_method(tx, method, args[1:], {})
+            text = realize(tx, value.call_method(tx, method, args[1:], {}))
+            if not issubclass(text.python_type(), str):
+                raise wrong_answer(tx, value.cls, method, function, text, f"{method} returned non-string (type {text.python_type().__name__})")
+            return text
     if isinstance(value, (SequenceValue, DictValue, SetValue)) and function is not format or isinstance(value, SequenceValue):
         return ConstantValue(function(plain(tx, value), *tx.constants(args[1:])))
     try:

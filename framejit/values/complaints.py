@@ -30,10 +30,26 @@ def refused(tx: Frame, function: Callable[..., Any], operands: list[Value], othe
     return tx.raised(TypeError, otherwise)
 
 
+def wrong_answer(tx: Frame, cls: type, method: str, ask: Callable[[Any], Any], answer: Value, otherwise: str) -> Raised:
+    """The error of `ask` on an object whose special method gave `answer`, which is of no use; `otherwise` is said where that can't be tried."""
+    try:
+        given = _like(answer.python_type())
+        ask(type(cls.__name__, (), {**_names(cls), method: lambda self, *_: given})())
+    except LookupError:
+        pass
+    except Exception as e:
+        return tx.raised(type(e), str(e))
+    return tx.raised(TypeError, otherwise)
+
+
+def _names(cls: type) -> dict[str, str]:
+    return {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+
+
 def _like(cls: type) -> Any:
     """An object whose class has the name of `cls` and, if `cls` is the program's own, no special methods."""
     if cls in _BY_CLASS:
         return _BY_CLASS[cls]
     if not cls.__flags__ & _HEAP_TYPE or cls.__module__ in ("builtins", "collections", "functools", "itertools", "operator"):
         raise LookupError(cls)
-    return type(cls.__name__, (), {"__module__": cls.__module__, "__qualname__": cls.__qualname__})()
+    return type(cls.__name__, (), _names(cls))()

@@ -131,6 +131,7 @@ def ended_generator(function: types.FunctionType) -> types.GeneratorType[Any, An
     """A generator of the function that has nothing more to give. Its frame is gone, and with it whatever the generator was made with."""
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-    generator: types.GeneratorType[Any, Any, Any] = function(*[None] * code.co_argcount, **dict.fromkeys(keywords))
+    nothing = () if code.co_name == "<genexpr>" else None  # a generator expression looks at its argument when it is called, from 3.15 on
+    generator: types.GeneratorType[Any, Any, Any] = function(*[nothing] * code.co_argcount, **dict.fromkeys(keywords))
     generator.close()
     return generator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
@@ -272,7 +273,8 @@ class DictValue(HashTable):
         except Raised as e:
             if not issubclass(e.value.cls, TypeError):
                 raise
-            raise tx.raised(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence") from None
+            said = "object is not iterable" if sys.version_info >= (3, 14) else f"cannot convert dictionary update sequence element #{n} to a sequence"
+            raise tx.raised(TypeError, said) from None
         items = list(tx.drain(iterator))
         if len(items) != 2:
             raise tx.raised(ValueError, f"dictionary update sequence element #{n} has length {len(items)}; 2 is required")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
 from framejit.values.base import Value
+from framejit.values.complaints import wrong_answer
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.hashing import HashTable
@@ -227,7 +228,8 @@ class ObjectValue(Value):
         if static_lookup(self.cls, "__bool__", None) is not None:
             answer = self.call_method(tx, "__bool__", [], {})
             if answer.python_type() is not bool:
-                raise tx.raised(TypeError, f"__bool__ should return bool, returned {answer.python_type().__name__}")
+                said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
+                raise wrong_answer(tx, self.cls, "__bool__", bool, answer, said)
             return tx.truth(answer)
         return static_lookup(self.cls, "__len__", None) is None or self.length(tx) > 0
 

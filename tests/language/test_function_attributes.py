@@ -1,6 +1,5 @@
 """Attributes of functions: their `__dict__` is one live dict, and every function has what all objects have."""
 import functools
-import sys
 
 import torch
 
@@ -51,8 +50,7 @@ def test_wraps():
 
         return outer(x), outer.__name__, outer.__doc__, outer.tag, outer.__wrapped__ is inner, sorted(outer.__dict__)
 
-    # since 3.12 wraps() copies __type_params__, too, which breaks the graph
-    check(fn, X, breaks=0 if sys.version_info < (3, 12) else 1, graphs=None)
+    check(fn, X)
 
 
 def test_functions_leave_captured_code_with_their_dict():
