@@ -26,7 +26,9 @@ CONSEQUENCES = {
 
 
 class _Instance:
-    pass
+    alpha: float
+    beta: tuple[int, ...]
+    x: int
 
 
 def _probed(a: object, b: object) -> object:
@@ -61,7 +63,7 @@ def _instances_hold() -> bool:
 
 def _types_hold() -> bool:
     """A class has a number of its own, which changes with it and with what it inherits from."""
-    base = type("Base", (), {})
+    base: Any = type("Base", (), {})
     derived = type("Derived", (base,), {})
     first = _native.type_version(base), _native.type_version(derived)
     base.attribute = 1
@@ -73,7 +75,8 @@ def _types_hold() -> bool:
 def _sets_hold() -> bool:
     gone = {1, 2, 3}
     gone.discard(2)
-    return all(map(_native.check_set, (gone, {1.5, "a", (2,)}, frozenset(range(9)))))
+    probes: tuple[set[Any] | frozenset[Any], ...] = (gone, {1.5, "a", (2,)}, frozenset(range(9)))
+    return all(map(_native.check_set, probes))
 
 
 def check() -> dict[str, bool]:
