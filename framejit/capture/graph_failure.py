@@ -7,8 +7,10 @@ after the side effects that come before it. Should that happen again, later capt
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType
@@ -42,6 +44,8 @@ class Kept(NamedTuple):
     """Inputs, copies of them, and their versions."""
     generators: list[tuple[Any, torch.Tensor]]
     nesting: int | None
+    put_back: Callable[[], None] | None = None
+    """Has the entry serve again that kept this, where another one has taken its place."""
 
     def restore(self) -> None:
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -54,6 +58,8 @@ class Kept(NamedTuple):
         if self.nesting is not None:
             nest(self.nesting)
             torch.clear_autocast_cache()
+        if self.put_back is not None:
+            self.put_back()
 
 
 class Keeper:
@@ -89,7 +95,8 @@ class Rehearsal:
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
-        _put_into_service(self.proper, self._owner(), self)
+        owner = self._owner()
+        _exchange(owner, owned_entry(owner, self), self.proper)
 
 
 class FirstKeeper(Keeper):
@@ -102,17 +109,17 @@ class FirstKeeper(Keeper):
         """The entry that serves from the second run on."""
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
-        kept = super().__call__(*tensors)
-        _put_into_service(self.proper, self._owner(), self)
-        return kept
+        kept, owner = super().__call__(*tensors), self._owner()
+        first = owned_entry(owner, self)
+        _exchange(owner, first, self.proper)
+        return kept._replace(put_back=partial(_exchange, owner, self.proper, first))
 
 
-def _put_into_service(proper: native.Entry | None, owner: native.EntryCache | None, first: object) -> None:
-    """Have an entry serve in place of the one that has `first` in a slot."""
-    entry = owned_entry(owner, first)
-    if owner is not None and entry is not None and proper is not None:
-        owner.remove_entry(entry)
-        owner.add_entry(proper)
+def _exchange(owner: native.EntryCache | None, old: native.Entry | None, new: native.Entry | None) -> None:
+    """Have an entry serve in place of another."""
+    if owner is not None and old is not None and new is not None and old in owner.entries:
+        owner.remove_entry(old)
+        owner.add_entry(new)
 
 
 def owned_entry(owner: native.EntryCache | None, part: object) -> native.Entry | None:
@@ -120,8 +127,11 @@ def owned_entry(owner: native.EntryCache | None, part: object) -> native.Entry |
     return next((e for e in owner.entries if any(slot.target is part for slot in e.slots)), None) if owner is not None else None
 
 
-def rehearse(module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange]) -> Any:
-    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was."""
+def rehearse(
+    module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange], quiet: bool = True
+) -> Any:
+    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was, and what operations warn of is dropped
+    if `quiet`."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
@@ -129,12 +139,24 @@ def rehearse(module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[t
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
         stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written, copies) for node, tensor in zip(placeholders, inputs)]
     try:
-        with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass():
+        with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass(), without_warnings() if quiet else contextlib.nullcontext():
             return run(*stand_ins)
     finally:
         for setter, values in initial_state:
             setter(*values)
         kept.restore()
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """For operations that are run besides the program's: what they warn of the program's own run says. What was shown once is not shown again afterwards,
+    as it is after `warnings.catch_warnings`."""
+    filters, silent = warnings.filters, ("ignore", None, Warning, None, 0)
+    filters.insert(0, silent)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        filters.remove(silent)  # type: ignore[attr-defined]
 
 
 def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:
@@ -189,18 +211,18 @@ class GraphFailure:
         except RuntimeError:
             return None
         if not _is_out_of_memory(error):
-            self._learn(text, cells, args)
+            self._learn(text, isinstance(error, Warning), cells, args)
         plain = native.Dispatcher(native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never)
         plain.skip = True
         return native.tail_call(plain, *args)
 
-    def _learn(self, text: str, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> None:
+    def _learn(self, text: str, was_warning: bool, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> None:
         self._failures += 1
         if self._failures > PATIENCE:
             return
         outcome, origin, owner = "the call was run again as plain Python", None, self._owner()
         try:
-            node = rehearse(self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state)
+            node = rehearse(self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state, quiet=not was_warning)
             faultless = node is None
             origin = self._origins.get(node.name) if node is not None else None
         except Exception:  # a backend may change the graph it is given; nothing can be learnt from it then

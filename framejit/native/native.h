@@ -136,5 +136,8 @@ int hash_table_init(PyObject *module);
 int region_init(PyObject *module);
 int size_switch_init(PyObject *module);
 
+/* torch_warnings.c: what operators warn of */
+int torch_warnings_init(PyObject *module);
+
 #pragma GCC visibility pop
 #endif

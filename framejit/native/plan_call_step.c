@@ -1,6 +1,7 @@
 /* The step that calls a Python callable: values become Python objects, results become values. */
 #include "plan.h"
 #include "tensor_spec.h"
+#include "torch_warnings.h"
 
 PyObject *plan_value_object(PlanValue *value)
 {
@@ -77,8 +78,13 @@ int run_call(const CallStep *step, PlanValue *values, void **scratch)
         if (stack[n] == NULL)
             break;
     }
-    if (n == step->n_args)
+    if (n == step->n_args) {
+        WarningScope scope;
+        warnings_begin(&scope);
         result = PyObject_Vectorcall(step->callable, stack, (size_t)step->n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step->names);
+        if (warnings_end(&scope) < 0)
+            Py_CLEAR(result);
+    }
     while (n > 0)
         Py_DECREF(stack[--n]);
     if (result == NULL)

@@ -6,6 +6,7 @@
 #include "native.h"
 #include "device_timer.h"
 #include "tensor_spec.h"
+#include "torch_warnings.h"
 #include <time.h>
 
 enum { MAX_SAMPLES = 1000, DEVICE_TYPE_CUDA = 1 };
@@ -144,26 +145,39 @@ static PyObject *run_timed(Region *region, Sample *sample, PyObject *const *args
     return result;
 }
 
-/* Both ways, and the compiled one's result. */
+/* A compiled run that settles it if it warns. */
+static PyObject *run_warned(Region *region, Sample *sample, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    unsigned long given = fj_warnings_given;
+    PyObject *result = run_timed(region, sample, args, nargsf, kwnames);
+    if (result && given != fj_warnings_given)
+        settle(region, COMPILED);
+    return result;
+}
+
+/* Both ways, and the compiled one's result. Where that one warns the other would warn again. */
 static PyObject *measure_both(Region *region, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Sample sample;
     int taken = region->n_taken;
-    PyObject *result = NULL;
+    if (!sample_begin(region, &sample, COMPILED, args, nargsf, kwnames))
+        return PyObject_Vectorcall(region->way[COMPILED], args, nargsf, kwnames);
+    PyObject *result = run_warned(region, &sample, args, nargsf, kwnames), *other = NULL;
+    if (result == NULL || region->target)
+        return result;
     if (sample_begin(region, &sample, EAGER, args, nargsf, kwnames)) {
-        result = run_timed(region, &sample, args, nargsf, kwnames);
-        if (result == NULL) {
+        other = run_timed(region, &sample, args, nargsf, kwnames);
+        if (other == NULL) {
             if (!PyErr_ExceptionMatches(PyExc_Exception))
-                return NULL;                       /* the user interrupted it */
-            PyErr_Clear();                         /* whether this call raises is for the compiled run to say */
-            settle(region, COMPILED);
+                Py_CLEAR(result);                  /* the user interrupted it */
+            else
+                PyErr_Clear();                     /* whether this call raises the compiled run has said */
+            if (result)
+                settle(region, COMPILED);
+            return result;
         }
-        Py_XDECREF(result);
+        Py_DECREF(other);
     }
-    if (result == NULL || !sample_begin(region, &sample, COMPILED, args, nargsf, kwnames))
-        result = PyObject_Vectorcall(region->way[COMPILED], args, nargsf, kwnames);
-    else
-        result = run_timed(region, &sample, args, nargsf, kwnames);
     if (region->samples && region->n_taken == taken + 1)       /* a pair or nothing */
         span_free(&region->samples[--region->n_taken].span);
     return result;

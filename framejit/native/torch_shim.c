@@ -1,6 +1,7 @@
 /* Finds the functions of torch_shim.h in the libraries that `import torch` has loaded. Nothing is loaded here and nothing is linked to. */
 #define _GNU_SOURCE
 #include "torch_shim.h"
+#include "torch_warnings.h"
 #include <dlfcn.h>
 
 TorchShim fj_shim;
@@ -51,6 +52,7 @@ int torch_shim_load(void)
         || find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &fj_shim.wrap) < 0)
         return -1;
     find_openmp();
+    torch_warnings_load();
     loaded = 1;
     return 0;
 }

@@ -132,6 +132,7 @@ def is_state(value: Any) -> bool:
 
 def alive(watched: list[weakref.ref[Any]]) -> list[bool]:
     """Which arguments and results still live, which nobody outside holds."""
+    torch.zeros((), requires_grad=True).clone().backward()  # torch keeps the graph of a gradient that raised until the next one is computed
     return [ref() is not None for ref in watched]
 
 

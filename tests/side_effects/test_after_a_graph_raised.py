@@ -450,3 +450,20 @@ def test_a_write_into_memory_that_overlaps(kind, backend):
                 outcomes.append(str(e))
         assert isinstance(outcomes[0], torch.Tensor) == (i in (0, 4))
         assert_same((outcomes[0], plain), (outcomes[1], given))
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_random_numbers_are_drawn_once_where_fakes_pass_what_always_raises(backend):
+    linear = torch.nn.Linear(3, 3).double()
+
+    def fn(x):
+        return F.dropout(x, 0.5), linear(x)
+
+    after = []
+    for f in (fn, framejit.optimize(fn, backend=backend)):
+        torch.manual_seed(3)
+        for _ in range(5):
+            with pytest.raises(RuntimeError, match="same dtype"):
+                f(X)
+            after.append(torch.rand(1).item())
+    assert after[:5] == after[5:]

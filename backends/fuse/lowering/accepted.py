@@ -7,13 +7,13 @@ dtypes, ranks and other arguments, on tensors of a few ones. One that raises sta
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from framejit import _native
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
@@ -80,11 +80,10 @@ class _Trial:
 
     def _tried(self) -> bool:
         made: dict[Value, torch.Tensor] = {}
-        with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(), torch.no_grad():
             try:
                 args = tuple(self._real(value, made, position) for position, value in enumerate(self.node.args))
-                result = self.node.operation(*args, **{key: self._real(value, made) for key, value in self.node.kwargs.items()})
+                result = _native.without_warnings(self.node.operation, *args, **{key: self._real(value, made) for key, value in self.node.kwargs.items()})
             except Exception:
                 return False
         expected = [value.dtype for value in self.node.returned()]

@@ -381,6 +381,8 @@ def _variance(b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict
         given = rest[1] if len(rest) > 1 else kwargs.get("correction")
         correction = 1.0 if given is None else float(given)
     dims = normal_dims(dims, len(x.sizes))
+    if _corrected(math.prod(x.sizes[dim] for dim in dims), correction) <= 0 or any(size == 0 for size in x.sizes):
+        return NotImplemented  # ATen warns of it
     mean, variance = moments(b, x, dims, correction, root=root)
     if root:
         variance = b.map(lambda value: op("sqrt", value), variance, dtype=result.dtype)

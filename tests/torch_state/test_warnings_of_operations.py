@@ -1,0 +1,80 @@
+"""What torch's operations warn of reaches the program as often as in plain Python, and nothing of it stderr."""
+import warnings
+
+import pytest
+import torch
+
+import framejit
+
+
+def spread_of_one_row(x, state):
+    return x * x.var(-2, keepdim=True), x.std(0), torch.var_mean(x, 0)
+
+
+def imaginary_part_dropped(x, state):
+    return x.sin() * x.to(torch.complex64).mul(2).to(torch.float32)
+
+
+def warns_and_writes(x, state):
+    state.mul_(2)
+    y = x * x.var(0)
+    state.add_(1)
+    return y + state
+
+
+def elements_from_nothing(x, state):
+    return x[:0].var(1) + 1
+
+
+FUNCTIONS = [spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing]
+
+
+@pytest.fixture(autouse=True)
+def every_time():
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+def told(f):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        f(torch.ones(1, 3), torch.ones(3))
+    return [(w.category, str(w.message)) for w in seen if not issubclass(w.category, framejit.FramejitWarning)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_each_call_warns_as_plain_python(fn, backend, capfd):
+    compiled = framejit.optimize(fn, backend=backend)
+    expected = told(fn)
+    assert expected
+    assert [told(compiled) for _ in range(8)] == [expected] * 8
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_a_warning_may_be_an_exception(fn, backend):
+    compiled = framejit.optimize(fn, backend=backend)
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning) as plain:
+                fn(torch.ones(1, 3), torch.ones(3))
+            with pytest.raises(UserWarning) as ours:
+                compiled(torch.ones(1, 3), torch.ones(3))
+        assert str(ours.value) == str(plain.value) and ours.traceback[-1].lineno == plain.traceback[-1].lineno
+
+
+def test_a_warning_that_was_shown_is_not_shown_again():
+    """With the filters that Python begins with, one warning for each place, whatever is tried behind the scenes in between."""
+    compiled = framejit.optimize(warns_and_writes, backend="fuse")
+    place: dict = {}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for run in (lambda: None, lambda: compiled(torch.ones(2, 3), torch.ones(3))):
+            run()
+            warnings.warn_explicit("the program's own", UserWarning, "program.py", 1, registry=place)
+    assert [str(w.message) for w in seen] == ["the program's own"]
