@@ -167,16 +167,13 @@ static PyObject *measure_both(Region *region, PyObject *const *args, size_t narg
         return result;
     if (sample_begin(region, &sample, EAGER, args, nargsf, kwnames)) {
         other = run_timed(region, &sample, args, nargsf, kwnames);
-        if (other == NULL) {
-            if (!PyErr_ExceptionMatches(PyExc_Exception))
-                Py_CLEAR(result);                  /* the user interrupted it */
-            else
-                PyErr_Clear();                     /* whether this call raises the compiled run has said */
-            if (result)
-                settle(region, COMPILED);
-            return result;
+        if (other == NULL && !PyErr_ExceptionMatches(PyExc_Exception))
+            Py_CLEAR(result);                      /* the user interrupted it */
+        else if (other == NULL) {
+            PyErr_Clear();                         /* whether this call raises the compiled run has said */
+            settle(region, COMPILED);
         }
-        Py_DECREF(other);
+        Py_XDECREF(other);
     }
     if (region->samples && region->n_taken == taken + 1)       /* a pair or nothing */
         span_free(&region->samples[--region->n_taken].span);

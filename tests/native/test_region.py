@@ -154,7 +154,7 @@ def test_an_interrupt_of_the_aside_run_is_the_users():
     eager.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         region()
-    assert region.state == "measuring" and compiled.calls == 1
+    assert region.state == "measuring" and compiled.calls == 2
 
 
 def test_what_eager_raises_in_its_turn_passes_through():
