@@ -63,13 +63,15 @@ def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen,
         effects = capture.graph_effects()
         taken = effects.precautions()
         keeper = Keeper(module.graph, taken) if taken else None
+        weights = candidates(compilation, capture, inputs, examples)
+        operations = module.code
+        compiled = _compile_graph(compilation, capture, module, examples)
         # Where nothing is written a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those that it takes over.
-        if ((effects.writes and len(effects.nodes) > 1) or not is_built_in(compilation.options.backend)) and effects.can_be_rehearsed:
+        is_tried = is_built_in(compilation.options.backend) or (compiled == module.forward and module.code == operations)
+        if ((effects.writes and len(effects.nodes) > 1) or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
         elif effects.drawing and len(effects.nodes) > 1:
             first = FirstKeeper(compilation, module.graph, taken)
-        weights = candidates(compilation, capture, inputs, examples)
-        compiled = _compile_graph(compilation, capture, module, examples)
         if capture.overrides.met:
             compiled = partial(_run_without_overrides, compiled)
         folded = guard_folded(capture, weights)
