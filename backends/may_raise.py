@@ -41,6 +41,14 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return True
 
 
+def always_works(target: Target, tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether what worked on fakes surely works on such tensors, if it does not raise for their numbers: a kernel exists for these dtypes."""
+    name, dtypes = operation_name(target), {tensor.dtype for tensor in tensors}
+    if name is None or name in ONLY_OF_SOME or any(tensor.layout is not torch.strided for tensor in tensors):
+        return False
+    return dtypes <= FLOATS and (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS) or dtypes <= COMMON and name in OF_COMMON
+
+
 def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operation may change the state of a random number generator."""
     name, args = operation_name(target), (*args,)
@@ -207,3 +215,16 @@ QUIET: Final = frozenset(
     """.split()
 )
 """Operations that give a result and do nothing else, whatever the numbers."""
+
+FLOATS: Final = frozenset((torch.float32, torch.float64))
+COMMON: Final = FLOATS | {torch.int64, torch.bool}
+ONLY_OF_SOME: Final = frozenset("bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm addr and or xor not invert lshift rshift".split())
+"""Operations without a kernel for some common dtype, which fakes do not know."""
+OF_COMMON: Final = frozenset(
+    """
+    add mul eq ne lt le gt ge where copy fill zero sum mean cat stack getitem setitem any all logical_and logical_or logical_not
+    view reshape flatten squeeze unsqueeze permute transpose t expand expand_as contiguous clone detach select slice narrow split chunk unbind
+    zeros_like ones_like empty_like full_like zeros ones full arange to type float double long bool size stride dim numel
+    """.split()
+)
+"""Operations that have a kernel for all of `COMMON`."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.backends.may_raise import draws_numbers, is_quiet, may_raise, operation_name, tensors_in
+from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, operation_name, tensors_in
 from framejit.values.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26
@@ -79,6 +79,13 @@ class GraphEffects:
         size = sum(sizes.values())
         return size <= MOST_REHEARSED and all(operation_name(node.target) is not None for node in self.nodes)
 
+    @property
+    def may_always_raise(self) -> bool:
+        """Whether an operation may turn out to raise whatever the numbers, though it worked on fakes."""
+        if torch.are_deterministic_algorithms_enabled():
+            return True  # operations that can't obey refuse to run
+        return any(not always_works(node.target, _tensors_of(node)) or _writes_what_overlaps(node) for node in self.nodes)
+
     def precautions(self) -> Precautions:
         """What has to be kept because an operation may raise for the numbers in its tensors."""
         if not self.raising:
@@ -99,6 +106,11 @@ class GraphEffects:
             self.nesting,
             next((self.nodes[position] for position in self.raising if position >= min(lasting)), None) if lasting else None,
         )
+
+
+def _tensors_of(node: fx.Node) -> list[torch.Tensor]:
+    args, kwargs = _fakes(node)
+    return [*tensors_in((*args, *kwargs.values(), node.meta.get("val")))]
 
 
 def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
