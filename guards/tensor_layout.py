@@ -145,7 +145,9 @@ def _describe_state() -> dict[str, Any]:
         "methods of torch.Tensor": "torch's" if (methods := _native.tensor_methods()) == 1 else f"replaced ({methods})",
         "autograd multithreading": c._is_multithreading_enabled(),
         "default dtype": torch.get_default_dtype(),
-        "torch functions": "enabled" if c._is_torch_function_enabled() else "disabled",
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "deterministic algorithms": _deterministic(),
+        "torch functions": "enabled" if c._is_torch_function_enabled() else "disabled" if c._is_torch_function_all_disabled() else "disabled for subclasses",
         "torch function modes": tuple(_mode_name(c._get_function_stack_at(i)) for i in range(c._len_torch_function_stack())),
         "dispatch modes": c._len_torch_dispatch_stack(),
         "functorch level": c._functorch.maybe_current_level(),
@@ -158,6 +160,13 @@ def _describe_state() -> dict[str, Any]:
         if on:
             state["autocast cache"] = torch.is_autocast_cache_enabled()
     return state
+
+
+def _deterministic() -> str:
+    if not torch.are_deterministic_algorithms_enabled():
+        return "any"
+    what = "wanted" if torch.is_deterministic_algorithms_warn_only_enabled() else "only"
+    return f"{what}, new memory filled" if torch.utils.deterministic.fill_uninitialized_memory else what
 
 
 def _mode_name(mode: Any) -> str:

@@ -1,6 +1,6 @@
 """When framejit does not capture at all: states of the thread in which operations on tensors mean something else than they do in a graph.
 
-All but the last two are part of the state guard (native/thread_state.c), so that the entry which says "run it as it is" holds in
+All but the last are part of the state guard (native/thread_state.c), so that the entry which says "run it as it is" holds in
 the same kind of state only, and a call outside of it pays nothing.
 """
 
@@ -31,6 +31,8 @@ def reason_to_stand_aside() -> str | None:
         return "a torch dispatch mode or functorch transform is active"
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation is active"
+    if torch.is_anomaly_enabled():
+        return "autograd looks for anomalies"  # tracebacks of the forward pass are kept, and shown when the backward pass fails
     if _unusual_keys():
         return "the thread dispatches operations in an unusual way"
     return next((reason for reason, active in _UNGUARDED.items() if active(torch)), None)
@@ -48,13 +50,8 @@ def _is_fx_tracing(_: Any) -> bool:
     return bool(tracing._get_is_fx_tracing() if hasattr(tracing, "_get_is_fx_tracing") else tracing._is_fx_tracing_flag)
 
 
-def _is_detecting_anomalies(_: Any) -> bool:
-    return torch.is_anomaly_enabled()  # tracebacks of the forward pass are kept, and shown when the backward pass fails
-
-
 _UNGUARDED: dict[str, Answer] = {
     "torch.fx traces the program": _is_fx_tracing,
-    "autograd looks for anomalies": _is_detecting_anomalies,
 }
 
 

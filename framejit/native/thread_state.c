@@ -11,6 +11,8 @@ typedef struct {
     int64_t n_function_modes;
     uint8_t autograd;                     /* grad, inference and forward-mode flags */
     uint8_t function_disabled, default_dtype, autocast_cache, autocast_cpu, autocast_cuda;
+    uint8_t anomalies;                    /* whether autograd looks for them */
+    uint8_t deterministic;                /* bits: only deterministic algorithms, which only warn, new memory is filled */
     int forward_level;
     uint32_t tensor_methods;
 } Words;
@@ -30,6 +32,9 @@ static struct {
     const void *(*function_state)(void);
     int function_state_known;             /* it is laid out as FunctionState */
     int64_t (*stack_len)(void);
+    const uint8_t *anomalies;             /* where autograd keeps that, for the whole process */
+    const void *context;                  /* at::Context, there is one */
+    _Bool (*deterministic)(const void *), (*only_warns)(const void *), (*fills_memory)(const void *);
     int (*disabled_state)(void), (*default_dtype)(void), (*autocast_dtype)(int), (*autocast_cache)(void);
     PyObject *describe, *mode_at, *device_mode;
     void *c10;
@@ -71,6 +76,8 @@ static inline void read_words(Words *w)
         w->function_disabled = (uint8_t)torch.disabled_state();
     }
     w->default_dtype = (uint8_t)torch.default_dtype();
+    w->anomalies = *torch.anomalies;
+    w->deterministic = torch.deterministic(torch.context) ? (uint8_t)(1 | torch.only_warns(torch.context) << 1 | torch.fills_memory(torch.context) << 2) : 0;
     w->forward_level = forward_level_now();
     w->tensor_methods = tensor_methods_now();
 }
@@ -140,7 +147,7 @@ int state_matches(PyObject *self)
         read_words(&now);
         if (now.included != old->included || now.excluded != old->excluded || now.autograd != old->autograd
             || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled
-            || now.default_dtype != old->default_dtype || now.forward_level != old->forward_level || now.tensor_methods != old->tensor_methods)
+            || now.default_dtype != old->default_dtype || now.anomalies != old->anomalies || now.deterministic != old->deterministic || now.forward_level != old->forward_level || now.tensor_methods != old->tensor_methods)
             return 0;
         if (FJ_UNLIKELY(autocast_may_be_on(&now))) {
             read_autocast(&now);
@@ -202,7 +209,7 @@ static int states_equal(State *a, State *b)
     if (x->included != y->included || x->excluded != y->excluded || x->autograd != y->autograd || x->n_function_modes != y->n_function_modes
         || x->function_disabled != y->function_disabled || x->default_dtype != y->default_dtype || x->autocast_cache != y->autocast_cache
         || x->autocast_cpu != y->autocast_cpu || x->autocast_cuda != y->autocast_cuda || x->forward_level != y->forward_level
-        || x->tensor_methods != y->tensor_methods)
+        || x->tensor_methods != y->tensor_methods || x->anomalies != y->anomalies || x->deterministic != y->deterministic)
         return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a->modes); i++) {
         int same = same_mode(PyTuple_GET_ITEM(a->modes, i), PyTuple_GET_ITEM(b->modes, i));
@@ -306,6 +313,15 @@ static int find_symbols(void)
     *(void **)&torch.function_state = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
     *(void **)&torch.autocast_dtype = dlsym(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
     *(void **)&torch.autocast_cache = dlsym(cpu, "_ZN2at8autocast25is_autocast_cache_enabledEv");
+    *(void **)&torch.anomalies = dlsym(cpu, "_ZN5torch8autograd11AnomalyMode8_enabledE");
+    *(void **)&torch.deterministic = dlsym(cpu, "_ZNK2at7Context23deterministicAlgorithmsEv");
+    *(void **)&torch.only_warns = dlsym(cpu, "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv");
+    *(void **)&torch.fills_memory = dlsym(cpu, "_ZNK2at7Context36deterministicFillUninitializedMemoryEv");
+    const void *(*context)(void);
+    *(void **)&context = dlsym(cpu, "_ZN2at13globalContextEv");
+    torch.context = context ? context() : NULL;
+    if (!torch.anomalies || !torch.deterministic || !torch.only_warns || !torch.fills_memory || !torch.context)
+        return 0;
     return torch.autograd_state && torch.default_dtype && torch.stack_len && torch.disabled_state && torch.autocast_dtype
         && torch.autocast_cache && dlsym(torch.c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
 }

@@ -64,7 +64,7 @@ def _optional(*paths: str) -> list[Any]:
 # ---- answered while capturing; the state guard covers what they depend on --------------------------
 
 _QUESTIONS = _optional(
-    *"is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled is_autocast_cpu_enabled".split(),
+    *"is_grad_enabled is_inference_mode_enabled is_anomaly_enabled get_default_dtype is_autocast_enabled is_autocast_cpu_enabled".split(),
     *"promote_types can_cast finfo iinfo device _C._get_tracing_state _C._is_tracing jit.is_scripting jit.is_tracing _C._is_autocast_available".split(),
     *"""
         _C._len_torch_dispatch_stack _C._len_torch_function_stack _C._get_dispatch_mode _C._get_torch_dispatch_mode _is_functional_tensor
