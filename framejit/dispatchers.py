@@ -12,6 +12,7 @@ from typing import Any
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
 from framejit.options import Options, make_options
+from framejit.own_builtins import builtins_are_replaced
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
@@ -58,6 +59,8 @@ def drop_entries() -> None:
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     """What the native core calls where no entry fits."""
+    if builtins_are_replaced(fn.__code__):
+        return None
     if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`
         owner.options = make_options(name=fn.__qualname__)
         with _changing:

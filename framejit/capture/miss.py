@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +18,7 @@ from framejit.errors import BackendError, GraphBreakError, InternalError, Recomp
 from framejit.events import emit, warn
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
+from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
 from framejit.values import (  # noqa: F401  register what they handle
     autograd_functions,
@@ -42,6 +43,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     Returns the entry to run, or None to run the function as it is.  Raises only what the user asked for
     (GraphBreakError, and InternalError, under fullgraph); else anything unexpected becomes one warning and plain Python.
     """
+    if builtins_are_replaced(fn.__code__):
+        return None
+    while untold:
+        name, code = untold.popitem()
+        _report(code, f"the program had replaced builtins.{name}", "eager", "FJ212")
     options = owner.options
     if any(entry.tag.full for entry in owner.entries):
         return None
@@ -57,12 +63,12 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     except LimitReached as e:
         if options.fullgraph:
             raise RecompileLimit(f"{fn.__qualname__}: {e}") from None
-        _report(fn, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
+        _report(fn.__code__, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
         return None
     except NotYet as e:
         _postponed[owner] = _postponed.get(owner, 0) + 1
         if _postponed[owner] < MOST_POSTPONED:
-            _report(fn, e.reason, "eager", e.code)
+            _report(fn.__code__, e.reason, "eager", e.code)
         else:
             _skip(owner, fn, e.reason, "skipped", e.code)
         return None
@@ -95,11 +101,10 @@ def _place(fn: FunctionType) -> tuple[str, int]:
 
 def _skip(owner: Any, fn: FunctionType, reason: str, state: str, code: str) -> None:
     owner.skip = True
-    _report(fn, reason, state, code)
+    _report(fn.__code__, reason, state, code)
 
 
-def _report(fn: FunctionType, reason: str, state: str, code: str) -> None:
-    place = fn.__code__
+def _report(place: CodeType, reason: str, state: str, code: str) -> None:
     emit(
         "frame_done",
         frame_id=new_frame_id(),
