@@ -33,6 +33,7 @@ ROW_MAJOR: Final = frozenset(
 """Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
 CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
     """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update replication_pad2d replication_pad3d
+    channel_shuffle native_channel_shuffle
     """.split()
 )
 """Operations whose result has its channels innermost if the first argument has; else it lies in the order of its dimensions."""
