@@ -102,6 +102,7 @@ def channels_last() -> torch.Tensor:
         (torch.sub, lambda: (torch.empty_strided((1, 1, 5), (1, 1, 10)).zero_(), torch.randn(10, 1))),
         (lambda x, y: x * y + 1, lambda: (torch.ones(10, 5).t().int(), torch.tensor(2.0))),
         (lambda x: x.softmax(1) + x, lambda: (channels_last(),)),
+        (lambda x: F.channel_shuffle(x, 3), lambda: (channels_last(),)),
         (lambda x: x.masked_fill(x > 0, 0.0), lambda: (torch.randn(4, 6).t(),)),
         (lambda x: torch.special.xlog1py(x, x.t().contiguous().t()), lambda: (torch.rand(4, 6).t(),)),
         (lambda x: F.batch_norm(x, None, None, training=True), lambda: (torch.randn(5, 6, 4).permute(0, 2, 1),)),
