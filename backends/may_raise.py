@@ -218,7 +218,9 @@ QUIET: Final = frozenset(
 
 FLOATS: Final = frozenset((torch.float32, torch.float64))
 COMMON: Final = FLOATS | {torch.int64, torch.bool}
-ONLY_OF_SOME: Final = frozenset("bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm addr and or xor not invert lshift rshift".split())
+ONLY_OF_SOME: Final = frozenset(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm addr and or xor not invert lshift rshift".split()
+)
 """Operations without a kernel for some common dtype, which fakes do not know."""
 OF_COMMON: Final = frozenset(
     """
