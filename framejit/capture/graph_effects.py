@@ -84,6 +84,9 @@ class GraphEffects:
         """Whether an operation may turn out to raise whatever the numbers, though it worked on fakes."""
         if torch.are_deterministic_algorithms_enabled():
             return True  # operations that can't obey refuse to run
+        memory = {example.untyped_storage().data_ptr() for _, example in self._inputs if example.layout is torch.strided}
+        if len(memory) < len(self._inputs):
+            return True  # a write may be refused because inputs overlap, of which their fakes know nothing
         return any(not always_works(node.target, _tensors_of(node)) or _writes_what_overlaps(node) for node in self.nodes)
 
     def precautions(self) -> Precautions:
