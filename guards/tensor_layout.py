@@ -166,7 +166,7 @@ def _deterministic() -> str:
     if not torch.are_deterministic_algorithms_enabled():
         return "any"
     what = "wanted" if torch.is_deterministic_algorithms_warn_only_enabled() else "only"
-    return f"{what}, new memory filled" if torch.utils.deterministic.fill_uninitialized_memory else what
+    return f"{what}, new memory filled" if torch._C._get_deterministic_fill_uninitialized_memory() else what
 
 
 def _mode_name(mode: Any) -> str:
