@@ -1,4 +1,4 @@
-"""What an operation may do besides giving a result: raise for the numbers in a tensor, and draw random numbers.
+"""What an operation may do besides giving a result: raise for the numbers in a tensor, warn, and draw random numbers.
 
 The one place that says so. Operations on fakes check shapes and dtypes only; an index out of bounds, a singular matrix or an integer division by zero show
 when real numbers arrive. Whatever is not known here may do both.
@@ -47,6 +47,20 @@ def always_works(target: Target, tensors: Iterable[torch.Tensor]) -> bool:
     if name is None or name in ONLY_OF_SOME or any(tensor.layout is not torch.strided for tensor in tensors):
         return False
     return dtypes <= FLOATS and (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS) or dtypes <= COMMON and name in OF_COMMON
+
+
+def may_warn(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether ATen may warn of an operation, so that it has to run though nobody needs its results. `args` may be fakes."""
+    name, args = operation_name(target), (*args,)
+    tensors = [*tensors_in((*args, *kwargs.values()))]
+    if name in SPREADS:
+        return any(map(_has_few_elements, tensors)) or _correction(args, kwargs) > 1
+    if name in CASTS:
+        dtype = kwargs.get("dtype") or tensors[0].dtype
+        return not dtype.is_complex and any(tensor.is_complex() for tensor in tensors)
+    if name in MASKED:
+        return any(tensor.dtype == torch.uint8 for tensor in tensors)
+    return False
 
 
 def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -103,6 +117,17 @@ def _subscript_may_raise(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
     return bool(items) and not (mask_only and one_value) and _some_on_cpu([*tensors_in(args[:1])])
 
 
+def _has_few_elements(tensor: torch.Tensor) -> bool:
+    """Whether a dimension has none or one. One that is left open has more: where it does not, that is assumed of it."""
+    return tensor.dim() == 0 or any(type(size) is int and size < 2 for size in tensor.shape)
+
+
+def _correction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
+    """What is taken off the number of elements that a spread is over."""
+    given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
+    return 1.0 if given is None else float(given)
+
+
 def _some_on_cpu(tensors: list[torch.Tensor]) -> bool:
     """Whether the host sees the numbers. Kernels of accelerators assert on the device, which no program can catch."""
     return not tensors or any(tensor.device.type not in ("cuda", "xpu", "meta") for tensor in tensors)
@@ -129,6 +154,15 @@ SUBSCRIPTS: Final = frozenset("getitem setitem index index_put _index_put_impl _
 
 DIVISIONS: Final = frozenset("floor_divide remainder fmod div divide floordiv mod".split())
 """Operations that raise where an integer is divided by zero."""
+
+SPREADS: Final = frozenset("var std var_mean std_mean".split())
+"""Operations that warn of too few elements."""
+
+CASTS: Final = frozenset("_to_copy copy".split())
+"""Operations that warn where they drop imaginary parts."""
+
+MASKED: Final = frozenset("where masked_fill masked_select masked_scatter index index_put".split())
+"""Operations that warn of masks that are no booleans."""
 
 CHECKED_ON_CPU: Final = frozenset(
     """

@@ -131,8 +131,8 @@ class ExternNode:
     ordered: bool = False
     """Whether it must not change places with other ordered nodes, as random numbers must not."""
     origins: tuple[str, ...] = ()
-    may_raise: bool = False
-    """Whether it may raise for what is in a tensor."""
+    speaks: bool = False
+    """Whether it may raise for what is in a tensor, or warn."""
     accepted: Callable[[], bool] | None = None
     """Tells whether ATen surely takes such arguments; asked before it is left out because nobody needs its results."""
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from framejit.backends import may_raise as known
-from framejit.backends.may_raise import draws_numbers, may_raise
+from framejit.backends.may_raise import draws_numbers, may_raise, may_warn
 
 X, INTS, MASK = torch.ones(3), torch.tensor([1, 2, 0]), torch.tensor([True, False, True])
 ATEN = torch.ops.aten
@@ -78,3 +78,22 @@ def test_random_numbers():
     assert not draws_numbers(F.dropout, (X, 0.5, False), {}) and not draws_numbers(F.scaled_dot_product_attention, (X, X, X), {})
     assert not draws_numbers(torch.gather, (X, 0, INTS), {}) and not draws_numbers(operator.getitem, (X, INTS), {})
     assert draws_numbers(lambda x: x, (X,), {})
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "warns"),
+    [
+        (ATEN.var.correction, (torch.ones(1, 3), [0]), {}, True),
+        (ATEN.var.correction, (torch.ones(2, 3), [0]), {}, False),
+        (ATEN.std_mean.correction, (torch.ones(2, 3), [0]), {"correction": 2}, True),
+        (ATEN.var.dim, (torch.ones(2, 3), [0], False), {}, False),
+        (ATEN._to_copy.default, (torch.ones(2, dtype=torch.complex64),), {"dtype": torch.float16}, True),
+        (ATEN._to_copy.default, (X,), {"dtype": torch.complex64}, False),
+        (ATEN.copy_.default, (X, torch.ones(3, dtype=torch.complex64)), {}, True),
+        (ATEN.where.self, (MASK.to(torch.uint8), X, X), {}, True),
+        (ATEN.where.self, (MASK, X, X), {}, False),
+        (ATEN.add.Tensor, (X, X), {}, False),
+    ],
+)
+def test_what_may_warn(target, args, kwargs, warns):
+    assert may_warn(target, args, kwargs) is warns

@@ -35,7 +35,7 @@ class Program:
         return self.buffers[name]
 
     def call(self, name: str, size: int, *reads: str, function: Callable[..., Any] = torch.mm, ordered: bool = False) -> None:
-        self.nodes.append(ExternNode(function, (), {}, self.buffer(name, size), list(reads), [name], ordered, may_raise=function is torch.embedding))
+        self.nodes.append(ExternNode(function, (), {}, self.buffer(name, size), list(reads), [name], ordered, speaks=function is torch.embedding))
 
     def kernel(self, name: str, size: int, *reads: str, memory: str = "", backwards: bool = False) -> None:
         """Elementwise; `backwards` reads from the end, so that turns need what others have."""

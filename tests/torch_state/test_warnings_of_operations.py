@@ -26,7 +26,19 @@ def elements_from_nothing(x, state):
     return x[:0].var(1) + 1
 
 
-FUNCTIONS = [spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing]
+def spread_that_nobody_needs(x, state):
+    x.var(-2).sqrt()
+    x[:2].std(1, correction=4)
+    return x + 1
+
+
+def parts_that_nobody_needs(x, state):
+    x.to(torch.complex64).to(torch.float16)
+    torch.empty(1, 3).copy_(x.to(torch.complex64))
+    return x + 1
+
+
+FUNCTIONS = [spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing, spread_that_nobody_needs, parts_that_nobody_needs]
 
 
 @pytest.fixture(autouse=True)

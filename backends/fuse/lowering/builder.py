@@ -237,7 +237,7 @@ class Builder:
         results: Any = None,
         written: Sequence[Buffer] = (),
         ordered: bool = False,
-        may_raise: bool = False,
+        speaks: bool = False,
         accepted: Callable[[], bool] | None = None,
     ) -> None:
         """Add a call of an operation whose tensors are Tensors here, and Layouts in the node.
@@ -256,7 +256,7 @@ class Builder:
         args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
         made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
         writes = [buffer.name for buffer in (*made, *written)]
-        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), writes, ordered, self.origins, may_raise, accepted))
+        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), writes, ordered, self.origins, speaks, accepted))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

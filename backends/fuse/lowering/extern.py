@@ -15,7 +15,7 @@ from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.tensor import Tensor
-from framejit.backends.may_raise import may_raise
+from framejit.backends.may_raise import may_raise, may_warn
 
 # Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
 # parameters have the operation's order, and whose overloads can't be mixed up.
@@ -73,7 +73,7 @@ def call_extern(b: Builder, storages: Storages, node: Node) -> None:
     if node.operation._opname == "embedding" and len(args) > 2:
         function, args = torch._C._VariableFunctions.embedding, args[:2]  # padding and sparse gradients are of no concern here
     results, made = buffers_for_results(b, storages, node)
-    b.extern(function, args, kwargs, results, ordered=node.ordered, may_raise=may_raise_when_run(node), accepted=partial(accepts, node))
+    b.extern(function, args, kwargs, results, ordered=node.ordered, speaks=may_speak_when_run(node), accepted=partial(accepts, node))
     for value, buffer in made:
         storages.bind(value, Tensor.of(b.held(buffer)))
 
@@ -92,6 +92,7 @@ def buffers_for_results(b: Builder, storages: Storages, node: Node) -> tuple[Any
     return tuple(map(buffer_for, node.result)) if isinstance(node.result, (tuple, list)) else buffer_for(node.result), made
 
 
-def may_raise_when_run(node: Node) -> bool:
-    """Whether an operation may raise for what is in its tensors."""
-    return may_raise(node.operation, *node.fake_arguments())
+def may_speak_when_run(node: Node) -> bool:
+    """Whether an operation may raise for what is in its tensors, or warn."""
+    arguments = node.fake_arguments()
+    return may_raise(node.operation, *arguments) or may_warn(node.operation, *arguments)

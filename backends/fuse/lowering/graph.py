@@ -14,7 +14,7 @@ from framejit.backends.fuse.ir import Layout, LoweredGraph
 from framejit.backends.fuse.lowering import families, mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import call_extern, may_raise_when_run
+from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
 from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import lowering_of
 from framejit.backends.fuse.lowering.storages import Storages
@@ -69,7 +69,7 @@ class _Lowering:
             return
         fresh = [value for value in node.returned() if not self.storages.knows(value)]
         if not fresh:  # views only; a view is its sizes, strides and offset, whatever operation made it
-            if may_raise_when_run(node):
+            if may_speak_when_run(node):
                 call_extern(self.builder, self.storages, node)
             return
         fusable = is_fusable(node)

@@ -19,7 +19,7 @@ from framejit.backends.fuse.index import Index
 from framejit.backends.fuse.ir import Buffer, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_raise_when_run
+from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
@@ -147,8 +147,8 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     results, made = buffers_for_results(b, storages, node)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
     buffers = [buffer for _, buffer in new]
-    raises = may_raise_when_run(node)
-    b.extern(callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, may_raise=raises, accepted=partial(accepts, node))
+    speaks = may_speak_when_run(node)
+    b.extern(callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, speaks=speaks, accepted=partial(accepts, node))
     for storage, buffer in new:
         _renew(storages, storage, b.held(buffer), counted=False)  # ATen counts its own writes
     for value, buffer in made:

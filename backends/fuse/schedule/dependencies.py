@@ -37,8 +37,8 @@ def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[i
 def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
     """For each node the earlier ones that must run before it whatever else changes places.
 
-    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph, random numbers, and errors that an
-    operation raises for what is in a tensor.
+    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph, random numbers, and errors and warnings
+    of operations.
     """
     result = dependencies(nodes, buffers)
     last: int | None = None
@@ -51,18 +51,18 @@ def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[in
 
 
 def _can_be_seen(node: Node, buffers: Mapping[str, Buffer]) -> bool:
-    if isinstance(node, ExternNode) and (node.ordered or node.may_raise):
+    if isinstance(node, ExternNode) and (node.ordered or node.speaks):
         return True
     return any(_outlives(buffers, name) for name in node.writes)
 
 
 def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) -> list[Node]:
-    """The nodes without which a needed buffer, a write into memory that outlives the graph, an ordered effect or an exception would be missing."""
+    """The nodes without which a needed buffer, a write into memory that outlives the graph, an ordered effect, an exception or a warning would be missing."""
     kept: list[Node] = []
     needed = set(with_parts(needed, buffers))
     for node in reversed(nodes):
         lasting = any(_outlives(buffers, name) for name in node.writes) or (isinstance(node, ExternNode) and node.ordered)
-        if lasting or needed.intersection(node.writes) or _raises(node):
+        if lasting or needed.intersection(node.writes) or _speaks(node):
             if isinstance(node, ComputeNode) and not lasting:
                 node.stores = [store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)]
             kept.append(node)
@@ -73,9 +73,9 @@ def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) 
     return kept[::-1]
 
 
-def _raises(node: Node) -> bool:
-    """Whether a node whose results nobody needs may yet raise."""
-    return isinstance(node, ExternNode) and (node.may_raise or (node.accepted is not None and not node.accepted()))
+def _speaks(node: Node) -> bool:
+    """Whether a node whose results nobody needs may yet raise, or warn."""
+    return isinstance(node, ExternNode) and (node.speaks or (node.accepted is not None and not node.accepted()))
 
 
 def with_parts(names: Iterable[str], buffers: Mapping[str, Buffer]) -> Iterator[str]:
