@@ -46,7 +46,14 @@ def always_works(target: Target, tensors: Iterable[torch.Tensor]) -> bool:
     name, dtypes = operation_name(target), {tensor.dtype for tensor in tensors}
     if name is None or name in ONLY_OF_SOME or any(tensor.layout is not torch.strided for tensor in tensors):
         return False
-    return dtypes <= FLOATS and (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS) or dtypes <= COMMON and name in OF_COMMON
+    is_one = dtypes <= FLOATS and len(dtypes) < 2  # products of two dtypes, and others, work on fakes only
+    return is_one and (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS) or dtypes <= COMMON and name in OF_COMMON
+
+
+def warns_at_times(target: Target) -> bool:
+    """Whether there are arguments with which `may_warn`."""
+    name = operation_name(target)
+    return name in SPREADS or name in CASTS or name in MASKED or target is getattr
 
 
 def may_warn(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -56,8 +63,9 @@ def may_warn(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> 
     if name in SPREADS:
         return any(map(_has_few_elements, tensors)) or _correction(args, kwargs) > 1
     if name in CASTS:
-        dtype = kwargs.get("dtype") or tensors[0].dtype
-        return not dtype.is_complex and any(tensor.is_complex() for tensor in tensors)
+        return any(tensor.is_complex() for tensor in tensors) and _is_made_real(name, (*args, *kwargs.values()), tensors)
+    if target is getattr:
+        return args[1] == "T" and args[0].dim() != 2
     if name in MASKED:
         return any(tensor.dtype == torch.uint8 for tensor in tensors)
     return False
@@ -122,6 +130,12 @@ def _has_few_elements(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 0 or any(type(size) is int and size < 2 for size in tensor.shape)
 
 
+def _is_made_real(name: str | None, values: Iterable[Any], tensors: list[torch.Tensor]) -> bool:
+    """Whether a cast of complex numbers, or a write of them, is to some other dtype."""
+    dtype = next((value for value in values if isinstance(value, torch.dtype)), None)
+    return not dtype.is_complex if dtype is not None else name in REAL or not all(tensor.is_complex() for tensor in tensors)
+
+
 def _correction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
     """What is taken off the number of elements that a spread is over."""
     given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
@@ -158,10 +172,11 @@ DIVISIONS: Final = frozenset("floor_divide remainder fmod div divide floordiv mo
 SPREADS: Final = frozenset("var std var_mean std_mean".split())
 """Operations that warn of too few elements."""
 
-CASTS: Final = frozenset("_to_copy copy".split())
+REAL: Final = frozenset("float double half bfloat16 int long short byte char".split())
+CASTS: Final = REAL | {"_to_copy", "copy", "to", "type", "type_as", "setitem"}
 """Operations that warn where they drop imaginary parts."""
 
-MASKED: Final = frozenset("where masked_fill masked_select masked_scatter index index_put".split())
+MASKED: Final = frozenset("where masked_fill masked_select masked_scatter index index_put getitem setitem".split())
 """Operations that warn of masks that are no booleans."""
 
 CHECKED_ON_CPU: Final = frozenset(

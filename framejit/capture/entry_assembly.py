@@ -66,9 +66,9 @@ def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen,
         weights = candidates(compilation, capture, inputs, examples)
         operations = module.code
         compiled = _compile_graph(compilation, capture, module, examples)
-        # Where nothing is written a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those that it takes over.
+        # Where nothing is written or warned of, a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those it takes over.
         is_tried = is_built_in(compilation.options.backend) or (compiled == module.forward and module.code == operations)
-        if ((effects.writes and len(effects.nodes) > 1 and effects.may_always_raise) or not is_tried) and effects.can_be_rehearsed:
+        if (((effects.writes or effects.warning) and len(effects.nodes) > 1 and effects.may_always_raise) or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
         elif effects.drawing and len(effects.nodes) > 1:
             first = FirstKeeper(compilation, module.graph, taken)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, operation_name, tensors_in
+from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, may_warn, operation_name, tensors_in, warns_at_times
 from framejit.values.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26
@@ -56,6 +56,8 @@ class GraphEffects:
         overlapping = {position for position, node in enumerate(self.nodes) if _writes_what_overlaps(node)}
         self.raising = sorted(overlapping | {position for position, node in loud if may_raise(node.target, *_fakes(node))})
         self.drawing = [position for position, node in loud if draws_numbers(node.target, *_fakes(node))]
+        self.warning = [p for p, node in enumerate(self.nodes) if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))]
+        """Where torch may warn: what was shown can't be taken back."""
         self.nesting = any(node.target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) for node in self.nodes)
         self.owners: dict[int, list[TensorValue]] = {}
         for value in inputs:
@@ -103,6 +105,7 @@ class GraphEffects:
             for storage, positions in writes.items()
             if (too_much and storage in copied) or any(_is_lasting(self.nodes[position], self.owners[storage]) for position in positions)
         ]
+        lasting += [position + 1 for position in self.warning if position < last]
         return Precautions(
             () if too_much else tuple(value for value, _ in kept),
             any(position <= last for position in self.drawing),

@@ -8,9 +8,8 @@ after the side effects that come before it. Should that happen again, later capt
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType
@@ -24,6 +23,7 @@ from framejit.backends.autocast_nesting import nest, nesting
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
 from framejit.capture.capture import Capture, StateChange
+from framejit.capture.dropped_warnings import without_warnings
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.graph_effects import Precautions, storage_of, written_by
@@ -145,18 +145,6 @@ def rehearse(
         for setter, values in initial_state:
             setter(*values)
         kept.restore()
-
-
-@contextlib.contextmanager
-def without_warnings() -> Iterator[None]:
-    """For operations that are run besides the program's: what they warn of the program's own run says. What was shown once is not shown again afterwards,
-    as it is after `warnings.catch_warnings`."""
-    filters, silent = warnings.filters, ("ignore", None, Warning, None, 0)
-    filters.insert(0, silent)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        filters.remove(silent)  # type: ignore[attr-defined]
 
 
 def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.capture.data_checks import only_checks_data, run_unchecked
+from framejit.capture.dropped_warnings import without_warnings
 from framejit.capture.fakes import Fakes
 from framejit.capture.light_torch import light
 from framejit.capture.open_fakes import KnownResults
@@ -73,7 +74,7 @@ class Metadata:
         """
         self.written = set()
         try:
-            with light(), self._decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+            with light(), without_warnings(), self._decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
                 if only_checks_data(target):
                     return run_unchecked(target, args, kwargs)
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)

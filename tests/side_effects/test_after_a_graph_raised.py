@@ -467,3 +467,17 @@ def test_random_numbers_are_drawn_once_where_fakes_pass_what_always_raises(backe
                 f(X)
             after.append(torch.rand(1).item())
     assert after[:5] == after[5:]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_product_of_two_dtypes_after_a_write(backend):
+    def fn(x, weight):
+        x.add_(2)
+        return x @ weight
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for _ in range(3):
+        x = torch.ones(2, 2, dtype=torch.float64)
+        with pytest.raises(RuntimeError, match="dtype"):
+            compiled(x, torch.ones(2, 2))
+        assert torch.equal(x, torch.full((2, 2), 3.0, dtype=torch.float64))

@@ -1,4 +1,6 @@
 """What torch's operations warn of reaches the program as often as in plain Python, and nothing of it stderr."""
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -38,7 +40,19 @@ def parts_that_nobody_needs(x, state):
     return x + 1
 
 
-FUNCTIONS = [spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing, spread_that_nobody_needs, parts_that_nobody_needs]
+def old_way_to_transpose(x, state):
+    return state.T + 1
+
+
+def old_way_to_transpose_that_nobody_needs(x, state):
+    state.T.neg()
+    return x + 1
+
+
+FUNCTIONS = [
+    spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing, spread_that_nobody_needs, parts_that_nobody_needs,
+    old_way_to_transpose, old_way_to_transpose_that_nobody_needs,
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +104,42 @@ def test_a_warning_that_was_shown_is_not_shown_again():
             run()
             warnings.warn_explicit("the program's own", UserWarning, "program.py", 1, registry=place)
     assert [str(w.message) for w in seen] == ["the program's own"]
+
+
+def warns_before_what_no_kernel_does(x, state):
+    y = x.var(0)
+    try:
+        return y + x.to(torch.complex64).clamp(0)
+    except RuntimeError:
+        return y
+
+
+def warns_before_what_may_raise(x, state):
+    y = x.var(0)
+    try:
+        return y + x[torch.tensor([5])]
+    except IndexError:
+        return y
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise])
+def test_a_graph_that_raises_has_warned_of_nothing(fn, backend):
+    compiled = framejit.optimize(fn, backend=backend)
+    expected = told(fn)
+    assert len(expected) == 1
+    assert [told(compiled) for _ in range(4)] == [expected] * 4
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_what_is_told_once_is_told_by_the_program(backend):
+    code = """if True:
+        import sys, warnings, torch, framejit
+        compiled = framejit.optimize(lambda x: x.T + 1, backend=sys.argv[1])
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            compiled(torch.ones(3)), compiled(torch.ones(3))
+        print(len(seen))
+    """
+    told = subprocess.run([sys.executable, "-c", code, backend], capture_output=True, text=True, check=True).stdout
+    assert told == "1\n"

@@ -27,6 +27,7 @@ from framejit.backends.fuse.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.capture.dropped_warnings import without_warnings
 from framejit.capture.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.node import symbolic
@@ -114,7 +115,10 @@ class _Run:
                         self.graph.outputs = self._outputs(node.args[0])
                     elif node.op != "placeholder":
                         recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), _autocast_on()
-                        self.env[node] = self._value(node)
+                        with without_warnings() as texts:
+                            self.env[node] = self._value(node)
+                        if texts:  # by the function that torch's Python interface has for it, which plans do without
+                            raise NotFusable(f"torch warns of {getattr(node.target, '__name__', node.target)}: {texts[0].splitlines()[0]}")
                 self.left_state = thread_state()  # the guards of `recording` put some of it back when they end
             finally:
                 self._end_inference_modes()
