@@ -231,9 +231,14 @@ class InferenceModeValue(Value):
 
     def _exit(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.real.__exit__(None, None, None)
-        tx.capture.run_state_change(torch.autograd.grad_mode._exit_inference_mode, (self.node,), lambda: None)
+        tx.capture.run_state_change(torch.autograd.grad_mode._exit_inference_mode, (self.node,), self._enter_again)
         self.node = None
         return NONE
+
+    def _enter_again(self) -> None:
+        """Undo the exit: changes inside are undone next, and what they put back is a state of the mode, which its own end then takes away."""
+        self.real = _C._InferenceMode(self.mode)  # one that was left can't be entered again
+        self.real.__enter__()
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.node is not None:  # the mode ends with the graph, so a part of the program can't leave it on

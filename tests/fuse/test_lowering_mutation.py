@@ -187,3 +187,13 @@ def test_arguments_that_share_memory():
 
 def test_random_numbers_come_in_order():
     check(lambda x: (torch.rand(3) + x, F.dropout(x, 0.5), torch.randn_like(x), torch.bernoulli(torch.full((3,), 0.5))), torch.randn(3), fused=False)
+
+
+@pytest.mark.parametrize("number", [1.5, -2.75, 3, True], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool], ids=str)
+def test_copying_a_number_into_a_tensor(number, dtype):
+    def copied(x):
+        x.copy_(number)
+        return x + 1
+
+    check(copied, torch.zeros(3, 4, dtype=dtype))

@@ -232,3 +232,22 @@ def test_aliasing_of_written_inference_tensors():
     compiled(of_inference(), of_inference())
     a, b = of_inference(), of_inference()
     assert torch.equal(compiled(a, a), write(b, b)) and torch.equal(a, b)
+
+
+@pytest.mark.parametrize("inner", [torch.no_grad, torch.enable_grad, torch.inference_mode], ids=lambda mode: mode.__name__)
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_capture_leaves_the_modes_inside_of_inference_mode(inner, grad):
+    def modes(x):
+        with torch.inference_mode():
+            with inner():
+                inside = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+            between = torch.is_grad_enabled()
+        return inside, between, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), x * 2
+
+    x = torch.ones(3)
+    compiled = framejit.optimize(modes, backend="eager")
+    with torch.set_grad_enabled(grad):
+        expected = modes(x)
+        for _ in range(2):
+            assert compiled(x)[:4] == expected[:4]
+            assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (grad, False)

@@ -171,7 +171,13 @@ def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
 
 
 @lowers("copy")
-def _copy(b: Builder, out: Value, x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+def _copy(b: Builder, out: Value, x: Tensor, source: Tensor | complex, non_blocking: bool = False) -> Any:
+    if not isinstance(source, Tensor):  # `x.copy_(2)`: torch makes a tensor of the number, of the widest dtype of its kind
+        if not isinstance(source, (bool, int, float)) or out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
+            return NotImplemented
+        wide = torch.bool if isinstance(source, bool) else torch.float64 if isinstance(source, float) else torch.int64
+        element = _rounded(const(source, wide), out.dtype)
+        return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
     if source.device != out.device or out.dtype not in FUSED_DTYPES or source.dtype not in FUSED_DTYPES:
         return NotImplemented
     return b.map(lambda value: _rounded(value, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape))
