@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import torch
 
+CREATIONS: Final = {int(creation): creation for creation in torch._C._autograd.CreationMeta.__members__.values()}
+"""Autograd's kinds of views by their numbers."""
+
 
 def view_of_input(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """A view of an input as eager's would be: it knows what it is a view of. `offset` counts from the input's own first element."""
@@ -14,8 +17,16 @@ def view_of_input(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[i
 
 
 def detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """The same, but it does not know what it is a view of."""
-    return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
+    """The same, but for autograd it is no view."""
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset).detach()
+
+
+def view_of_hidden_base(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int) -> torch.Tensor:
+    """A view of what the graph has made, with what autograd allows to be done to it, which depends on where and how eager makes it."""
+    view = torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset)
+    if view._is_view():
+        torch._C._autograd._set_creation_meta(view, CREATIONS[creation])
+    return view
 
 
 def reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -37,6 +48,7 @@ def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[t
 NAMED: Final[dict[str, Callable[..., Any]]] = {
     "view_of_input": view_of_input,
     "detached_view": detached_view,
+    "view_of_hidden_base": view_of_hidden_base,
     "reinterpreted": reinterpreted,
     "detach": torch.Tensor.detach,
     "to": torch.Tensor.to,

@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import framejit
 from tests.fuse.lowering_checks import check, externs, kernels, lowered
+from tests.fuse.plan_checks import planned
 
 VIEWS = {
     "transpose": lambda x: x.transpose(0, 2),
@@ -155,3 +157,76 @@ def test_what_is_returned_or_written_is_made_anew_in_each_call():
 
     graph = check(f, torch.randn(4), fused=False)
     assert externs(graph) == ["sort", "sort"]
+
+
+HIDDEN_BASES = {
+    "one": lambda x: (x + 1)[0],
+    "two that share it": lambda x: ((t := x * 2 + 1)[0], t[1:], t.view(-1)[3:]),
+    "two bases": lambda x: ((x + 1)[0], (x + 1)[1:], (x + 2).mT),
+    "of a product": lambda x: (x @ x.mT).view(2, 3, 2, 3).transpose(1, 2),
+    "made of several": lambda x: (x + 1).unbind(0),
+    "made without gradients": lambda x: _without_gradients(x),
+    "a detached input": lambda x: (x.detach()[1:], x[1:].detach(), x.detach()[0], x[0]),
+    "a detached base": lambda x: ((t := x + 1).detach(), t[0], t.detach()[1], t[2]),
+    "a base with strides": lambda x: ((t := (x + 1).mT.clone())[1], t[:, 0]),
+    "a base that is written": lambda x: ((t := x + 1)[0], t.add_(1)[1]),
+    "a base that views write": lambda x: ((t := torch.zeros_like(x))[0].copy_(x[1]), t[1:].mul_(2)),
+    "not at the beginning": lambda x: torch.cat([x, x + 1])[4:].view(4, 8),
+    "a view that is written into": lambda x: ((t := x + 1)[0].mul_(2), t[0].expand(3, 4)),
+    "one element": lambda x: ((t := x[:1, :1] + 1).view(()), t[0]),
+    "no elements": lambda x: ((t := x[:0] + 1)[:, 0], t.view(4, 0)),
+    "the same twice": lambda x: (v := (x + 1)[0], v, v.view(2, 2)),
+}
+
+
+def _without_gradients(x):
+    with torch.no_grad():
+        return (t := x + 1)[0], t.unbind(0)[1]
+
+
+@pytest.mark.parametrize("name", HIDDEN_BASES)
+def test_views_of_what_is_no_output(name):
+    """Their base is a tensor that nobody else has: results with the same base share its version, and autograd allows for them what it does in eager."""
+    fn = HIDDEN_BASES[name]
+    x, p = torch.randn(6, 4), torch.ones((), requires_grad=True)
+    compiled, graphs = planned(fn)
+    for _ in range(2):
+        expected, got = (_listed(f(x.clone())) for f in (fn, compiled))
+        assert _views_of(got) == _views_of(expected)
+        written = []
+        for results in (expected, got):
+            failures, before = [], [t._version for t in results]
+            results[0].add_(1)
+            try:
+                results[-1].mul_(p)
+            except RuntimeError as e:
+                failures.append(str(e))
+            written.append([failures, [(t._version - v, t.requires_grad, t.grad_fn and t.grad_fn.name()) for t, v in zip(results, before)]])
+        assert written[0] == written[1]
+        for one, other in zip(got, expected):
+            torch.testing.assert_close(one, other)
+    assert not graphs[0].reason
+
+
+def test_views_of_what_is_no_output_in_open_sizes():
+    fn = HIDDEN_BASES["two that share it"]
+    compiled = framejit.optimize(fn, backend="fuse", dynamic=True)
+    for rows in (4, 5, 9):
+        x = torch.randn(rows, 7)
+        assert _views_of(_listed(compiled(x))) == _views_of(_listed(fn(x)))
+
+
+def _listed(results):
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _views_of(results):
+    """What autograd knows of results as views: of what, which of them have the same base, and what may be done to them."""
+    return [
+        (
+            result._is_view(), result.is_leaf, result._base is not None and (result._base.shape, result._base.stride(), result._base._is_view()),
+            [result._base is other._base for other in results], [result._base is other for other in results],
+            str(torch._C._autograd._get_creation_meta(result)) if result._is_view() else None,
+        )
+        for result in results
+    ]

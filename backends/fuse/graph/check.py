@@ -49,7 +49,8 @@ class _Checker:
             if constant.tensor.shape != value.shape or constant.tensor.dtype != value.dtype:
                 raise BrokenGraph(f"a constant of {constant.tensor.dtype} {tuple(constant.tensor.shape)} stands for {value.dtype} {value.shape}")
         self._block(graph, defined, storages)
-        if not all(0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in graph.views):
+        views = (*graph.views, *graph.hidden_views)
+        if not all(0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views):
             raise BrokenGraph("an output that is no tensor is said to be a view")
         if not all(0 <= position < len(graph.inputs) for position in graph.counted_writes):
             raise BrokenGraph("writes are counted of an input that there is not")

@@ -24,6 +24,25 @@ class Constant:
     """Whether it was computed from frozen weights, and has memory of its own."""
 
 
+@dataclass(frozen=True, eq=False)
+class HiddenBase:
+    """What outputs are views of for autograd and is no output itself. Those with the same base have the same object."""
+
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class HiddenView:
+    """How an output is a view of a hidden base."""
+
+    base: HiddenBase
+    before: Any
+    """How many elements before the output's first element in memory the base's first one lies."""
+    creation: int
+    """What autograd allows to be done to it, as a number of its `CreationMeta`."""
+
+
 @dataclass(eq=False)
 class Graph:
     """Operations on values, each value made once, before it is used. Changed through its methods, which keep users and makers right.
@@ -41,6 +60,8 @@ class Graph:
     """What it returns: values and plain objects."""
     views: set[int] = field(default_factory=set)
     """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
+    hidden_views: dict[int, HiddenView] = field(default_factory=dict)
+    """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""
     counted_writes: dict[int, int] = field(default_factory=dict)
     """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
     folded_norms: int = 0

@@ -20,7 +20,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
-from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.open_size import as_size, hint
@@ -85,6 +85,7 @@ class _Run:
     def __init__(self, gm: fx.GraphModule, whole: Whole, conditions: Conditions | None) -> None:
         self.gm, self.whole, self.conditions = gm, whole, conditions
         self.env: dict[fx.Node, Any] = {}
+        self.hidden: dict[int, HiddenBase] = {}
 
     def run(self) -> Graph:
         graph = self.gm.graph
@@ -201,6 +202,8 @@ class _Run:
                     raise NeedsGradients("its results need gradients")
                 if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):
                     self.graph.views.add(position)
+                elif (hidden := self._hidden_view(shown)) is not None:
+                    self.graph.hidden_views[position] = hidden
         return [self.recorder.value(item) if isinstance(item, torch.Tensor) else item for item in outputs]
 
     def _is_view(self, node: fx.Node, shown: torch.Tensor, outputs: list[fx.Node]) -> bool:
@@ -212,6 +215,19 @@ class _Run:
         # in inference mode a view of a normal tensor is a normal tensor and a view, which its fake is not
         name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
         return any(storage_of(fake) == storage_of(shown) for fake in inputs) and name not in ("detach", "data")
+
+    def _hidden_view(self, shown: torch.Tensor) -> HiddenView | None:
+        """How autograd has the output as a view, if it has, of what is neither an input nor an output."""
+        if shown.is_inference() or torch.is_inference_mode_enabled() or not shown._is_view():
+            return None
+        base = shown._base
+        if base is None or base.dtype != shown.dtype or (self.conditions is None and (base._has_symbolic_sizes_strides or shown._has_symbolic_sizes_strides)):
+            return None
+        known = self.hidden.get(id(base))
+        if known is None:
+            known = self.hidden[id(base)] = HiddenBase(tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride())))
+        (before,) = self._sizes([shown.storage_offset() - base.storage_offset()])
+        return HiddenView(known, before, int(torch._C._autograd._get_creation_meta(shown)))
 
 
 @contextmanager

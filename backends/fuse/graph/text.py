@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.symbols.expression import Symbol
@@ -66,14 +66,24 @@ class _Writer:
         for value, constant in graph.constants.items():
             self._line(f"{self._new(value)} = {_described(constant)}")
         self._nodes(graph, "", "")
-        outputs = [f"{self._value(output)}{' (view)' if position in graph.views else ''}" for position, output in enumerate(graph.outputs)]
-        self._line(f"return {', '.join(outputs)}")
+        self.bases: dict[HiddenBase, int] = {}
+        self._line(f"return {', '.join(f'{self._value(output)}{self._view(graph, position)}' for position, output in enumerate(graph.outputs))}")
         counted = [f"{number} of {self._value(graph.inputs[position])}" for position, number in sorted(graph.counted_writes.items()) if number]
         uncounted = [self._value(value) for position, value in enumerate(graph.inputs) if position not in graph.counted_writes]
         if counted or uncounted:
             self._line(f"writes that autograd counts: {', '.join(counted) or 'none'}; not known of {', '.join(uncounted) or 'none'}")
         for symbol in self.symbols:
             self._line(f"size {symbol}: {symbol.bounds[0]} to {symbol.bounds[1]}")
+
+    def _view(self, graph: Graph, position: int) -> str:
+        """Of what an output is a view for autograd."""
+        hidden = graph.hidden_views.get(position)
+        if hidden is None:
+            return " (view)" if position in graph.views else ""
+        base = hidden.base
+        number = self.bases.setdefault(base, len(self.bases))
+        shape, strides = (", ".join(map(self._size, sizes)) for sizes in (base.shape, base.strides))
+        return f" (view of hidden {number} [{shape} | {strides}] from {self._size(hidden.before)} before it; {hidden.creation})"
 
     def _nodes(self, graph: Graph, indent: str, around: str) -> None:
         for node in graph.nodes:

@@ -7,20 +7,21 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.errors import NotFusable
-from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph import Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import BATCH_NORMS, TRAINING, Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.ir import Layout, LoweredGraph
+from framejit.backends.fuse.ir import Buffer, Layout, LoweredGraph
 from framejit.backends.fuse.lowering import families, mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
 from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import lowering_of
-from framejit.backends.fuse.lowering.storages import Storages
+from framejit.backends.fuse.lowering.storages import Storages, lies_inside
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.backends.fuse.lowering.tensor import Tensor
-from framejit.backends.fuse.plan_functions import detached_view, view_of_input
+from framejit.backends.fuse.lowering.tensor import Content, Tensor
+from framejit.backends.fuse.open_size import as_size, as_sizes
+from framejit.backends.fuse.plan_functions import detached_view, view_of_hidden_base, view_of_input
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
 families.load()
@@ -42,6 +43,7 @@ class _Lowering:
         self.builder = Builder()
         self.storages = Storages(self.builder, graph)
         self.outputs: dict[Value, Layout] = {}
+        self.bases: dict[tuple[HiddenBase, Content], Tensor] = {}
 
     def run(self) -> LoweredGraph:
         b, graph = self.builder, self.graph
@@ -56,9 +58,13 @@ class _Lowering:
             self._lower(node)
         b.origin = ""
         views = {graph.outputs[position] for position in graph.views}
+        hidden = {graph.outputs[position]: view for position, view in graph.hidden_views.items() if graph.outputs[position] not in views}
         for value in graph.outputs:  # first what others are views of
-            if isinstance(value, Value) and value not in views:
+            if isinstance(value, Value) and value not in views and value not in hidden:
                 self._output(value, False)
+        for value, view in hidden.items():
+            if value not in self.outputs and (layout := self._hidden_view(value, view)) is not None:
+                self.outputs[value] = layout
         outputs = [self._output(value, value in views) if isinstance(value, Value) else value for value in graph.outputs]
         mutation.bump_versions(b, self.storages, graph.counted_writes)
         return LoweredGraph(b.buffers, b.nodes, outputs, len(graph.inputs), plain=self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)))
@@ -104,6 +110,34 @@ class _Lowering:
         if known is None:
             known = self.outputs[value] = self._layout(value, is_view)
         return known
+
+    def _hidden_view(self, value: Value, view: HiddenView) -> Layout | None:
+        """An output as a view of its hidden base. None where the base is not in memory as it is in eager: of a constant nobody may have a view."""
+        b, tensor = self.builder, self.storages.tensor(value)
+        sizes, strides, before = as_sizes(view.base.shape), as_sizes(view.base.strides), as_size(view.before)
+        base = Tensor(tensor.content, sizes, strides, tensor.offset - before)
+        if value.dtype != self.storages.storage(value).content.dtype or not lies_inside(base):
+            return None
+        layout = b.layout(base)
+        memory = b.buffers[layout.buffer.memory]
+        if memory.constant is not None:
+            return None
+        made = self.bases.get((view.base, tensor.content))
+        if made is None:
+            made = self.bases[view.base, tensor.content] = self._hidden_base(base, layout, memory)
+        alias = b.buffer(tensor.sizes, tensor.strides, layout.buffer.dtype, layout.buffer.device)
+        b.extern(view_of_hidden_base, (made, tensor.sizes, tensor.strides, before, view.creation), results=alias)
+        return Layout(alias, alias.sizes, alias.strides, 0)
+
+    def _hidden_base(self, base: Tensor, layout: Layout, memory: Buffer) -> Tensor:
+        """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one that the plan has anyway."""
+        b = self.builder
+        is_known = memory.input is not None or any(other.buffer.memory == memory.name for other in self.outputs.values())
+        if not is_known and layout.is_whole and (memory.sizes, memory.strides) == (layout.sizes, layout.strides):
+            return base
+        alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
+        b.extern(detached_view, (Tensor.of(base.content), layout.sizes, layout.strides, layout.offset), results=alias)
+        return Tensor.of(b.held(alias))
 
     def _layout(self, value: Value, is_view: bool) -> Layout:
         b, tensor = self.builder, self.storages.tensor(value)

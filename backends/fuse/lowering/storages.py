@@ -63,7 +63,7 @@ class Storages:
         if value.dtype != held.content.dtype:
             return self._as_dtype(value, held)
         tensor = Tensor(held.content, as_sizes(value.shape), as_sizes(value.strides), as_size(value.offset) - held.offset)
-        if held.input is not None and not _lies_inside(tensor):
+        if held.input is not None and not lies_inside(tensor):
             raise NotFusable("it looks past the ends of an input into the storage that the input is a part of")
         return tensor
 
@@ -142,7 +142,7 @@ def _relaid(b: Builder, tensor: Tensor, value: Value) -> Content:
     return b.lazy(value.shape, value.strides, value.dtype, value.device, tensor.at, [content], 0)
 
 
-def _lies_inside(tensor: Tensor) -> bool:
+def lies_inside(tensor: Tensor) -> bool:
     """Whether a view reaches no further than its content, by the sizes at hand; only `as_strided` gives one that does."""
 
     def end(view: Tensor | Content) -> int:

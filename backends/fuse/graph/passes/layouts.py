@@ -56,7 +56,8 @@ class _Replay:
     def __init__(self, graph: Graph) -> None:
         self.old = graph
         self.new = Graph(
-            names=graph.names, views=graph.views, counted_writes=graph.counted_writes, fake_mode=graph.fake_mode, conditions=graph.conditions
+            names=graph.names, views=graph.views, hidden_views=graph.hidden_views, counted_writes=graph.counted_writes, fake_mode=graph.fake_mode,
+            conditions=graph.conditions,
         )
         self.recorder = _Preferring(self.new)
         self.fakes: dict[Value, torch.Tensor] = {}
