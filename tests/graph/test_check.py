@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.graph.check import BrokenGraph, check, check_results
-from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.graph.value import Value
@@ -152,7 +152,9 @@ def test_constants_that_are_no_such_tensors(made):
 
 def test_inputs_and_outputs_that_there_are_not(made):
     m, x, total = made
-    m.graph.views = {3}
+    m.graph.hidden_views = {3: HiddenView(HiddenBase((2,), (1,)), 0, 0)}
+    broken(m.graph, "said to be a view")
+    m.graph.hidden_views, m.graph.views = {}, {3}
     broken(m.graph, "said to be a view")
     m.graph.views, m.graph.counted_writes = set(), {2: 1}
     broken(m.graph, "input that there is not")
