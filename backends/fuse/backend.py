@@ -27,6 +27,7 @@ from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.open_plan import OpenPlan
 from framejit.backends.fuse.plan import build_plan
 from framejit.backends.fuse.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
+from framejit.backends.fuse.plan_functions import view_of_hidden_base
 from framejit.backends.fuse.plan_key import OpenSizes
 from framejit.backends.fuse.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.plan_record import KernelRecord, PlanRecord
@@ -233,7 +234,8 @@ def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRec
     steps = schedule(lowered)
     stages["schedule"] += 1
     _tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
-    externs = [getattr(step.function, "__name__", str(step.function)) for step in steps if isinstance(step, ExternNode)]
+    called = [step.function for step in steps if isinstance(step, ExternNode) and step.function is not view_of_hidden_base]
+    externs = [getattr(function, "__name__", str(function)) for function in called]
     graph.externs = externs
     launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
     numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}

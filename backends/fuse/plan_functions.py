@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-CREATIONS: Final = {int(creation): creation for creation in torch._C._autograd.CreationMeta.__members__.values()}
+CREATIONS: Final = {creation.value: creation for creation in torch._C._autograd.CreationMeta.__members__.values()}
 """Autograd's kinds of views by their numbers."""
 
 

@@ -227,7 +227,7 @@ class _Run:
         if known is None:
             known = self.hidden[id(base)] = HiddenBase(tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride())))
         (before,) = self._sizes([shown.storage_offset() - base.storage_offset()])
-        return HiddenView(known, before, int(torch._C._autograd._get_creation_meta(shown)))
+        return HiddenView(known, before, torch._C._autograd._get_creation_meta(shown).value)
 
 
 @contextmanager
