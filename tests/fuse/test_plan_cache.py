@@ -656,7 +656,7 @@ def test_what_is_no_plan_is_not_run_even_if_its_seal_is_right(folder, change):
 
 
 def test_reading_nonsense_raises_only_bad_record():
-    key = plan_key.PlanKey("", {}, (), 0, (), ())
+    key = plan_key.PlanKey("", {}, (), 0, (), None, ())
     for data in (b"", b"\0" * 64, pack({}, {}), pack({"steps": 3}, {})):
         with pytest.raises(BadRecord):
             plan_record.read(data, key)
