@@ -17,7 +17,7 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost operators zoo
-SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch])
+SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/native/*/*.[ch])
 
 .PHONY: demo test lint bench attack soak fuzz sanitize clean
 

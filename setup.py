@@ -16,9 +16,9 @@ setup(
     ext_modules=[
         Extension(
             "framejit._native",
-            sources=sorted(glob("framejit/native/*.c")),
-            depends=sorted(glob("framejit/native/*.h")),
-            include_dirs=[f"{include}/internal"],
+            sources=sorted(glob("framejit/native/**/*.c", recursive=True)),
+            depends=sorted(glob("framejit/native/**/*.h", recursive=True)),
+            include_dirs=["framejit/native", f"{include}/internal"],
             extra_compile_args=["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
             libraries=["dl"],
         )

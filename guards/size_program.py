@@ -1,4 +1,4 @@
-"""Size programs in words: the postfix code that native/size_program.h describes, written as Python would write it."""
+"""Size programs in words: the postfix code that native/guards/size_program.h describes, written as Python would write it."""
 
 from __future__ import annotations
 

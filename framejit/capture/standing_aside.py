@@ -1,6 +1,6 @@
 """When framejit does not capture at all: states of the thread in which operations on tensors mean something else than they do in a graph.
 
-All but the last are part of the state guard (native/thread_state.c), so that the entry which says "run it as it is" holds in
+All but the last are part of the state guard (native/torch/thread_state.c), so that the entry which says "run it as it is" holds in
 the same kind of state only, and a call outside of it pays nothing.
 """
 

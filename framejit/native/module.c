@@ -1,11 +1,11 @@
 /* framejit._native: the module, and the switches that turn interception off. */
 #include "native.h"
-#include "cuda_driver.h"
-#include "dict_watch.h"
-#include "cpython_layout.h"
-#include "plan.h"
-#include "process_state.h"
-#include "size_program.h"
+#include "torch/cuda_driver.h"
+#include "cpython/dict_watch.h"
+#include "cpython/cpython_layout.h"
+#include "plan/plan.h"
+#include "torch/process_state.h"
+#include "guards/size_program.h"
 
 int fj_disabled;
 FJ_THREAD_LOCAL int fj_busy;

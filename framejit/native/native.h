@@ -1,7 +1,7 @@
 /* The types and functions the files of framejit._native share. One section for each file. */
 #ifndef FRAMEJIT_NATIVE_H
 #define FRAMEJIT_NATIVE_H
-#include "compat.h"
+#include "cpython/compat.h"
 
 /* Between the files of this extension only: calls become direct and variables need no indirection. */
 #pragma GCC visibility push(hidden)

@@ -22,7 +22,7 @@ GUARDED = set(
     _is_torch_function_enabled _is_torch_function_mode_enabled _get_torch_function_state
     """.split()
 )
-"""Part of the state guard (native/thread_state.c)."""
+"""Part of the state guard (native/torch/thread_state.c)."""
 
 STANDS_ASIDE = set("_get_tracing_state _is_tracing get_interpreter_stack get_dynamic_layer_stack_depth".split())
 """Nothing is captured where these are not as usual; arguments and dispatch keys tell."""

@@ -1,0 +1,295 @@
+/* Dispatcher: the callable that stands for an optimised function. It finds the entry whose guards hold for the arguments of the call and
+ * runs it without ever pushing the function's own frame. */
+#include "native.h"
+#include "cpython/c_stack.h"
+
+typedef struct {
+    EntryCache cache;
+    vectorcallfunc vectorcall;
+    PyObject *fn, *on_miss;
+    Py_ssize_t plain_nargs;               /* a call with just so many positional arguments is bound already; -1: none is */
+    int n_slots;
+} Dispatcher;
+
+static PyObject *module_dict;             /* borrowed for good: the module is never unloaded */
+enum { STACK_SLOTS = 16 };
+
+/* ---- calling ---- */
+static PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *fn = self->fn;
+    if (FJ_UNLIKELY(fn == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError, "this dispatcher was cleared by the garbage collector");
+        return NULL;
+    }
+    Py_INCREF(fn);
+    PyObject *passing = fj_scope.passing;
+    fj_scope.passing = ((PyFunctionObject *)fn)->func_code;     /* its frame was considered here: nothing is left for the hook */
+    PyObject *result = call_taking_over(fn, args, nargsf, kwnames);
+    fj_scope.passing = passing;
+    Py_DECREF(fn);
+    return result;
+}
+
+static void read_signature(Dispatcher *self)
+{
+    PyCodeObject *code = (PyCodeObject *)self->cache.code;
+    int plain = code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
+    self->plain_nargs = plain ? code->co_argcount : -1;
+    self->n_slots = count_arg_slots(code);
+}
+
+/* The user assigned fn.__code__: what was compiled belongs to the old one. */
+static int follow_code(Dispatcher *self)
+{
+    PyObject *empty = PyTuple_New(0);
+    if (empty == NULL)
+        return -1;
+    Py_XSETREF(self->cache.entries, empty);
+    Py_XSETREF(self->cache.code, Py_NewRef(((PyFunctionObject *)self->fn)->func_code));
+    read_signature(self);
+    return 0;
+}
+
+static PyObject *run_entry(Dispatcher *self, Entry *entry, PyObject *const *args, size_t nargsf)
+{
+    EntryCache *owner = fj_scope.owner;
+    fj_scope.owner = &self->cache;        /* borrowed: whoever called us holds us */
+    PyObject *result = entry_run(entry, args, nargsf);
+    fj_scope.owner = owner;
+    Py_DECREF(entry);
+    return result;
+}
+
+static PyObject *miss(Dispatcher *self, PyObject *const *flat, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *fn = Py_NewRef(self->fn), *on_miss = Py_NewRef(self->on_miss);
+    PyObject *code = Py_NewRef(self->cache.code);
+    PyObject *answer = cache_miss(&self->cache, on_miss, fn, flat, self->n_slots);
+    Py_DECREF(fn);
+    Py_DECREF(on_miss);
+    int current = self->cache.code == code;
+    Py_DECREF(code);
+    if (answer == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
+        PyErr_Clear();                    /* the program is deep, capturing goes deeper: the function may still fit */
+        return call_original(self, args, nargsf, kwnames);
+    }
+    if (answer == NULL)
+        return NULL;
+    if (answer == Py_None || !current) {
+        Py_DECREF(answer);
+        return call_original(self, args, nargsf, kwnames);
+    }
+    return run_entry(self, (Entry *)answer, flat, (size_t)self->n_slots);
+}
+
+static PyObject *dispatch_bound_slowly(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *stack[STACK_SLOTS], **flat = stack, *result;
+    int n = self->n_slots;
+    if (n > STACK_SLOTS && (flat = PyMem_Malloc(n * sizeof(PyObject *))) == NULL)
+        return PyErr_NoMemory();
+    if (bind_arguments((PyFunctionObject *)self->fn, args, PyVectorcall_NARGS(nargsf), kwnames, flat) < 0)
+        result = call_original(self, args, nargsf, kwnames);
+    else {
+        Entry *entry = cache_find(&self->cache, flat, n, self->fn);
+        result = entry ? run_entry(self, entry, flat, (size_t)n) : miss(self, flat, args, nargsf, kwnames);
+        for (int i = 0; i < n; i++)
+            Py_DECREF(flat[i]);
+    }
+    if (flat != stack)
+        PyMem_Free(flat);
+    return result;
+}
+
+PyObject *dispatcher_call_once(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    if (FJ_UNLIKELY(fj_disabled | fj_busy | self->cache.skip | (self->fn == NULL)))
+        return call_original(self, args, nargsf, kwnames);
+    if (FJ_UNLIKELY(((PyFunctionObject *)self->fn)->func_code != self->cache.code) && follow_code(self) < 0)
+        return NULL;
+    if (FJ_UNLIKELY(kwnames != NULL || PyVectorcall_NARGS(nargsf) != self->plain_nargs))
+        return dispatch_bound_slowly(self, args, nargsf, kwnames);
+    Entry *entry = cache_find(&self->cache, args, self->plain_nargs, self->fn);
+    return FJ_LIKELY(entry != NULL) ? run_entry(self, entry, args, nargsf) : miss(self, args, args, nargsf, kwnames);
+}
+
+static PyObject *dispatcher_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return finish_call(dispatcher_call_once(self, args, nargsf, kwnames));
+}
+
+/* ---- construction and destruction ---- */
+static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"fn", "on_miss", "options", NULL};
+    PyObject *fn, *on_miss, *options = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Dispatcher", names, &PyFunction_Type, &fn, &on_miss, &options))
+        return NULL;
+    if (!PyCallable_Check(on_miss)) {
+        PyErr_SetString(PyExc_TypeError, "on_miss is not callable");
+        return NULL;
+    }
+    Dispatcher *self = (Dispatcher *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->fn = Py_NewRef(fn);
+    self->on_miss = Py_NewRef(on_miss);
+    self->vectorcall = dispatcher_call;
+    if (cache_setup(&self->cache, ((PyFunctionObject *)fn)->func_code, options) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    read_signature(self);
+    return (PyObject *)self;
+}
+
+static int dispatcher_traverse(PyObject *obj, visitproc visit, void *arg)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    Py_VISIT(self->fn);
+    Py_VISIT(self->on_miss);
+    return cache_traverse(&self->cache, visit, arg);
+}
+
+static int dispatcher_clear(PyObject *obj)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    Py_CLEAR(self->fn);
+    Py_CLEAR(self->on_miss);
+    return cache_clear(&self->cache);
+}
+
+static void dispatcher_dealloc(PyObject *obj)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    PyObject_GC_UnTrack(obj);
+    /* an entry may hold a resume dispatcher, whose entry holds another, and so on: bound the C stack */
+    Py_TRASHCAN_BEGIN(obj, dispatcher_dealloc)
+    if (self->cache.weakrefs)
+        PyObject_ClearWeakRefs(obj);
+    dispatcher_clear(obj);
+    Py_CLEAR(self->cache.code);
+    Py_TYPE(obj)->tp_free(obj);
+    Py_TRASHCAN_END
+}
+
+/* ---- behaving like the function ---- */
+static PyObject *dispatcher_bind(PyObject *self, PyObject *obj, PyObject *type)
+{
+    (void)type;
+    if (obj == NULL || obj == Py_None)
+        return Py_NewRef(self);
+    return PyMethod_New(self, obj);
+}
+
+/* Names the dispatcher does not know are the function's: __name__, __module__, __defaults__, and what users set on it. */
+static PyObject *dispatcher_getattro(PyObject *obj, PyObject *name)
+{
+    PyObject *value = PyObject_GenericGetAttr(obj, name), *fn = ((Dispatcher *)obj)->fn;
+    if (value == NULL && fn && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = PyObject_GetAttr(fn, name);
+    }
+    return value;
+}
+
+static PyObject *get_from_function(PyObject *obj, void *name)
+{
+    PyObject *fn = ((Dispatcher *)obj)->fn;
+    /* these the type itself has too, so that the fall-through above would never be reached */
+    PyObject *dict = ((Dispatcher *)obj)->cache.dict;
+    PyObject *own = dict ? PyDict_GetItemString(dict, name) : NULL;
+    if (own)
+        return Py_NewRef(own);
+    if (fn == NULL)
+        Py_RETURN_NONE;
+    return PyObject_GetAttrString(fn, name);
+}
+
+static int set_own(PyObject *obj, PyObject *value, void *name)
+{
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL)
+        return -1;
+    int bad = value ? PyDict_SetItemString(dict, name, value) : PyDict_DelItemString(dict, name);
+    Py_DECREF(dict);
+    return bad;
+}
+
+static PyObject *dispatcher_repr(PyObject *obj)
+{
+    PyObject *fn = ((Dispatcher *)obj)->fn;
+    return fn ? PyUnicode_FromFormat("<framejit %R>", fn) : PyUnicode_FromString("<framejit cleared dispatcher>");
+}
+
+static PyObject *dispatcher_reduce(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    PyObject *hook = PyDict_GetItemString(module_dict, "_reduce_hook");
+    if (hook == NULL) {
+        PyErr_SetString(PyExc_TypeError, "cannot pickle a dispatcher");
+        return NULL;
+    }
+    return PyObject_CallOneArg(hook, self);
+}
+
+static PyObject *dispatcher_lookup(PyObject *obj, PyObject *flat)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    if (!PyTuple_Check(flat)) {
+        PyErr_SetString(PyExc_TypeError, "lookup takes a tuple with one value for each argument slot");
+        return NULL;
+    }
+    if (self->fn == NULL)
+        Py_RETURN_NONE;
+    unsigned long long hits = self->cache.hits;
+    Entry *entry = cache_find(&self->cache, ((PyTupleObject *)flat)->ob_item, PyTuple_GET_SIZE(flat), self->fn);
+    if (entry == NULL)
+        Py_RETURN_NONE;
+    self->cache.hits = hits;              /* looking is not calling */
+    entry->hits--;
+    return (PyObject *)entry;
+}
+
+static PyMethodDef dispatcher_methods[] = {
+    {"lookup", dispatcher_lookup, METH_O, "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
+    {"__reduce__", dispatcher_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef dispatcher_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The original function."},
+    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY, "Asked for an entry when none matches."},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef dispatcher_getset[] = {
+    {"__doc__", get_from_function, set_own, NULL, "__doc__"},
+    {"__module__", get_from_function, set_own, NULL, "__module__"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+PyTypeObject Dispatcher_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "framejit._native.Dispatcher",
+    .tp_base = &EntryCache_Type,
+    .tp_basicsize = sizeof(Dispatcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_new = dispatcher_new,
+    .tp_dealloc = dispatcher_dealloc,
+    .tp_traverse = dispatcher_traverse,
+    .tp_clear = dispatcher_clear,
+    .tp_repr = dispatcher_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Dispatcher, vectorcall),
+    .tp_getattro = dispatcher_getattro,
+    .tp_descr_get = dispatcher_bind,
+    .tp_methods = dispatcher_methods,
+    .tp_members = dispatcher_members,
+    .tp_getset = dispatcher_getset,
+};
+
+int dispatcher_init(PyObject *module)
+{
+    module_dict = PyModule_GetDict(module);
+    return PyModule_AddType(module, &Dispatcher_Type);
+}

@@ -1,0 +1,139 @@
+/* Plan: the steps a compiled graph consists of, as plan_build.c lays them out once and plan_run.c runs them for each call.
+ *
+ * A plan is not written to once it is built. All that belongs to one call lies in the caller's C stack (a plan with very many values takes a
+ * block from the heap), so any number of threads may be inside the same plan, and a step may call Python code that enters it again. */
+#ifndef FRAMEJIT_PLAN_H
+#define FRAMEJIT_PLAN_H
+#include "torch/torch_shim.h"
+
+#pragma GCC visibility push(hidden)
+
+/* A value of a running plan. Of the two forms a tensor can have, the cheap one comes first: */
+typedef struct {
+    TensorHandle handle;                  /* NULL for a Python object that is no tensor */
+    PyObject *object;                     /* NULL until someone needs the tensor as a Python object; the handle is then inside the object */
+} PlanValue;
+
+typedef void (*CpuKernel)(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end);
+
+typedef struct {
+    int ndim;
+    int64_t *sizes, *strides;
+} Shape;
+
+typedef struct {
+    int slot;
+    Shape shape;
+    int32_t dtype, device_type, device_index;
+    PyObject *arguments;                  /* sizes, strides, dtype, device: for torch.empty_strided, which tells why it fails */
+} EmptyStep;
+
+typedef struct {
+    int slot, base;
+    Shape shape;
+    int64_t offset;
+    int32_t dtype;
+} ReinterpretStep;
+
+typedef struct {
+    CpuKernel kernel;
+    int n_tensors, *tensors;
+    int64_t *ints, total, grain;
+} CpuStep;
+
+typedef struct {
+    int slot;
+    Shape shape;
+    PyObject *repair;                     /* called with a tensor of another shape; gives what to go on with */
+} ExpectStep;
+
+typedef struct {
+    int slot;
+    PyObject *object;
+} ConstantStep;
+
+typedef struct {
+    int slot;                             /* a tensor's data pointer, or -1: the constant */
+    union { int32_t i32; int64_t i64; float f32; double f64; void *pointer; } constant;
+} CudaArg;
+
+typedef struct {
+    void *function, *context;
+    unsigned grid[3], threads, shared_bytes;
+    int device_index, n_args;
+    CudaArg *args;
+} CudaStep;
+
+typedef struct CallArg {
+    enum { ARG_CONSTANT, ARG_VALUE, ARG_TUPLE, ARG_LIST } kind;
+    int slot, n_items;
+    PyObject *constant;
+    struct CallArg *items;
+} CallArg;
+
+typedef struct {
+    PyObject *callable, *names;           /* names of the last arguments, or NULL */
+    CallArg *args;
+    int n_positional, n_args;
+    int unpack;                           /* the result is a tuple or list whose items go to the slots */
+    int n_results, *results;              /* -1: not wanted */
+} CallStep;
+
+typedef struct {
+    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_CPU, STEP_CUDA, STEP_CALL, STEP_EXPECT, STEP_CONSTANT, STEP_FREE } kind;
+    union { EmptyStep empty; ReinterpretStep reinterpret; CpuStep cpu; CudaStep cuda; CallStep call; ExpectStep expect; ConstantStep constant;
+            int slot; };
+} PlanStep;
+
+typedef struct PlanBlock PlanBlock;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *keep;                       /* list of every Python object that the steps borrow; NULL once cleared */
+    PyObject *fallback, *name;
+    PlanBlock *blocks;                    /* the memory that the steps lie in */
+    PlanStep *steps;
+    CallArg *outputs;
+    int *aligned;
+    int *alone;                           /* inputs that are written: their memory must be no other input's */
+    int64_t *spans;                       /* bytes from each input's first element to its last; read only if some input is written */
+    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone;
+    int n_scratch;                        /* words that the greediest step needs */
+} Plan;
+
+extern PyTypeObject Value_Type;
+int value_index(PyObject *value);         /* of a Value */
+
+/* plan_build.c */
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);     /* -1 with an exception */
+void plan_free_blocks(Plan *plan);
+
+/* plan_accept.c */
+int plan_accept(const Plan *plan, PyObject *const *args);      /* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */
+/* plan_run.c */
+PyObject *plan_call(PyObject *plan, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+/* plan_call_step.c */
+int run_call(const CallStep *step, PlanValue *values, void **scratch);
+int run_expect(const ExpectStep *step, PlanValue *value);
+void run_constant(const ConstantStep *step, PlanValue *value);
+PyObject *plan_value_object(PlanValue *value);                 /* borrowed; NULL with an exception */
+void plan_value_drop(PlanValue *value);
+/* plan_cpu.c */
+void run_cpu(const CpuStep *step, char *const *pointers);
+/* plan_cuda.c */
+int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch);
+
+int plan_init(PyObject *module);
+
+/* The data pointer of a tensor value; -1 with an exception. */
+static inline int plan_value_data(const PlanValue *value, void **data)
+{
+    if (FJ_LIKELY(value->handle != NULL && fj_shim.get_data_ptr(value->handle, data) == 0))
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "a kernel was given a value that has no memory");
+    return -1;
+}
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,30 @@
+/* Launching a CUDA kernel on the stream that torch currently uses. */
+#include "plan/plan.h"
+#include "torch/cuda_driver.h"
+
+int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch)
+{
+    void **pointers = scratch, **args = scratch + step->n_args, *stream, *before;
+    for (int i = 0; i < step->n_args; i++) {
+        CudaArg *arg = &step->args[i];
+        args[i] = arg->slot < 0 ? (void *)&arg->constant : (void *)&pointers[i];
+        if (arg->slot >= 0 && plan_value_data(&values[arg->slot], &pointers[i]) < 0)
+            return -1;
+    }
+    if (torch_current_cuda_stream(step->device_index, &stream) < 0) {
+        PyErr_SetString(PyExc_RuntimeError, "torch gives no CUDA stream");
+        return -1;
+    }
+    PyThreadState *ts = PyEval_SaveThread();      /* a full queue makes the launch wait */
+    int error = cuda_enter(step->context, &before);
+    if (!error) {
+        error = fj_cuda.launch(step->function, step->grid[0], step->grid[1], step->grid[2], step->threads, 1, 1, step->shared_bytes, stream, args, NULL);
+        cuda_leave(step->context, before);
+    }
+    PyEval_RestoreThread(ts);
+    if (error) {
+        cuda_raise(error, "launching the CUDA kernel", step->function);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,136 @@
+/* Running a plan: one pass over its steps. */
+#include "plan/plan.h"
+#include "torch/tensor_spec.h"
+
+enum { LOCAL_WORDS = 128 };               /* of C stack; plans of up to some fifty values fit */
+
+/* Torch failed to allocate, and its C function only says that it did. Asked in Python it says why. */
+static FJ_APART int empty_in_python(const EmptyStep *step, PlanValue *value)
+{
+    PyObject *torch = PyImport_ImportModule("torch"), *function = torch ? PyObject_GetAttrString(torch, "empty_strided") : NULL;
+    PyObject *names = function ? Py_BuildValue("(ss)", "dtype", "device") : NULL;
+    PyObject *made = names ? PyObject_Vectorcall(function, &PyTuple_GET_ITEM(step->arguments, 0), 2, names) : NULL;
+    Py_XDECREF(names);
+    Py_XDECREF(function);
+    Py_XDECREF(torch);
+    if (made == NULL)
+        return -1;
+    value->object = made;
+    value->handle = HANDLE(made);
+    return 0;
+}
+
+static inline int run_empty(const EmptyStep *step, PlanValue *value)
+{
+    const Shape *shape = &step->shape;
+    if (FJ_LIKELY(fj_shim.empty_strided(shape->ndim, shape->sizes, shape->strides, step->dtype, step->device_type, step->device_index,
+                                        &value->handle) == 0))
+        return 0;
+    value->handle = NULL;
+    return empty_in_python(step, value);
+}
+
+static int run_reinterpret(const ReinterpretStep *step, PlanValue *values)
+{
+    PlanValue *made = &values[step->slot];
+    TensorHandle base = values[step->base].handle;
+    if (base == NULL || fj_shim.reinterpret(base, step->shape.ndim, step->shape.sizes, step->shape.strides, step->offset, &made->handle)) {
+        made->handle = NULL;
+        PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be shared by another tensor");
+        return -1;
+    }
+    /* The new tensor has the dtype of its base, and no exported function makes one of another. It is ours alone as yet. */
+    uint16_t *dtype = &FIELD(*(char **)made->handle, uint16_t, fj_torch.dtype);
+    if (*dtype != step->dtype) {
+        if (fj_shim.dtype_size(*dtype) != fj_shim.dtype_size(step->dtype)) {
+            PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be read as a dtype of another size");
+            return -1;
+        }
+        *dtype = (uint16_t)step->dtype;
+    }
+    return 0;
+}
+
+static inline int run_step(const PlanStep *step, PlanValue *values, void **scratch)
+{
+    switch (step->kind) {
+    case STEP_EMPTY:
+        return run_empty(&step->empty, &values[step->empty.slot]);
+    case STEP_REINTERPRET:
+        return run_reinterpret(&step->reinterpret, values);
+    case STEP_CPU:
+        for (int i = 0; i < step->cpu.n_tensors; i++)
+            if (plan_value_data(&values[step->cpu.tensors[i]], &scratch[i]) < 0)
+                return -1;
+        run_cpu(&step->cpu, (char *const *)scratch);
+        return 0;
+    case STEP_CUDA:
+        return run_cuda(&step->cuda, values, scratch);
+    case STEP_CALL:
+        return run_call(&step->call, values, scratch);
+    case STEP_EXPECT:
+        return run_expect(&step->expect, &values[step->expect.slot]);
+    case STEP_CONSTANT:
+        run_constant(&step->constant, &values[step->constant.slot]);
+        return 0;
+    case STEP_FREE:
+        plan_value_drop(&values[step->slot]);
+        return 0;
+    }
+    Py_UNREACHABLE();
+}
+
+static PyObject *collect_outputs(const Plan *plan, PlanValue *values)
+{
+    PyObject *tuple = PyTuple_New(plan->n_outputs);
+    for (int i = 0; tuple && i < plan->n_outputs; i++) {
+        const CallArg *output = &plan->outputs[i];
+        PyObject *object = output->kind == ARG_VALUE ? plan_value_object(&values[output->slot]) : output->constant;
+        if (object == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, Py_NewRef(object));
+    }
+    return tuple;
+}
+
+static PyObject *run_plan(const Plan *plan, PyObject *const *args, PlanValue *values, void **scratch)
+{
+    int n_inputs = plan->n_inputs;
+    for (int i = 0; i < n_inputs; i++)
+        values[i] = (PlanValue){HANDLE(args[i]), args[i]};      /* borrowed: our caller holds them */
+    memset(values + n_inputs, 0, (plan->n_values - n_inputs) * sizeof(PlanValue));
+    int status = 0;
+    for (int i = 0; i < plan->n_steps && status == 0; i++)
+        status = run_step(&plan->steps[i], values, scratch);
+    PyObject *result = status == 0 ? collect_outputs(plan, values) : NULL;
+    for (int i = n_inputs; i < plan->n_values; i++)
+        plan_value_drop(&values[i]);
+    return result;
+}
+
+PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    const Plan *plan = (Plan *)self;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    if (FJ_UNLIKELY(plan->keep == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError, "this plan was cleared by the garbage collector");
+        return NULL;
+    }
+    if (FJ_UNLIKELY(nargs != plan->n_inputs || (kwnames && PyTuple_GET_SIZE(kwnames)))) {
+        PyErr_Format(PyExc_TypeError, "%R takes %d positional arguments (%zd given)", self, plan->n_inputs, nargs);
+        return NULL;
+    }
+    int accepted = plan_accept(plan, args);
+    if (FJ_UNLIKELY(accepted <= 0))
+        return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
+    size_t words = (size_t)plan->n_values * (sizeof(PlanValue) / sizeof(void *)) + plan->n_scratch;
+    void *local[LOCAL_WORDS], **block = local;
+    if (FJ_UNLIKELY(words > LOCAL_WORDS) && (block = PyMem_Malloc(words * sizeof(void *))) == NULL)
+        return PyErr_NoMemory();
+    PlanValue *values = (PlanValue *)block;
+    PyObject *result = run_plan(plan, args, values, (void **)(values + plan->n_values));
+    if (block != local)
+        PyMem_Free(block);
+    return result;
+}

@@ -1,0 +1,139 @@
+/* Keeps what torch warns of. Operations that are called through the dispatcher write warnings to stderr; torch's Python bindings stand between with a handler
+ * that makes them Python's. This is such a handler, without torch's headers: its table has the two destructors, which nobody calls, and `process`. */
+#define _GNU_SOURCE
+#include "torch/torch_warnings.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { const char *function, *file; uint32_t line; } SourceLocation;
+typedef struct { const char *data; size_t size; } String;                      /* how a std::string begins */
+
+struct TorchWarning {
+    TorchWarning *next;
+    const char *file;                              /* a literal of torch's, or NULL */
+    uint32_t line;
+    int deprecation, verbatim;
+    char text[];
+};
+
+unsigned long fj_warnings_given;
+static struct {
+    void *(*handler)(void);
+    void (*set_handler)(void *);
+    const String *(*text)(const void *);
+    const SourceLocation *(*location)(const void *);
+    uint16_t (*type)(const void *);                /* a std::variant of two empty classes: a byte of storage, and which of them */
+    _Bool (*verbatim)(const void *);
+} torch;
+
+void torch_warnings_load(void)
+{
+    void *library = torch.set_handler ? NULL : dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
+    if (library == NULL)
+        return;
+    *(void **)&torch.handler = dlsym(library, "_ZN3c1012WarningUtils19get_warning_handlerEv");
+    *(void **)&torch.text = dlsym(library, "_ZNK3c107Warning3msgB5cxx11Ev");
+    *(void **)&torch.location = dlsym(library, "_ZNK3c107Warning15source_locationEv");
+    *(void **)&torch.type = dlsym(library, "_ZNK3c107Warning4typeEv");
+    *(void **)&torch.verbatim = dlsym(library, "_ZNK3c107Warning8verbatimEv");
+    if (torch.handler && torch.text && torch.location && torch.type && torch.verbatim)
+        *(void **)&torch.set_handler = dlsym(library, "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE");
+}
+
+/* Runs without the GIL: operations give it up. */
+static void process(WarningScope *scope, const void *warning)
+{
+    const String *text = torch.text(warning);
+    TorchWarning *kept = malloc(sizeof(TorchWarning) + text->size + 1);
+    if (kept == NULL)
+        return;
+    const SourceLocation *location = torch.location(warning);
+    *kept = (TorchWarning){NULL, location->file, location->line, torch.type(warning) >> 8 & 1, torch.verbatim(warning)};
+    memcpy(kept->text, text->data, text->size);
+    kept->text[text->size] = 0;
+    *scope->last = kept;
+    scope->last = &kept->next;
+}
+
+static void never(void) {}
+
+static void *const TABLE[] = {(void *)never, (void *)never, (void *)process};
+
+void warnings_begin(WarningScope *scope)
+{
+    if (FJ_UNLIKELY(torch.set_handler == NULL)) {
+        scope->table = NULL;
+        return;
+    }
+    *scope = (WarningScope){TABLE, torch.handler(), NULL, &scope->first};
+    torch.set_handler(scope);
+}
+
+static int give(const TorchWarning *warning)
+{
+    PyObject *category = warning->deprecation ? PyExc_DeprecationWarning : PyExc_UserWarning;
+    fj_warnings_given++;
+    if (warning->file == NULL)
+        return PyErr_WarnEx(category, warning->text, 1);
+    if (warning->verbatim)
+        return PyErr_WarnExplicit(category, warning->text, warning->file, (int)warning->line, NULL, NULL);
+    return PyErr_WarnFormat(category, 1, "%s (Triggered internally at %s:%u.)", warning->text, warning->file, warning->line);
+}
+
+static void forget(TorchWarning *warning)
+{
+    while (warning) {
+        TorchWarning *next = warning->next;
+        free(warning);
+        warning = next;
+    }
+}
+
+int warnings_end(WarningScope *scope)
+{
+    if (FJ_UNLIKELY(scope->table == NULL))
+        return 0;
+    torch.set_handler(scope->previous);
+    if (FJ_LIKELY(scope->first == NULL))
+        return 0;
+    int status = 0, raised = PyErr_Occurred() != NULL;
+    SavedError error = error_save();               /* the operation's, if it raised */
+    for (TorchWarning *warning = scope->first; warning && status == 0; warning = warning->next)
+        status = give(warning);
+    forget(scope->first);
+    if (raised) {
+        PyErr_Clear();
+        error_restore(error);
+    }
+    return status;
+}
+
+static PyObject *without_warnings(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    (void)self;
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "without_warnings takes a callable and its arguments");
+        return NULL;
+    }
+    WarningScope scope;
+    torch_warnings_load();
+    warnings_begin(&scope);
+    PyObject *result = PyObject_Vectorcall(args[0], args + 1, (size_t)nargs - 1, names);
+    if (scope.table) {
+        torch.set_handler(scope.previous);
+        forget(scope.first);
+    }
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"without_warnings", (PyCFunction)(void (*)(void))without_warnings, METH_FASTCALL | METH_KEYWORDS,
+     "without_warnings(callable, /, *args, **kwargs): calls an operator; what torch warns of outside of its Python bindings is dropped."},
+    {NULL, NULL, 0, NULL},
+};
+
+int torch_warnings_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, methods);
+}
