@@ -36,9 +36,9 @@ from framejit.backends.fuse.statistics import stages
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.traffic import bytes_moved
 from framejit.backends.graph_identity import identity
-from framejit.capture.collector import resting
 from framejit.config import config
 from framejit.events import emit, warn
+from framejit.fakes.collector import resting
 
 if TYPE_CHECKING:
     from framejit.symbols.conditions import Condition, Conditions

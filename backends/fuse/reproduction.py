@@ -251,7 +251,7 @@ def _difference(expected: Any, got: Any) -> str:
 
 def _add_fakes(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
     """What a capture knows of the inputs."""
-    from framejit.capture.fakes import Fakes
+    from framejit.fakes.fake_mode import Fakes
 
     mode = Fakes(allow_fallback_kernels=False)
     for node, value in zip((node for node in gm.graph.nodes if node.op == "placeholder"), inputs):

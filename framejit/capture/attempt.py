@@ -7,18 +7,18 @@ import sys
 
 from framejit import _native as native
 from framejit.backends.torch_sizes import NeedsKnownSizes
+from framejit.capture.breaks.graph_break import finish_at_break
 from framejit.capture.budget import Budget
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.dynamic_dims import DynamicDims
-from framejit.capture.entry_assembly import codegen, compiled_entry, plain_entry
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.graph_break import finish_at_break
 from framejit.capture.recompile import changing_numbers, explain_recompile
+from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry
 from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, guard_aside, hooks_would_see_effects, reason_to_stand_aside
 from framejit.config import config
 from framejit.events import emit, warn
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
-from framejit.values.signals import NotYet, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import NotYet, Restart, SkipFrame, Unsupported, forget_frames
 
 MAX_RESTARTS = 200
 

@@ -9,7 +9,7 @@ import os
 import time
 
 from framejit.config import config
-from framejit.values.signals import Unsupported
+from framejit.signals import Unsupported
 
 STEPS_PER_RUN = 20  # a capture with tensor operations may take so many times `config.capture_steps` in all
 _LOOK = 4096  # steps between two looks at clock and memory

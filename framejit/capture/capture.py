@@ -16,25 +16,25 @@ from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.distinct_objects import DistinctObjects
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder, Origin
-from framejit.capture.graph_effects import GraphEffects
 from framejit.capture.input_sizes import InputSizes
-from framejit.capture.metadata import label
+from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
+from framejit.fakes.metadata import label
 from framejit.guards.guard import Guard
 from framejit.guards.sources import ArgSource, CallSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource, const_source
 from framejit.interpreter.dropped_generators import check_may_be_dropped
+from framejit.signals import Restart, SkipFrame, Unsupported
 from framejit.values.base import Value
-from framejit.values.functions import CellValue
 from framejit.values.lazy import LazyValue
-from framejit.values.override_state import OverrideState, has_override
-from framejit.values.signals import Restart, SkipFrame, Unsupported
-from framejit.values.tensor import TensorValue
+from framejit.values.objects.functions import CellValue
+from framejit.values.tensors.override_state import OverrideState, has_override
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.resume import ResumeCode
+    from framejit.capture.breaks.resume import ResumeCode
     from framejit.interpreter.frame import Frame
-    from framejit.values.generators import GeneratorValue
+    from framejit.values.objects.generators import GeneratorValue
 
 
 def storage_offset(tensor: torch.Tensor) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from framejit.capture.provenance import of_guard
-from framejit.capture.resume import ResumeCode, ResumePoints
+from framejit.capture.breaks.resume import ResumeCode, ResumePoints
+from framejit.interpreter.provenance import of_guard
 
 _frame_ids = itertools.count(1)
 

@@ -17,12 +17,12 @@ from framejit import _native as native
 from framejit.backends.frozen_weights import FrozenWeight, freeze, takes_frozen_weights
 from framejit.config import config
 from framejit.guards.sources import DictSource, KeySource, Source, key_source
-from framejit.values.module import ModuleValue
+from framejit.values.objects.module import ModuleValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
     from framejit.capture.frame_compilation import FrameCompilation
-    from framejit.values.tensor import TensorValue
+    from framejit.values.tensors.tensor import TensorValue
 
 _TABLES = ("_parameters", "_buffers")
 _CLASSES = (torch.Tensor, torch.nn.Parameter)

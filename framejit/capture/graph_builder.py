@@ -13,12 +13,12 @@ import torch
 from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION
-from framejit.capture.metadata import Metadata, label
-from framejit.capture.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
+from framejit.fakes.metadata import Metadata, label
+from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
+from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.signals import Unsupported
-from framejit.values.tensor import TensorValue
-from framejit.values.tensor_classes import is_of_torch
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.tensors.tensor_classes import is_of_torch
 
 if TYPE_CHECKING:
     from framejit.capture.input_sizes import OpenLayout
@@ -189,7 +189,7 @@ class GraphBuilder:
             self._made_in_inference.setdefault(result.untyped_storage()._cdata, result.is_inference())
             return value
         if isinstance(result, (tuple, list)):
-            from framejit.values.sequence import ListValue, TupleValue
+            from framejit.values.containers.sequence import ListValue, TupleValue
 
             items: list[Value] = []
             for i, part in enumerate(result):

@@ -9,28 +9,28 @@ from weakref import WeakKeyDictionary
 
 from framejit import _native as native
 from framejit.capture.attempt import compile_frame
-from framejit.capture.collector import resting
 from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
 from framejit.capture.recompile import LimitReached
 from framejit.capture.standing_aside import without_saved_tensor_hooks
 from framejit.config import config
 from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
+from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
-from framejit.values import (  # noqa: F401  register what they handle
+from framejit.signals import NotYet, SkipFrame, Unsupported
+from framejit.values import own_functions  # noqa: F401  registers what it handles
+from framejit.values.objects import class_statement  # noqa: F401  registers what it handles
+from framejit.values.tensors import (  # noqa: F401  register what they handle
     autograd_functions,
-    class_statement,
     dispatch_guards,
     function_transforms,
-    own_functions,
     parameters,
     random_state,
     repeated_functions,
 )
-from framejit.values.signals import NotYet, SkipFrame, Unsupported
 
 MOST_POSTPONED = 4
 """Calls of one function that are left to Python in the hope that the next can be captured."""

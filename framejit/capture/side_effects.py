@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
-    from framejit.capture.codegen import Codegen
-    from framejit.values.tensor import TensorValue
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.values.tensors.tensor import TensorValue
 
 
 def _load_all(cg: Codegen, values: list[Value]) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from framejit.guards.sources import const_source
 from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
+from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
-from framejit.values.classes import ClassValue, make_super
-from framejit.values.python_module import PythonModuleValue
-from framejit.values.signals import Raised, Unsupported
+from framejit.values.objects.classes import ClassValue, make_super
+from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from framejit.guards.sources import static_lookup
 from framejit.interpreter.containers import can_be_iterated, refuse_no_mapping
 from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.interpreter.variables import NULL_FIRST
+from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.exceptions import NULL
-from framejit.values.functions import CallableValue, FunctionValue, MethodValue, bind
-from framejit.values.mapping import pairs
-from framejit.values.module import ModuleValue
-from framejit.values.partial import PartialValue
-from framejit.values.sequence import TupleValue
-from framejit.values.signals import Unsupported
-from framejit.values.torch_functions import call_known_function
-from framejit.values.user_object import ObjectValue
+from framejit.values.builtins.partial import PartialValue
+from framejit.values.containers.mapping import pairs
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.objects.exceptions import NULL
+from framejit.values.objects.functions import CallableValue, FunctionValue, MethodValue, bind
+from framejit.values.objects.module import ModuleValue
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.tensors.torch_functions import call_known_function
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import VERSION, opcode
+from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.builtin_reflection import attribute_or_none
-from framejit.values.builtin_text import text_of
-from framejit.values.classes import ClassValue
+from framejit.values.builtins.formatting import text_of
+from framejit.values.builtins.instance_checks import is_instance
+from framejit.values.builtins.reflection import attribute_or_none
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.mapping import DictValue, pairs
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.instance_checks import is_instance
-from framejit.values.mapping import DictValue, pairs
-from framejit.values.sequence import ListValue, TupleValue
-from framejit.values.sets import SetValue
-from framejit.values.signals import Unsupported
+from framejit.values.objects.classes import ClassValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -200,7 +200,7 @@ _HAS_SPEC, _CONVERSION = 1, 2  # a flag, and where the kind of conversion begins
 
 @opcode("BUILD_INTERPOLATION", since=(3, 14))
 def build_interpolation(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.templates import InterpolationValue
+    from framejit.values.objects.templates import InterpolationValue
 
     spec = tx.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
     expression, value = tx.pop(), tx.pop_unseen()
@@ -210,7 +210,7 @@ def build_interpolation(tx: Frame, ins: Instruction) -> None:
 
 @opcode("BUILD_TEMPLATE", since=(3, 14))
 def build_template(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.templates import TemplateValue
+    from framejit.values.objects.templates import TemplateValue
 
     interpolations, strings = tx.pop(), tx.pop()
     tx.push(TemplateValue(tx.constants(tx.iterate(strings)), TupleValue(list(tx.iterate(interpolations)))))

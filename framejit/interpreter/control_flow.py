@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.opcodes import breaks, opcode
+from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
-from framejit.values.signals import Exhausted, Raised, Unsupported
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def get_yield_from_iter(tx: Frame, ins: Instruction) -> None:
 
 @opcode("SEND")
 def send(tx: Frame, ins: Instruction) -> int | None:
-    from framejit.values.generators import GeneratorValue
+    from framejit.values.objects.generators import GeneratorValue
 
     sent, receiver = tx.pop(), tx.peek(ITERATOR_SLOTS)
     try:
@@ -153,7 +153,7 @@ def end_send(tx: Frame, ins: Instruction) -> None:
 
 @opcode("CLEANUP_THROW", since=(3, 12))
 def cleanup_throw(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.exceptions import ExceptionValue
+    from framejit.values.objects.exceptions import ExceptionValue
 
     exc = tx.pop()
     tx.pop_n(1 + ITERATOR_SLOTS)  # what was sent last, and the receiver

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit.bytecode.loops import ITERATOR_SLOTS
 from framejit.guards.sources import ArgSource, static_lookup
-from framejit.values.generators import GeneratorValue
+from framejit.signals import Raised, Unsupported
 from framejit.values.inspection import is_a
-from framejit.values.python_module import PythonModuleValue
-from framejit.values.signals import Raised, Unsupported
-from framejit.values.user_object import ObjectValue
+from framejit.values.objects.generators import GeneratorValue
+from framejit.values.objects.python_module import PythonModuleValue
+from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

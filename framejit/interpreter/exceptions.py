@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import VERSION, breaks, opcode
+from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.exceptions import ExceptionValue, PreviousException
 from framejit.values.inspection import is_a
-from framejit.values.signals import Raised, Unsupported
-from framejit.values.user_object import ObjectValue, class_attribute
+from framejit.values.objects.exceptions import ExceptionValue, PreviousException
+from framejit.values.objects.user_object import ObjectValue, class_attribute
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

@@ -8,22 +8,22 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.decode import Instruction, decode
-from framejit.capture.provenance import operands, place_of
 from framejit.events.place import Place
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
+from framejit.interpreter.provenance import operands, place_of
+from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize
-from framejit.values.exceptions import NULL, PreviousException, RaisingOffset
-from framejit.values.functions import CallableValue, CellValue, FunctionValue
-from framejit.values.mapping import DictValue
-from framejit.values.models import is_model_namespace, model_global
-from framejit.values.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.values.builtins.models import is_model_namespace, model_global
+from framejit.values.containers.mapping import DictValue
+from framejit.values.objects.exceptions import NULL, PreviousException, RaisingOffset
+from framejit.values.objects.functions import CallableValue, CellValue, FunctionValue
 
 if TYPE_CHECKING:
+    from framejit.capture.breaks.resume import ResumeCode
     from framejit.capture.capture import Capture
-    from framejit.capture.resume import ResumeCode
-    from framejit.values.exceptions import ExceptionValue
+    from framejit.values.objects.exceptions import ExceptionValue
 
 GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
 
@@ -331,7 +331,7 @@ class Frame(Operations):
     def inline(self, fn: CallableValue, bound: dict[str, Value], breakable: bool = False) -> Value:
         """Run a Python function inside this frame."""
         from framejit.interpreter.policy import refuse_inlining
-        from framejit.values.generators import GeneratorValue
+        from framejit.values.objects.generators import GeneratorValue
 
         refusal = refuse_inlining(fn, self.depth)
         if refusal is not None:

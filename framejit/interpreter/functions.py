@@ -5,10 +5,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from framejit.interpreter.opcodes import opcode
+from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.functions import CellValue, NestedFunctionValue
-from framejit.values.mapping import DictValue
-from framejit.values.signals import Unsupported
+from framejit.values.containers.mapping import DictValue
+from framejit.values.objects.functions import CellValue, NestedFunctionValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

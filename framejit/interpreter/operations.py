@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import Source, const_source, static_lookup
+from framejit.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 from framejit.values import operators
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE
-from framejit.values.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
     from framejit.interpreter.frame import Frame
-    from framejit.values.exceptions import ExceptionValue
+    from framejit.values.objects.exceptions import ExceptionValue
 
 
 class Operations:
@@ -47,8 +47,8 @@ class Operations:
     def same(self, a: Value, b: Value) -> bool:
         """`a is b`."""
         from framejit.values.constant import ConstantValue
-        from framejit.values.functions import MethodValue
-        from framejit.values.tensor import TensorValue
+        from framejit.values.objects.functions import MethodValue
+        from framejit.values.tensors.tensor import TensorValue
 
         a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
         if a is b:
@@ -128,7 +128,7 @@ class Operations:
 
     def next(self: Frame, iterator: Value) -> Value:  # type: ignore[misc]
         """The next item; Exhausted at the end."""
-        from framejit.values.iterators import IteratorValue
+        from framejit.values.containers.iterators import IteratorValue
 
         iterator = realize(self, iterator)
         if isinstance(iterator, IteratorValue):
@@ -160,7 +160,7 @@ class Operations:
     # ---- exceptions -----------------------------------------------------------------------------
 
     def make_exception(self, cls: type, args: list[Value]) -> ExceptionValue:
-        from framejit.values.exceptions import ExceptionValue
+        from framejit.values.objects.exceptions import ExceptionValue
 
         return ExceptionValue(cls, args)
 
@@ -182,7 +182,7 @@ class Operations:
 
     def chain_context(self: Frame, exc: ExceptionValue) -> None:  # type: ignore[misc]
         """Make the exception being handled the context of one that is about to be raised."""
-        from framejit.values.exceptions import ExceptionValue
+        from framejit.values.objects.exceptions import ExceptionValue
 
         if exc.source is not None:
             return
@@ -203,8 +203,8 @@ class Operations:
 
     def exception_from(self: Frame, value: Value) -> ExceptionValue:  # type: ignore[misc]
         """What `raise value` raises."""
-        from framejit.values.classes import ClassValue
-        from framejit.values.exceptions import ExceptionValue
+        from framejit.values.objects.classes import ClassValue
+        from framejit.values.objects.exceptions import ExceptionValue
 
         value = realize(self, value)
         if isinstance(value, ClassValue) and issubclass(value.cls, BaseException):

@@ -7,7 +7,7 @@ from framejit.bytecode.spellings import SUBSCRIPT
 from framejit.interpreter.opcodes import opcode
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
-from framejit.values.tensor import TensorValue
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

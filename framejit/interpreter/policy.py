@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.config import config
-from framejit.values.builtin_functions import NUMPY_HINT, OUTPUT_HINT
+from framejit.signals import Unsupported
+from framejit.values.builtins.c_functions import NUMPY_HINT, OUTPUT_HINT
+from framejit.values.builtins.models import is_model_namespace
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.models import is_model_namespace
-from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
-    from framejit.values.functions import CallableValue
+    from framejit.values.objects.functions import CallableValue
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STDLIB = sysconfig.get_paths()["stdlib"]
@@ -66,7 +66,7 @@ def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     """Why a function is called for real instead of inlined, or None."""
-    from framejit.values.functions import FunctionValue
+    from framejit.values.objects.functions import FunctionValue
 
     module = fn.globals.get("__name__") or ""
     if isinstance(fn, FunctionValue) and getattr(fn.fn, "_framejit_disable", False):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from framejit.values.signals import NotConstant, Unsupported
+from framejit.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
-    from framejit.capture.codegen import Codegen
+    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
@@ -75,7 +75,7 @@ class Value:
     # ---- behaviour ---------------------------------------------------------------------------
 
     def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.builtin_methods import builtin_attribute
+        from framejit.values.builtins.c_methods import builtin_attribute
 
         return builtin_attribute(tx, self, name)
 
@@ -101,8 +101,8 @@ class Value:
 
     def iterator(self, tx: Frame) -> Value:
         """`iter(self)`."""
-        from framejit.values.iterators import ItemsIterator
-        from framejit.values.sequence import TupleValue
+        from framejit.values.containers.iterators import ItemsIterator
+        from framejit.values.containers.sequence import TupleValue
 
         return ItemsIterator(TupleValue(list(self.iterate(tx))), type(iter(())))
 

@@ -15,7 +15,7 @@ from framejit.values.base import Value
 from framejit.values.inspection import is_a
 
 if TYPE_CHECKING:
-    from framejit.capture.codegen import Codegen
+    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 
@@ -74,15 +74,15 @@ class ConstantValue(Value):
         raise tx.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
 
     def iterator(self, tx: Frame) -> Value:
-        from framejit.values.iterators import RangeIterator, TextIterator
+        from framejit.values.containers.iterators import RangeIterator, TextIterator
 
         if isinstance(self.value, (str, bytes)):
             return TextIterator(self.value)
         return RangeIterator(self.value) if isinstance(self.value, range) else super().iterator(tx)
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.containers.sequence import as_index
         from framejit.values.folding import fold, plain
-        from framejit.values.sequence import as_index
 
         if self.value is None:
             raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -41,9 +41,9 @@ def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dic
 
 def plain(tx: Frame, value: Value) -> Any:
     """A Python copy of containers of constants, for functions that only read them."""
-    from framejit.values.mapping import DictValue
-    from framejit.values.sequence import ListValue, TupleValue
-    from framejit.values.sets import SetValue
+    from framejit.values.containers.mapping import DictValue
+    from framejit.values.containers.sequence import ListValue, TupleValue
+    from framejit.values.containers.sets import SetValue
 
     value = realize(tx, value)
     if isinstance(value, ListValue):

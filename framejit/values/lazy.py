@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
+from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.signals import Unsupported
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
@@ -58,8 +58,8 @@ class LazyValue(Value):
 def deep_realize(tx: Frame, values: list[Value]) -> list[Value]:
     """Realise values and what sits inside containers among them: all of it is used, in a graph or by real Python."""
     from framejit.values.constant import SliceValue
-    from framejit.values.mapping import DictValue
-    from framejit.values.sequence import SequenceValue
+    from framejit.values.containers.mapping import DictValue
+    from framejit.values.containers.sequence import SequenceValue
 
     found = []
     for value in values:

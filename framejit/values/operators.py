@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.guards.sources import static_lookup
+from framejit.signals import NotConstant, Unsupported
+from framejit.values.arrays.ndarray import NumpyValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue
-from framejit.values.ndarray import NumpyValue
+from framejit.values.containers.sequence import TupleValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.sequence import TupleValue
-from framejit.values.signals import NotConstant, Unsupported
 from framejit.values.size import SizeValue, on_sizes
-from framejit.values.tensor import TensorValue
-from framejit.values.tensor_classes import is_overridden
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.tensors.tensor_classes import is_overridden
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -51,7 +51,7 @@ def is_not_implemented(value: Value) -> bool:
 
 
 def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
-    from framejit.values.overrides import handed_over
+    from framejit.values.tensors.overrides import handed_over
 
     function, in_place_function, name = BINARY[symbol]
     expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
@@ -64,7 +64,7 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
             if expression is not None:
                 return expression
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
-        from framejit.values.array_functions import operate
+        from framejit.values.arrays.array_functions import operate
 
         return operate(tx, function, [a, b], in_place)
     own = _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__")
@@ -127,7 +127,7 @@ def _has(value: Value, method: str) -> bool:
 
 
 def _overrides(value: Value, method: str) -> bool:
-    from framejit.values.user_object import ObjectValue
+    from framejit.values.objects.user_object import ObjectValue
 
     return isinstance(value, ObjectValue) and _has(value, method)
 
@@ -148,7 +148,7 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
 
 def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
-    from framejit.values.overrides import handed_over
+    from framejit.values.tensors.overrides import handed_over
 
     known = on_sizes(COMPARE[name], a, b)
     if known is not None:
@@ -160,7 +160,7 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
             if outcome is not None:
                 return outcome
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
-        from framejit.values.array_functions import operate
+        from framejit.values.arrays.array_functions import operate
 
         return operate(tx, COMPARE[name], [a, b])
     if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(a, b, f"__{name}__", f"__{_REFLECTED[name]}__"):
@@ -190,11 +190,11 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
 
 
 def unary(tx: Frame, symbol: str, a: Value) -> Value:
-    from framejit.values.overrides import handed_over
+    from framejit.values.tensors.overrides import handed_over
 
     function, method = UNARY[symbol]
     if isinstance(a, NumpyValue):
-        from framejit.values.array_functions import operate
+        from framejit.values.arrays.array_functions import operate
 
         return operate(tx, function, [a])
     if isinstance(a, TensorValue) and not is_overridden(a.cls, method):
@@ -215,7 +215,7 @@ def unary(tx: Frame, symbol: str, a: Value) -> Value:
 
 
 def contains(tx: Frame, container: Value, item: Value) -> bool:
-    from framejit.values.user_object import ObjectValue
+    from framejit.values.objects.user_object import ObjectValue
 
     if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
         from framejit.values.folding import fold
@@ -252,7 +252,7 @@ def equal(tx: Frame, a: Value, b: Value) -> bool:
 
 
 def subscript(tx: Frame, container: Value, key: Value) -> Value:
-    from framejit.values.classes import ClassValue
+    from framejit.values.objects.classes import ClassValue
 
     if isinstance(container, ConstantValue):
         from framejit.values.folding import fold

@@ -4,10 +4,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from framejit import api
+from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.signals import Unsupported
-from framejit.values.torch_functions import KNOWN
+from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame

@@ -15,7 +15,7 @@ from framejit import _native as native
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.tensor import TensorValue
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture

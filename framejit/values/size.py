@@ -14,8 +14,8 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 
 if TYPE_CHECKING:
-    from framejit.capture.codegen import Codegen
     from framejit.capture.input_sizes import InputSizes
+    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
     from framejit.interpreter.frame import Frame
 

@@ -21,46 +21,39 @@ import torch
 
 from framejit import _native as native
 from framejit.capture.input_sizes import LARGEST
-from framejit.capture.metadata import can_be_open
+from framejit.fakes.metadata import can_be_open
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
-from framejit.values import (  # noqa: F401  register handlers
-    builtin_containers,
-    builtin_copying,
-    builtin_iteration,
-    builtin_numbers,
-    builtin_reflection,
-    builtin_text,
-    overrides,  # noqa: F401  registers handlers
-)
-from framejit.values.array_functions import NumpyFunctionValue, is_numpy_function
+from framejit.signals import NotYet, Unsupported
+from framejit.values.arrays.array_functions import NumpyFunctionValue, is_numpy_function
+from framejit.values.arrays.ndarray import is_number, wrap_array, wrap_number
 from framejit.values.base import Value
-from framejit.values.builtin_functions import BuiltinValue
-from framejit.values.builtin_operator import GetterValue
-from framejit.values.cached_function import CachedFunctionValue
-from framejit.values.classes import ClassValue
+from framejit.values.builtins import constructors, copying, formatting, iteration, numbers, reflection  # noqa: F401  register handlers
+from framejit.values.builtins.c_functions import BuiltinValue
+from framejit.values.builtins.cached_function import CachedFunctionValue
+from framejit.values.builtins.models import ModelFunctionValue, is_model_namespace
+from framejit.values.builtins.operator_module import GetterValue
+from framejit.values.builtins.partial import PartialValue
 from framejit.values.constant import EQUAL_TYPES, SINGLETON_TYPES, ConstantValue, is_constant_object
-from framejit.values.deque import DequeValue
-from framejit.values.exceptions import ExceptionValue
-from framejit.values.functions import FunctionValue, MethodValue
-from framejit.values.hashing import existing_key, has_own_hash
+from framejit.values.containers.deque import DequeValue
+from framejit.values.containers.hashing import existing_key, has_own_hash
+from framejit.values.containers.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
+from framejit.values.containers.mapping import DictValue, MappingProxyValue
+from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue, adds_only_names, is_return_type
+from framejit.values.containers.sets import Layout, SetValue
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.iterators import ItemsIterator, OpaqueIterator, iterated_sequence, iterator_position, iterator_state
 from framejit.values.lazy import LazyValue
-from framejit.values.mapping import DictValue, MappingProxyValue
-from framejit.values.models import ModelFunctionValue, is_model_namespace
-from framejit.values.module import ModuleValue
-from framejit.values.ndarray import is_number, wrap_array, wrap_number
-from framejit.values.override_state import has_override
-from framejit.values.partial import PartialValue
-from framejit.values.python_module import PythonModuleValue
+from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.exceptions import ExceptionValue
+from framejit.values.objects.functions import FunctionValue, MethodValue
+from framejit.values.objects.module import ModuleValue
+from framejit.values.objects.python_module import PythonModuleValue
+from framejit.values.objects.user_object import ObjectValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.sequence import ListValue, SequenceValue, TupleValue, adds_only_names, is_return_type
-from framejit.values.sets import Layout, SetValue
-from framejit.values.signals import NotYet, Unsupported
 from framejit.values.size import SizeValue
-from framejit.values.tensor_classes import dispatches_as_torch_does
-from framejit.values.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
-from framejit.values.user_object import ObjectValue
+from framejit.values.tensors import overrides  # noqa: F401  registers handlers
+from framejit.values.tensors.override_state import has_override
+from framejit.values.tensors.tensor_classes import dispatches_as_torch_does
+from framejit.values.tensors.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
@@ -201,12 +194,12 @@ def _is_bound(obj: Any, owner: Any) -> bool:
 def _wrap_builtin(capture: Capture, obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
     if _is_bound(obj, owner) and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
-        from framejit.values.builtin_methods import BuiltinMethodValue
+        from framejit.values.builtins.c_methods import BuiltinMethodValue
 
         capture.add_guard(source, native.C_TYPE, type(obj))
         capture.add_guard(AttrSource(source, "__name__"), native.C_EQUALS, obj.__name__)
         if isinstance(owner, torch.Tensor):
-            from framejit.values.tensor import TensorMethodValue
+            from framejit.values.tensors.tensor import TensorMethodValue
 
             tensor = wrap(capture, owner, AttrSource(source, "__self__"))
             return TensorMethodValue(tensor, obj.__name__)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.capture.fakes import Fakes
+from framejit.fakes.fake_mode import Fakes
 
 BINARY = (
     torch.add, torch.sub, torch.rsub, torch.atan2, torch.logical_and, torch.logical_xor, torch.copysign, torch.lt, torch.maximum, torch.pow, torch.xlogy,

@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_left_to_torch(branch):
 
     x = X.clone()
     with recorded() as log, pytest.MonkeyPatch.context() as patch:
-        from framejit.values import torch_functions
+        from framejit.values.tensors import torch_functions
 
         handler = torch_functions.KNOWN[torch.cond]
         patch.setitem(torch_functions.KNOWN, cond, handler)

@@ -16,7 +16,7 @@ from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, Layout, Lowere
 from framejit.backends.fuse.open_size import concrete
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.triton.source import TritonSource, triton_source
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import LEAST, Conditions
 from framejit.symbols.expression import INFINITE, Expression, Symbol, evaluate
 from framejit.symbols.node import symbolic

@@ -32,8 +32,8 @@ from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.ir import ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.triton.source import TritonSource
-from framejit.capture.light_torch import light
 from framejit.config import config
+from framejit.fakes.light_torch import light
 from tests.fuse.operator_cases import Case, cases, operators
 from tests.fuse.operator_wall import EXTERN, FUSED, HELPERS, RAISES, REFUSED, WRONG, Differs, Report, attempt, compare, copies, graph_of_fakes
 from tests.fuse.stages import lower

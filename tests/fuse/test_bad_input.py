@@ -17,8 +17,8 @@ import framejit
 from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.compiled_graph import recall
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
-from framejit.capture.light_torch import light
 from framejit.errors import FramejitWarning
+from framejit.fakes.light_torch import light
 
 
 def program(x, y):

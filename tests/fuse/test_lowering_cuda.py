@@ -12,7 +12,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.ir import LoweredGraph
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.lowering_checks import compare, externs, kernels
 from tests.fuse.stages import lower

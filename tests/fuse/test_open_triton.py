@@ -26,7 +26,7 @@ from framejit.backends.fuse.plan_parts import PlanParts
 from framejit.backends.fuse.triton import compile as triton_compiling
 from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
 from framejit.backends.fuse.triton.source import TritonSource
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression, Symbol
 from tests.fuse.open_cases import CASES

@@ -11,7 +11,7 @@ from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, Hidd
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.graph.value import Value
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 
 aten = torch.ops.aten
 

@@ -21,8 +21,8 @@ from framejit.backends.fuse.graph.passes.pipeline import PASSES, Pass, run_passe
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
-from framejit.capture.light_torch import light
 from framejit.errors import FramejitWarning
+from framejit.fakes.light_torch import light
 
 
 def after(name: str, f, *args, **options) -> tuple[list[str], list[str], Graph]:

@@ -63,7 +63,7 @@ def main() -> None:
             framejit.optimize(operation, backend="eager")()
     print([m for m in HEAVY if m in sys.modules])
     if "after" in sys.argv:
-        from framejit.capture import light_torch
+        from framejit.fakes import light_torch
 
         assert not [m for m in sys.modules.values() if isinstance(m, light_torch.StandIn)]
         graphs = []

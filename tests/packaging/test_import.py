@@ -52,7 +52,7 @@ def test_torch_compile_may_come_first():
 
 STAND_INS = """
 import sys, threading, torch
-from framejit.capture.light_torch import StandIn, light
+from framejit.fakes.light_torch import StandIn, light
 """
 
 
@@ -96,7 +96,8 @@ assert all(n.target is not torch.add and "add" not in str(n.target) for m in gra
 
 
 def test_import_alone_does_not_import_the_compiler():
-    program = "import sys, framejit; print([m for m in sys.modules if m.startswith(('framejit.capture', 'framejit.interpreter', 'framejit.values'))])"
+    rooms = tuple(f"framejit.{room}" for room in ("capture", "fakes", "interpreter", "values"))
+    program = f"import sys, framejit; print([m for m in sys.modules if m.startswith({rooms})])"
     assert python(program).strip() == "[]"
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.capture import graph_failure
+from framejit.capture.replacement import graph_failure
 
 from comparison import assert_same
 from support import Pair, of_kind, recorded

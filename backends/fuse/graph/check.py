@@ -137,7 +137,7 @@ def _plain(sizes: Any) -> tuple[Any, ...]:
 
 def check_results(graph: Graph) -> None:
     """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph without open sizes."""
-    from framejit.capture.light_torch import light
+    from framejit.fakes.light_torch import light
 
     if graph.conditions is not None:
         return

@@ -27,8 +27,8 @@ from framejit.backends.fuse.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
-from framejit.capture.dropped_warnings import without_warnings
-from framejit.capture.light_torch import light
+from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.node import symbolic
 
@@ -100,7 +100,7 @@ class _Run:
         if any(fake.is_conj() or fake.is_neg() for fake in fakes):
             raise NotFusable("an input is only a view as conjugate or negative")
         if mode is None:
-            from framejit.capture.fakes import Fakes
+            from framejit.fakes.fake_mode import Fakes
 
             mode = Fakes(allow_fallback_kernels=False)
         self.mode = mode

@@ -20,7 +20,7 @@ from typing import Any
 
 from framejit.backends.fuse.triton.multiples import ALIGNED
 from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
-from framejit.capture.collector import resting
+from framejit.fakes.collector import resting
 
 
 @dataclass(frozen=True)

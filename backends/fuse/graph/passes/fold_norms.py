@@ -24,7 +24,7 @@ from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
 TRANSPOSED: Final = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

@@ -25,7 +25,7 @@ from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.record import Recorder, recording
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
-from framejit.capture.light_torch import light
+from framejit.fakes.light_torch import light
 
 HALF: Final = (torch.float16, torch.bfloat16)
 MASK: Final = 3  # the position of the mask among attention's arguments

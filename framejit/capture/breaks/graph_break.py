@@ -1,0 +1,141 @@
+"""The end of a capture at a graph break: it is told, and the rest of the program becomes a step and resume functions."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from framejit import _native as native
+from framejit.bytecode.decode import Instruction, decode
+from framejit.capture.breaks.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, build_step
+from framejit.capture.capture import Broken, Capture
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry
+from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, hooks_would_see_effects
+from framejit.errors import GraphBreakError
+from framejit.events import emit
+from framejit.interpreter.provenance import in_program_terms, of_break, place_of
+from framejit.signals import SkipFrame, Unsupported
+from framejit.values.base import Value
+from framejit.values.objects.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
+from framejit.values.scalar import ScalarValue
+
+TENSOR_OPERATIONS = frozenset((*(f"FJ10{i}" for i in range(1, 8)), "FJ162", "FJ163"))
+"""Codes of breaks at an operation on a tensor, which then runs outside graphs."""
+RAISES, STEPS_LOOP = "FJ161", "FJ150"
+
+
+def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> native.Entry | None:
+    """An entry that runs what was captured and leaves through a tail call to the step that carries out the broken instruction."""
+    points, reason, chain = compilation.points, broken.reason, list(reversed(broken.frame.chain()))
+    _check_handled_exceptions(capture, chain, reason)
+    capture.check_generators()
+    if hooks_would_see_effects(capture):
+        return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
+    capture.break_before_final()
+    _report_break(compilation, capture, broken)
+    frames, args, dying = [], list[Value](), list[tuple[BrokenFrame, str, Value]]()
+    cg = codegen(compilation, capture, broken.frame.instruction.line)
+    for frame in chain:
+        kinds, slots = _slots(frame.stack)
+        bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
+        points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
+        code, instruction = _original_place(frame)
+        points.origins.note(frame, code, instruction.index)
+        broken_frame = BrokenFrame(code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
+        frames.append(broken_frame)
+        layout = broken_frame.layout_before()
+        args += slots
+        args += [frame.locals[name] for name in layout.variables]
+        args += [frame.cells[name] for name in layout.cells]
+        dying += [(broken_frame, name, frame.cells[name] if name in frame.cells else frame.locals[name]) for name in broken_frame.not_read_again()]
+
+    def step(held: list[bool]) -> native.Dispatcher:
+        for broken_frame in frames:
+            broken_frame.held = frozenset(name for (owner, name, _), is_held in zip(dying, held) if owner is broken_frame and is_held)
+        found = build_step(points, frames)
+        if reason.code in TENSOR_OPERATIONS:
+            points.tensor_steps.add(found)
+        return found
+
+    cg.finish_tail_call(step, args, [value for _, _, value in dying])
+    return compiled_entry(compilation, capture, cg, "compiled in parts", reason.reason)
+
+
+def _original_place(frame: Any) -> tuple[CodeType, Instruction]:
+    """Code and instruction of a frame; for a resume function, those of the code it was made from.
+
+    A resume function is a prologue and a copy of that code, so that breaks in it lead to the same resume
+    functions as breaks in the original: a loop comes back to where it was.
+    """
+    code, index = frame.origin
+    if index < 0:
+        raise SkipFrame("a graph break before the resume point", "FJ206")
+    return code, decode(code).instructions[index]
+
+
+def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupported) -> None:
+    """An exception in flight that was raised in the capture must be raised for real: break where it was raised.
+
+    Also one that existed before: only raising it gives it the traceback that handlers rely on.
+    """
+    for frame in chain:
+        for exc in [*frame.handled, *frame.stack]:
+            if isinstance(exc, ExceptionValue) and exc.seq >= 0:
+                capture.break_at(exc.seq, Unsupported(f"raises {exc.cls.__name__}, and {reason.reason}", RAISES))
+
+
+def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> None:
+    frame, reason = broken.frame, broken.reason
+    ins = frame.instruction
+    capture.frame = frame
+    stack = capture.user_stack()
+    capture.frame = None
+    reason.reason = in_program_terms(reason.reason, compilation.fn.__code__, compilation.resume, compilation.points.origins)
+    if reason.code in (RAISES, STEPS_LOOP):  # the program raises here, or goes on in its own loop: no break a user could mend
+        return
+    emit(
+        "graph_break",
+        frame_id=compilation.frame_id,
+        function=frame.name,
+        file=frame.code.co_filename,
+        line=ins.line,
+        column=ins.column,
+        end_line=ins.end_line,
+        end_column=ins.end_column,
+        reason=reason.reason,
+        provenance=of_break(frame, reason.operands or [], compilation.points.origins),
+        code=reason.code,
+        hint=reason.hint,
+        user_stack=stack,
+        in_graph_ops=capture.graph.n_ops,
+        call_sites=[(place_of(code, ins), code) for code, ins in map(_original_place, frame.chain())],
+    )
+    if compilation.options.fullgraph:
+        raise GraphBreakError(
+            reason.reason,
+            function=frame.name,
+            file=frame.code.co_filename,
+            line=ins.line or 0,
+            code=reason.code,
+            hint=reason.hint or "",
+            user_stack=stack[:-1],
+        )
+
+
+def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
+    """Kinds of stack slots, and the values that are passed on."""
+    kinds: list[str] = []
+    values: list[Any] = []
+    for value in stack:
+        if value is NULL:
+            kinds.append(NULL_SLOT)
+        elif isinstance(value, RaisingOffset):
+            kinds.append(OFFSET_SLOT)
+        elif isinstance(value, PreviousException):
+            kinds.append(PREVIOUS_SLOT)
+            values.append(value.current)
+        else:
+            kinds.append(VALUE_SLOT)
+            values.append(value)
+    return tuple(kinds), values

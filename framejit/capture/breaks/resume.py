@@ -1,0 +1,609 @@
+"""Resume functions: the rest of a function, entered at any instruction, and the steps that lead there.
+
+A *resume function* takes the stack, locals and cells of a frame as arguments and goes on at an instruction.
+It is captured in its turn, through a Dispatcher. Also variables that nothing reads again are arguments: plain Python lets go of what they hold when they are
+overwritten or the frame ends, which weak references and finalizers see. They are arguments wherever they may hold something, so that there is one function for
+a place; where they hold nothing, or nothing whose end could be seen, NOT_HELD is passed.
+
+A *step* carries out the one instruction a graph breaks at, for real, in its own place: inside the same try and
+with blocks, whose handlers follow in a copy of the code.  Then it leaves through a tail call to the resume function
+behind it.  Where the break is inside an inlined call, the step of the caller calls the step of the callee.
+
+Cells are passed as arguments.  CPython's LOAD_DEREF reads whatever cell sits in its slot, so a cell argument that is
+declared a cell variable and not made again by MAKE_CELL serves as the variable's cell.
+"""
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from framejit import _native as native
+from framejit.bytecode.assemble import assemble_variant
+from framejit.bytecode.decode import Decoded, Instruction, decode
+from framejit.bytecode.emitter import TAIL, Emitter
+from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+from framejit.bytecode.liveness import RETURNS, UNBINDS
+from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
+from framejit.bytecode.spellings import ENTER_WITH
+from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
+from framejit.events.meter import meter
+from framejit.guards.sources import static_lookup
+from framejit.interpreter.provenance import Origins
+
+# Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
+# exception is being handled, the slot of the one handled before passes on the one handled now.
+VALUE_SLOT, RESULT_SLOT, NULL_SLOT, PREVIOUS_SLOT, OFFSET_SLOT = "v", "r", "n", "p", "o"
+_NOT_PASSED = (NULL_SLOT, OFFSET_SLOT)
+
+
+class _NotHeld:
+    def __repr__(self) -> str:
+        return "<not held>"
+
+
+NOT_HELD = _NotHeld()
+"""In a variable that nothing reads again."""
+_EMPTY_CELL = CellType()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a frame passes on: the kind of each stack slot, and the names of variables and cells."""
+
+    stack: tuple[str, ...]
+    variables: tuple[str, ...]
+    cells: tuple[str, ...]
+
+    def parameters(self) -> list[str]:
+        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in _NOT_PASSED] + list(self.variables) + list(self.cells)
+
+
+@dataclass(frozen=True)
+class ResumeCode:
+    """What a resume function was made from; kept as its attribute `_framejit_resume`.
+
+    `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first `n_taking_over`
+    instructions mean something to plain Python only.  `fresh` are the positions of arguments that a broken instruction has
+    just made, about which nothing can be assumed to hold next time.
+    """
+
+    layout: Layout
+    original: CodeType
+    index: int  # the instruction of `original` it goes on at, or with `inner` the call it finishes
+    indices: list[int]
+    fresh: tuple[int, ...]
+    n_taking_over: int
+    inner: FunctionType | None = None
+
+
+@dataclass
+class ResumePoints:
+    """The resume functions that belong to one optimized function; they live and die with it."""
+
+    on_miss: Callable[..., Any]
+    options: Any
+    functions: dict[Any, FunctionType] = field(default_factory=dict)
+    dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
+    steps: dict[Any, tuple[native.Dispatcher, list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
+    entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
+    changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
+    tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
+    origins: Origins = field(default_factory=Origins)
+    raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
+    """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was raised."""
+    sizes_known: bool = False  # whether the backend has had to do without open sizes
+
+    def function(self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
+        """The function that goes on at instruction `index` of the frame's code.
+
+        With `inner` it first finishes the call at `index`: it takes an inner resume function like that one, and the
+        arguments for it, and goes on behind the call with its result.
+        """
+        inner_args = None if inner is None else inner.__code__.co_argcount
+        inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
+        code = frame.code
+        key = (id(code), id(frame.globals), id(frame.builtins), index, layout, inner_args, inner_fresh)
+        found = self.functions.get(key)
+        if found is None:
+            made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
+            found = self.functions[key] = native.function_with_builtins(made, frame.globals, frame.builtins)
+            found.__qualname__ = code.co_qualname
+            found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), n_taking_over, inner)  # type: ignore[attr-defined]
+        return found
+
+    def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
+        kinds = [k for k in layout.stack if k not in _NOT_PASSED]
+        own = tuple(i for i, k in enumerate(kinds) if k == RESULT_SLOT)
+        return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
+
+    def dispatcher(self, fn: FunctionType) -> native.Dispatcher:
+        """The Dispatcher through which a resume function is captured."""
+        found = self.dispatchers.get(id(fn))
+        if found is None:
+            found = self.dispatchers[id(fn)] = native.Dispatcher(fn, self.on_miss, self.options)
+            found.resume_points = self  # type: ignore[attr-defined]
+        return found
+
+
+def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]:
+    """The body of a code object, cells turned into arguments; a label at instruction `entry`; original indices.
+
+    `super()` finds its class and object by their place in the frame, which is another here, so it gets them as arguments.
+    """
+    label = Label()
+    indices: list[int] = []
+    bare_super = False
+    at = {id(ins.original): ins.index for ins in decoded.instructions}
+    body: list[Any] = []
+    for item in decoded.listing:
+        if not isinstance(item, Instr):
+            body.append(item)
+            continue
+        index = at[id(item)]
+        if index == entry:
+            body.append(label)
+        indices.append(index)
+        if decoded.instructions[index].name == "LOAD_GLOBAL" and decoded.instructions[index].arg[1] == "super":
+            following = [i.name for i in decoded.instructions[index + 1 : index + 3]]
+            calls = decoded.instructions[index + 1 : index + 3]
+            bare_super = following[:1] in (["CALL"], ["PRECALL"]) and calls[0].arg == 0 and decoded.first_argument is not None
+        elif bare_super and item.name in ("PRECALL", "CALL"):
+            if decoded.instructions[index - 1].name != "PRECALL":
+                assert decoded.first_argument is not None
+                first = decoded.first_argument
+                is_cell = any(i.name in ("LOAD_DEREF", "MAKE_CELL", "LOAD_CLOSURE") and i.arg == first for i in decoded.instructions)
+                body.append(Instr("LOAD_DEREF", CellVar("__class__"), location=item.location))
+                body.append(Instr("LOAD_DEREF", CellVar(first), location=item.location) if is_cell else Instr("LOAD_FAST", first, location=item.location))
+                indices[-1:] = [index, index, index]
+            body.append(Instr(item.name, 2, location=item.location))
+            bare_super = item.name == "PRECALL"
+            continue
+        if index <= decoded.start and item.name in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR"):
+            body.append(Instr("NOP", location=item.location))
+        elif item.name == "LOAD_SUPER_ATTR":
+            method, _, name = decoded.instructions[index].arg
+            body.append(Instr("LOAD_SUPER_ATTR", (method, True, name), location=item.location))
+        elif isinstance(item.arg, (CellVar, FreeVar)):
+            body.append(Instr(item.name, CellVar(item.arg.name), location=item.location))
+        else:
+            body.append(item)
+    return body, label, indices
+
+
+def _enter(em: Emitter, layout: Layout, in_step: bool = True) -> None:
+    """Rebuild the stack from the arguments.
+
+    They do not stay in variables: what the program has on its stack alone must die when it is popped, and an exception must not be held by a frame it
+    went through. A step passes on what was handled before, and clears it when it leaves.
+    """
+    for i, kind in enumerate(layout.stack):
+        if kind == NULL_SLOT:
+            em.op("PUSH_NULL")
+        elif kind == OFFSET_SLOT:
+            em.op("LOAD_CONST", 0)  # offsets differ here; that of the first instruction, at the line resumed at, serves
+        else:
+            em.load_fast(f"__stack{i}")
+            if kind == PREVIOUS_SLOT:
+                em.op("PUSH_EXC_INFO")
+                em.pop()
+            if kind != PREVIOUS_SLOT or not in_step:
+                em.op("DELETE_FAST", f"__stack{i}")
+
+
+def _hand_over(em: Emitter, parameters: list[str]) -> None:
+    """Push arguments that this frame has for the one below it only; like `_enter`, it keeps none."""
+    for name in parameters:
+        em.load_fast(name)
+        em.op("DELETE_FAST", name)
+
+
+INNER_FUNCTION = "__inner_function"
+
+
+def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int], int]:
+    """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how many of these take the arguments over."""
+    decoded = decode(code)
+    parameters = layout.parameters()
+    body, label, indices = _listing(decoded, index if inner_args is None else index + 1)
+    em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
+    em.op("RESUME", 0)
+    em.take_over_arguments()
+    n_taking_over = len(em.instructions)
+    _enter(em, layout, in_step=False)
+    if inner_args is not None:
+        names = [f"__inner{i}" for i in range(inner_args)]
+        parameters += [INNER_FUNCTION, *names]
+        em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: _hand_over(em, names), inner_args)
+    em.op("JUMP_FORWARD", label)
+    calls_inner = [i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL") for i, ins in enumerate(em.instructions)]
+    prologue = [index if calls else -1 for calls in calls_inner]
+    return assemble_variant(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices, n_taking_over
+
+
+def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*layout.cells, *decode(code).cells, *code.co_freevars)))
+
+
+# ---- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class BrokenFrame:
+    """A frame at a graph break: where it stands and what it holds."""
+
+    code: CodeType
+    globals: dict[str, Any]
+    builtins: dict[str, Any]
+    instruction: Instruction
+    stack: tuple[str, ...]  # kinds of slots before the instruction (for callers: without the call's operands)
+    bound: frozenset[str]  # variables that have a value
+    cells: tuple[str, ...]
+    keyword_names: tuple[str, ...] = ()
+    held: frozenset[str] = frozenset()  # variables and cells that nothing reads again, and that keep alive what they hold
+
+    def layout_before(self) -> Layout:
+        """What is read again."""
+        live = self._live_before()
+        return Layout(self.stack, self._variables(live, self.bound), tuple(c for c in self.cells if c in live or c == "__class__"))
+
+    def layout_resumed(self) -> Layout:
+        """What the resume function takes that finishes the call this frame makes."""
+        return self._resumed(self.stack, self.instruction.index, self._live_before(), self.bound)
+
+    def layout_at(self, index: int, stack: tuple[str, ...]) -> Layout:
+        """What the resume function takes that goes on at instruction `index`."""
+        return self._resumed(stack, index, set(decode(self.code).live_at(index)), self.bound_after())
+
+    def bound_after(self) -> frozenset[str]:
+        """The variables that have a value once the instruction was carried out."""
+        ins = self.instruction
+        if ins.name == "STORE_FAST":
+            return self.bound | {ins.arg}
+        return self.bound - {ins.arg} if ins.name in UNBINDS else self.bound
+
+    def not_read_again(self) -> list[str]:
+        """Variables and cells that hold something and are not in `layout_before`."""
+        before = self.layout_before()
+        may_hold = self.bound & decode(self.code).bound_at(self.instruction.index) | set(self.cells)
+        return sorted(may_hold.difference(before.variables, before.cells))
+
+    def exits_of_instruction(self) -> list[Exit]:
+        return exits(self.instruction, self.stack, decode(self.code).instructions)
+
+    def _live_before(self) -> set[str]:
+        decoded = decode(self.code)
+        live = set(decoded.live_at(self.instruction.index))
+        if self.instruction.handler is not None:
+            live |= decoded.live_at(self.instruction.handler.target)
+        for out in self.exits_of_instruction():
+            live |= decoded.live_at(out.index)
+        return live
+
+    def _variables(self, names: set[str], bound: frozenset[str]) -> tuple[str, ...]:
+        return tuple(sorted((names & bound) - set(self.cells)))
+
+    def _resumed(self, stack: tuple[str, ...], index: int, live: set[str], bound: frozenset[str]) -> Layout:
+        may_hold = decode(self.code).bound_at(index) - live - set(self.cells)
+        return Layout(stack, (*self._variables(live, bound), *sorted(may_hold)), self.cells)
+
+
+def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
+    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order, then what they hold only.
+
+    Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
+    the innermost ones, are resumed together, so that what follows in them is one graph.
+    """
+    key = tuple((id(f.code), id(f.globals), id(f.builtins), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names, f.held) for f in frames)
+    if key not in points.steps:
+        points.steps[key] = (_build_step(points, frames), frames)
+    return points.steps[key][0]
+
+
+def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
+    layouts = [f.layout_before() for f in frames]
+    if frames[-1].instruction.name in RETURNS:
+        together = len(frames) - 1
+    elif frames[-1].instruction.handler is not None and not _is_entry_of_handler(frames[-1]):
+        together = len(frames) - 1
+    else:
+        together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
+    step = _resumed_together(points, frames[together:], layouts[together:])
+    for depth in range(together - 1, -1, -1):
+        prefixes = [f"__inner{i}_" for i in range(depth + 1, len(frames))]
+        step = _calling_step(points, frames[depth], layouts[depth], step, *_step_parameters(frames[depth + 1 :], layouts[depth + 1 :], prefixes))
+    return step
+
+
+def _step_parameters(frames: list[BrokenFrame], layouts: list[Layout], prefixes: list[str]) -> tuple[list[str], list[str]]:
+    """What a step takes for its frames: the names for what is read again, and for what is held only."""
+    read = [prefix + name for layout, prefix in zip(layouts, prefixes) for name in layout.parameters()]
+    return read, [prefix + name for frame, prefix in zip(frames, prefixes) for name in sorted(frame.held)]
+
+
+def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
+    """The finished code of a step, as an entry that always fits."""
+    code = assemble_variant(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
+    fn = native.function_with_builtins(code, frame.globals, frame.builtins)
+    fn.__qualname__ = frame.code.co_qualname
+    entry = native.Entry(code, fn, native.GuardTree([]), tuple(em.slots), native.RUNS_USER_CODE)
+    points.entries.append(entry)
+    return entry
+
+
+def _step_dispatcher(entry: native.Entry) -> native.Dispatcher:
+    """A step is not captured: its dispatcher has one entry."""
+    step = native.Dispatcher(entry.function, _never)  # type: ignore[arg-type]  # mypy binds the function to the entry
+    step.add_entry(entry)
+    return step
+
+
+def _never(owner: Any, fn: Any, args: Any) -> None:
+    """A step whose entry is gone runs as the plain function it is."""
+    return None
+
+
+def _is_entry_of_handler(frame: BrokenFrame) -> bool:
+    """Whether the handler of the broken instruction begins by taking the exception, and so can be resumed."""
+    handler = frame.instruction.handler
+    return handler is not None and decode(frame.code).instructions[handler.target].name == "PUSH_EXC_INFO"
+
+
+def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, emit: Callable[[], None], leave: Callable[[], None]) -> list[Any]:
+    """`emit` inside the try region of the broken instruction, then `leave`; returns code its handler needs, if any.
+
+    A handler that begins a new except or with block is left for a resume function with the exception; one that only
+    cleans up behind the block it is in runs in a copy of the code.
+    """
+    handler = frame.instruction.handler
+    if handler is None:
+        emit()
+        leave()
+        return []
+    label, body = Label(), list[Any]()
+    if not _is_entry_of_handler(frame):
+        body, label, _ = _listing(decode(frame.code), handler.target)
+    region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
+    em.instructions.append(region)
+    emit()
+    em.instructions.append(TryEnd(region))
+    leave()
+    if not body:
+        em.place(label)
+        em.op("PUSH_EXC_INFO")
+        lasti = (OFFSET_SLOT,) if handler.push_lasti else ()
+        _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False))
+    return body
+
+
+@dataclass
+class Outer:
+    """A caller that is resumed together with the broken frame, what its resume function takes, and the prefix of the names that state has in the step."""
+
+    frame: BrokenFrame
+    layout: Layout
+    prefix: str
+    given: frozenset[str]  # those of its variables and cells that the step has
+
+
+def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit) -> None:
+    """Tail-call the resume function at `out`, with the stack as it is now."""
+    after = frame.layout_at(out.index, out.stack)
+    names: dict[int, str] = {}
+    for i in range(len(out.stack) - 1, -1, -1):
+        kind = out.stack[i]
+        if kind == PREVIOUS_SLOT:
+            em.op("POP_EXCEPT")  # the handler goes on elsewhere, where PUSH_EXC_INFO makes the exception current again
+            names[i] = f"__stack{i}" if frame.stack[i : i + 1] == (PREVIOUS_SLOT,) else names[i + 1]
+        elif kind == NULL_SLOT:
+            em.store_fast("__framejit_null")  # POP_TOP can't take a NULL
+        elif kind == OFFSET_SLOT:
+            em.pop()
+        else:
+            names[i] = em.new_temporary("s")
+            em.store_fast(names[i])
+    fn = points.function(frame, out.index, after)
+    inner_functions: list[FunctionType] = []
+    n_args = len(after.parameters())
+    for outer in reversed(outers):
+        inner_functions.insert(0, fn)
+        fn = points.function(outer.frame, outer.frame.instruction.index, outer.layout, fn)
+        n_args += 1 + len(outer.layout.parameters())
+    own = _given(frame) - (frame.bound - frame.bound_after()) | (frame.bound_after() - frame.bound)
+
+    def load() -> None:
+        for outer, inner in zip(outers, inner_functions):
+            for name in outer.layout.parameters():
+                if name in outer.given:
+                    em.load_fast(outer.prefix + name)
+                else:
+                    _load_not_held(em, name in outer.layout.cells)
+            em.load_object(inner)
+        for i in sorted(names):
+            em.load_fast(names[i])
+        for name in (*after.variables, *after.cells):
+            if name not in own:
+                _load_not_held(em, name in after.cells)
+            elif name in after.cells:
+                em.load_cell(name)
+            else:
+                em.load_fast(name)
+
+    em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
+    previous = [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
+    of_outers = [outer.prefix + name for outer in outers for name in outer.layout.parameters() if name in outer.given]
+    for name in dict.fromkeys((*names.values(), *previous, *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)):
+        em.op("LOAD_CONST", None)  # the frame may live on in a traceback, which must not keep what the program lets go of
+        em.store_fast(name)
+    em.return_value()
+
+
+def _given(frame: BrokenFrame) -> frozenset[str]:
+    """The stack slots, variables and cells of a frame that its step has."""
+    return frame.held.union(frame.layout_before().parameters())
+
+
+def _load_not_held(em: Emitter, is_cell: bool) -> None:
+    if is_cell:
+        em.load_object(_EMPTY_CELL)
+    else:
+        em.op("LOAD_CONST", NOT_HELD)
+
+
+def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
+    """Carry out the broken instruction of the last of `frames`, then resume them all.
+
+    The instruction runs below a frame of each caller, so that tracebacks show them; the tail call it ends with
+    passes up through them.
+    """
+    outers = [Outer(f, f.layout_resumed(), f"__outer{i}_", _given(f)) for i, f in enumerate(frames[:-1])]
+    read, held = _step_parameters(frames, layouts, [*(o.prefix for o in outers), ""])
+    entry = _innermost_step(points, outers, frames[-1], layouts[-1], read + held)
+    for outer in reversed(outers):
+        entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(read) + len(held))])
+    return _step_dispatcher(entry)
+
+
+def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, parameters: list[str]) -> native.Entry:
+    """A frame of a caller around the step `inner`, which takes the same arguments."""
+    em = Emitter(frame.instruction.line)
+    em.op("RESUME", 0)
+    em.take_over_arguments()
+    with em.at(frame.instruction.original.location if frame.instruction.original else None):
+        em.call(lambda: em.load_object(inner.function), lambda: _hand_over(em, parameters), len(parameters))
+    em.return_value()
+    return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
+
+
+def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str]) -> native.Entry:
+    ins = frame.instruction
+    em = Emitter(ins.line)
+    em.op("RESUME", 0)
+    em.take_over_arguments()
+    _enter(em, own)
+    outs = frame.exits_of_instruction()
+    jump = Label()
+
+    def emit() -> None:
+        with em.at(ins.original.location if ins.original else None):
+            _emit_for_real(em, frame, jump)
+
+    def leave() -> None:
+        for out in outs:
+            if out.is_jump:
+                em.place(jump)
+                if ins.name == "FOR_ITER":
+                    for name in CLEARS_AWAY:
+                        em.op(name)
+            if meter.running:
+                em.call_object(partial(meter.ran_break, (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)), list, 0)
+                em.pop()
+            _leave(points, outers, frame, em, out)
+
+    body = _protected(points, outers, frame, em, emit, leave)
+    return _step_entry(points, frame, em, body, parameters, own)
+
+
+def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
+    """The broken instruction itself, in a form whose stack is known before it runs."""
+    ins, null_first = frame.instruction, sys.version_info < (3, 13)
+    assert ins.original is not None
+    arg: Any = ins.original.arg
+    if isinstance(arg, (CellVar, FreeVar)):
+        arg = CellVar(arg.name)
+    if ins.target is not None:
+        em.op(ins.name.replace("BACKWARD", "FORWARD"), jump)
+        return
+    branch = branch_after(ins, decode(frame.code).instructions)
+    if branch is not None:
+        em.op(ins.name)
+        em.op(branch.name, jump)
+        return
+    if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR") and isinstance(arg, tuple):
+        # The method form leaves [method, self] or [NULL, callable] by what it finds; use the plain form.
+        name = arg if isinstance(arg, str) else arg[-1]
+        if ins.name == "LOAD_GLOBAL":
+            em.load_global(name)
+        elif ins.name == "LOAD_SUPER_ATTR":
+            em.op(ins.name, (False, True, name))  # told class and object, which it can't find in this frame
+        else:
+            em.load_attr(name)
+        if isinstance(arg, str) or arg[0]:
+            em.op("PUSH_NULL")
+            if null_first:
+                em.swap()
+        return
+    if ins.name == ENTER_WITH:
+        _enter_for_real(em)
+        return
+    if ins.name == "GET_ITER" and HAS_NULL:  # the real one may leave an index in place of the NULL, which can't be passed on
+        iterable = em.new_temporary("iterable")
+        em.store_fast(iterable)
+        em.call_object(iter, lambda: _hand_over(em, [iterable]))
+        em.op("PUSH_NULL")
+        return
+    if ins.name == "CALL":
+        if frame.keyword_names:
+            em.op("KW_NAMES", frame.keyword_names)
+        if sys.version_info < (3, 12):
+            em.op("PRECALL", arg)
+    if ins.name == "LOAD_DEREF" and isinstance(arg, CellVar) and arg.name in frame.code.co_freevars:
+        _complain_of_empty_cell(em, arg.name)
+    em.instructions.append(ins.original if arg is ins.original.arg else Instr(ins.name, arg, location=em.location))
+
+
+def _enter_for_real(em: Emitter) -> None:
+    """Enter a with block. The real instructions look both methods up, and complain where one is missing; of the one for the exit there is then made a
+    single object."""
+    manager = em.new_temporary("manager")
+    em.store_fast(manager)
+    em.load_fast(manager)
+    em.op("LOAD_SPECIAL", "__exit__")
+    em.store_fast("__framejit_null")  # the manager, or a NULL, which POP_TOP can't take
+    em.pop()
+    em.call_object(bound_exit, lambda: em.load_fast(manager))
+    em.op("PUSH_NULL")
+    _hand_over(em, [manager])
+    em.op("LOAD_SPECIAL", "__enter__")
+    em.op("CALL", 0)
+
+
+def bound_exit(manager: Any) -> Any:
+    """The method that a with statement calls at its end."""
+    cls = type(manager)
+    found = static_lookup(cls, "__exit__")
+    return found.__get__(manager, cls) if hasattr(type(found), "__get__") else found
+
+
+def _complain_of_empty_cell(em: Emitter, name: str) -> None:
+    """Raise what LOAD_DEREF raises for a free variable; here it is a cell variable, for which that says something else."""
+    bound = Label()
+    error = partial(NameError, f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope", name=name)
+    em.call_object(operator.eq, lambda: (em.load_cell(name), em.load_object(CellType())), 2)
+    em.op("POP_JUMP_FORWARD_IF_FALSE" if sys.version_info < (3, 12) else "POP_JUMP_IF_FALSE", bound)
+    em.call_object(error, list, 0)
+    em.op("RAISE_VARARGS", 1)
+    em.place(bound)
+
+
+def _calling_step(
+    points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, read_inside: list[str], held_inside: list[str]
+) -> native.Dispatcher:
+    """Carry out the call of the step `inner`, inside the try and with blocks of this frame; the rest of the arguments are for that."""
+    em = Emitter(frame.instruction.line)
+    em.op("RESUME", 0)
+    em.take_over_arguments()
+    _enter(em, own)
+
+    def emit() -> None:
+        with em.at(frame.instruction.original.location if frame.instruction.original else None):
+            names = read_inside + held_inside
+            em.call_object(native.make_tail_call, lambda: em.call_slot(inner, TAIL, lambda: _hand_over(em, names), len(names)))
+
+    after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
+    body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))
+    return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + read_inside + sorted(frame.held) + held_inside, own))

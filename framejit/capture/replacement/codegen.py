@@ -1,0 +1,263 @@
+"""Generates the replacement code of one entry: call the graph, rebuild values, replay side effects, leave."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from framejit.bytecode.assemble import assemble_variant
+from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter
+from framejit.bytecode.instr import Label, TryBegin, TryEnd
+from framejit.capture.replacement.cycles import Cycles
+from framejit.capture.replacement.last_references import may_be_missed
+from framejit.events.meter import Owner, meter
+from framejit.guards.sources import ArgSource
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.lazy import LazyValue
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.capture.replacement.graph_failure import Keeper
+
+
+class Codegen:
+    def __init__(self, capture: Capture, line: int | None, owner: Owner) -> None:
+        self.capture, self.owner = capture, owner
+        self.em = Emitter(line)
+        self.own_globals = capture.root.globals
+        self.outputs: list[TensorValue] = []
+        self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
+        self._kept: dict[int, str] = {}  # id(value) -> temporary
+        self._alive: list[Value] = []  # ids above stay unique while these live
+        self._cycles = Cycles()
+
+    # ---- values -----------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> None:
+        """Push a value of the captured program."""
+        value = self.resolved(value)
+        name = self._kept.get(id(value))
+        if name is not None:
+            self.em.load_fast(name)
+        elif value.source is not None and (value.built_once or not isinstance(value, ConstantValue)):
+            self.em.load_source(value.source)
+        elif (value.mutable or value.built_once) and not (isinstance(value, TensorValue) and value.is_plain):
+            self._alive.append(value)
+            value.reconstruct(self)
+            self._kept[id(value)] = name = self.em.new_temporary("v")
+            self.em.copy()
+            self.em.store_fast(name)
+        else:
+            value.reconstruct(self)
+
+    def holds_itself(self, container: Value) -> bool:
+        """Whether a container that is being built is to be left empty, for its replay to fill: what goes into it holds it."""
+        return self._cycles.begin_at(container)
+
+    def resolved(self, value: Value) -> Value:
+        """What a lazy value turned out to be, if anything looked at it."""
+        while isinstance(value, LazyValue) and value.realized is not None:
+            value = value.realized
+        return value
+
+    def keep(self, value: Value) -> None:
+        """Have the value in a temporary from here on."""
+        value = self.resolved(value)
+        if id(value) in self._kept or isinstance(value, ConstantValue):
+            return
+        self.load(value)
+        if id(value) in self._kept:
+            self.em.pop()
+            return
+        self._alive.append(value)
+        self._kept[id(value)] = name = self.em.new_temporary("v")
+        self.em.store_fast(name)
+
+    def is_kept(self, value: Value) -> bool:
+        return id(value) in self._kept
+
+    def is_output(self, tensor: TensorValue) -> bool:
+        """Whether a tensor made in the graph leaves it."""
+        return id(tensor.fake) in self._output_of
+
+    def load_plain(self, container: Any) -> None:
+        """Push the built-in part of a container object, as a fresh container."""
+        container.reconstruct(self)
+
+    def load_graph_output(self, tensor: TensorValue) -> None:
+        key = id(tensor.fake)
+        if key not in self._output_of:
+            self._output_of[key] = self.em.new_temporary("out")
+            self.outputs.append(tensor)
+        self.em.load_fast(self._output_of[key])
+
+    def load_globals(self, namespace: dict[str, Any]) -> None:
+        """Push a namespace."""
+        self.em.load_object(namespace)
+
+    def call_function(self, function: Any, *args: Value) -> None:
+        """Push the result of a function framejit holds."""
+        self.em.call_object(function, lambda: [self.load(a) for a in args], len(args))
+
+    def call_method(self, owner: Value, name: str, *args: Value) -> None:
+        """Push the result of a method of `owner`."""
+
+        def load_method() -> None:
+            self.load(owner)
+            self.em.load_attr(name)
+
+        self.em.call(load_method, lambda: [self.load(a) for a in args], len(args))
+
+    # ---- leaving ------------------------------------------------------------------------------------
+
+    def finish_return(self, value: Value) -> None:
+        """Side effects, then return `value`."""
+        effects = self.capture.effects
+        self.keep(value)
+        effects.prepare(self)
+        effects.replay(self)
+        self.load(value)
+        self.em.return_value()
+
+    def finish_tail_call(self, target: Callable[[list[bool]], Any], args: list[Value], dying: list[Value]) -> None:
+        """Side effects, then leave through a tail call with `args`, and with those of `dying` whose end could be seen; `target` is told which these are."""
+        effects, em = self.capture.effects, self.em
+        before, em.instructions = em.instructions, []
+        for arg in args:
+            self.load(arg)
+        effects.prepare(self)
+        held = [False] * len(dying)
+        while True:  # what is built for one may be in another, too
+            found = [i for i, value in enumerate(dying) if not held[i] and may_be_missed(self, value) and self._hold(value)]
+            if not found:
+                break
+            for i in found:
+                held[i] = True
+            effects.prepare(self)
+        effects.replay(self)
+        kept = [value for value, is_held in zip(dying, held) if is_held]
+        for value in kept:
+            self.load(value)
+        pushed, em.instructions = em.instructions, before
+        em.call_slot(target(held), TAIL, lambda: em.instructions.extend(pushed), len(args) + len(kept))
+        em.return_value()
+
+    def _hold(self, value: Value) -> bool:
+        """Have a value in a temporary that only its being alive is wanted of; False for what can't be built."""
+        em = self.em
+        if isinstance(value.source, ArgSource):
+            return True  # it is in a variable of its own, which nothing writes
+        n, saved, kept = len(em.instructions), dict(em._saved), dict(self._kept)
+        outputs, output_of = list(self.outputs), dict(self._output_of)
+        try:
+            self.keep(value)
+        except Unsupported:
+            del em.instructions[n:]
+            em._saved, self._kept, self.outputs, self._output_of = saved, kept, outputs, output_of
+            return False
+        return True
+
+    # ---- assembling ---------------------------------------------------------------------------------
+
+    def code(
+        self,
+        compiled: Callable[..., Any] | None,
+        inputs: list[TensorValue],
+        failure: Callable[..., Any] | None,
+        keeper: Keeper | None,
+        rehearsal: Callable[..., Any] | None = None,
+    ) -> CodeType:
+        """The replacement: what was emitted so far, after the call of the compiled graph.
+
+        `keeper` is called before the graph, if there is one, and `rehearsal` with its inputs; `failure` when either raises.
+        """
+        body, self.em.instructions = self.em.instructions, []
+        # Sources the body keeps in temporaries are not filled yet where the graph is called.
+        saved, self.em._saved = self.em._saved, {}
+        handler = list[Any]()
+        code = self.capture.root.code
+        free = code.co_freevars
+        if free:
+            self.em.op("COPY_FREE_VARS", len(free))
+        self.em.op("RESUME", 0)
+        if meter.running:
+            self.em.call_object(meter.entered, list, 0)
+            self.em.pop()
+        n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        arguments = list(code.co_varnames[:n])
+        if compiled is not None:
+            kept = None if keeper is None else self._keep(keeper)
+            on_error = Label()
+            region = TryBegin(on_error, push_lasti=False, stack_depth=0)
+            self.em.instructions.append(region)
+
+            def load_inputs() -> None:
+                for value in inputs:
+                    assert value.source is not None
+                    self.em.load_source(value.source)
+
+            if rehearsal is not None:
+                self.em.call_object(rehearsal, load_inputs, len(inputs))
+                self.em.pop()
+            if isinstance(compiled, (FunctionType, MethodType)):
+                # The interpreter enters a Python function it finds on the stack without a call in C.
+                self.em.call(lambda: self.em.load_object(compiled), load_inputs, len(inputs))
+            else:
+                self.em.call_slot(compiled, VALUE, load_inputs, len(inputs))
+            self.em.instructions.append(TryEnd(region))
+            names = [self._output_of[id(o.fake)] for o in self.outputs]
+            if names:
+                self.em.op("UNPACK_SEQUENCE", len(names))
+                for name in names:
+                    self.em.store_fast(name)
+            else:
+                self.em.pop()
+            if meter.running:
+                self.em.call_object(partial(meter.ran_graph, self.owner), list, 0)
+                self.em.pop()
+            before, self.em.instructions = self.em.instructions, []
+            self._leave_after_error(on_error, failure, kept, arguments, free)
+            handler, self.em.instructions = self.em.instructions, before
+        self.em._saved = saved
+        instructions, self.em.instructions = self.em.instructions + body + handler, body
+        return assemble_variant(instructions, code, arguments, free=free)
+
+    def _keep(self, keeper: Keeper) -> str:
+        """Have kept what the graph may change before it raises; the name of the temporary."""
+        sources = keeper.sources
+        self.em.call_object(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
+        name = self.em.new_temporary("kept")
+        self.em.store_fast(name)
+        return name
+
+    def _leave_after_error(self, label: Label, failure: Callable[..., Any] | None, kept: str | None, arguments: list[str], free: tuple[str, ...]) -> None:
+        """The handler for the call of the graph. The exception does not become the one being handled: what happens next is to show no trace of it."""
+        em, error, target, going_on = self.em, self.em.new_temporary("error"), self.em.new_temporary("target"), Label()
+        em.place(label)
+        em.store_fast(error)
+
+        def load() -> None:
+            em.load_fast(error)
+            if kept is None:
+                em.load_object(None)
+            else:
+                em.load_fast(kept)
+            for name in free:
+                em.load_closure(name)
+            em.build("TUPLE", len(free))
+            for name in arguments:
+                em.load_fast(name)
+
+        em.call_object(failure, load, 3 + len(arguments))
+        em.store_fast(target)
+        em.load_fast(target)
+        em.op("POP_JUMP_IF_NONE" if PY312 else "POP_JUMP_FORWARD_IF_NONE", going_on)
+        em.load_fast(target)
+        em.return_value()
+        em.place(going_on)
+        em.load_fast(error)
+        em.op("RERAISE", 0)

@@ -1,0 +1,22 @@
+"""What an entry carries for Python: its guards in words, and the resume functions it may tail-call."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from framejit.capture.breaks.resume import ResumePoints
+    from framejit.capture.frozen_weights import Content
+    from framejit.guards.guard import GuardRecord
+
+
+@dataclass
+class EntryTag:
+    records: list[GuardRecord]
+    resume_points: ResumePoints
+    state: str
+    n_ops: int = field(default=0, kw_only=True)  # of its graph
+    full: bool = field(default=False, kw_only=True)  # the function has as many entries as it may: further misses run plainly
+    frozen: tuple[Content, ...] = field(default=(), kw_only=True)  # weights that something its graph holds was computed from
+    weight_changes: int = field(default=0, kw_only=True)  # how often entries for the function were outdated before by new weights
+    changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -1,0 +1,313 @@
+"""What becomes of a call whose graph raises: it is run as plain Python, from the start of its frame.
+
+Nothing that the program can see has changed when a graph raises: side effects are replayed after it, and what it changed itself is put back. So the program's
+own code does it all again up to the operation that raises, which now does so in its own place: below the program's frames, inside its try and with blocks,
+after the side effects that come before it. Should that happen again, later captures break the graph at that operation, so that it is not run twice any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import CellType, CodeType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import fx
+
+from framejit import _native as native
+from framejit.backends.autocast_nesting import nest, nesting
+from framejit.bytecode.assemble import assemble_variant
+from framejit.bytecode.emitter import Emitter
+from framejit.capture.capture import Capture, StateChange
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.graph_builder import Origin
+from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
+from framejit.capture.standing_aside import without_saved_tensor_hooks
+from framejit.events import emit, warn
+from framejit.fakes.dropped_warnings import without_warnings
+from framejit.values.tensors.tensor import TensorValue
+
+PATIENCE: Final = 2
+"""So many failures of an entry, and the operation that raises is no part of graphs any more."""
+MOST_PLACES: Final = 8
+"""So many such operations in a function; after that calls whose graphs raise are always run twice."""
+
+
+class Kept(NamedTuple):
+    """The state of the world before a graph ran, as far as the graph's precautions go."""
+
+    tensors: list[tuple[torch.Tensor, torch.Tensor, int]]
+    """Inputs, copies of them, and their versions."""
+    generators: list[tuple[Any, torch.Tensor]]
+    nesting: int | None
+    put_back: Callable[[], None] | None = None
+    """Has the entry serve again that kept this, where another one has taken its place."""
+
+    def restore(self) -> None:
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for tensor, copy, version in self.tensors:
+                _once(tensor).copy_(copy)
+                if version >= 0:
+                    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        for generator, state in self.generators:
+            generator.set_state(state)
+        if self.nesting is not None:
+            nest(self.nesting)
+            torch.clear_autocast_cache()
+        if self.put_back is not None:
+            self.put_back()
+
+
+class Keeper:
+    """Called before a graph that has precautions to take, with the inputs that have to be kept."""
+
+    def __init__(self, graph: fx.Graph, taken: Precautions) -> None:
+        self.sources = [value.source for value in taken.inputs if value.source is not None]
+        self._generators = _generators(graph) if taken.random else []
+        self._nests = taken.nesting
+
+    def __call__(self, *tensors: torch.Tensor) -> Kept:
+        with torch._C.DisableTorchFunctionSubclass():
+            copies = [(tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        states = [(generator, generator.get_state()) for generator in self._generators]
+        return Kept(copies, states, nesting() if self._nests else None)
+
+
+class Rehearsal:
+    """Called with the graph's inputs before its first run: tries, on copies of what it writes, whether its operations raise.
+
+    Most do so only for certain numbers, and that is provided for (graph_effects.py). Some always do, and fakes let them pass: a kernel that does not exist
+    for a dtype. These show here, before anything is changed, and though a backend may leave them out or do without what they check.
+    """
+
+    def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule) -> None:
+        self._module, self._initial_state, self._owner = module, capture.initial_state, weakref.ref(compilation.owner)
+        self.proper: native.Entry | None = None
+        """The entry that serves from the second run on, without a rehearsal."""
+
+    def __call__(self, *inputs: torch.Tensor) -> None:
+        try:
+            rehearse(self._module, self._module.forward, inputs, self._initial_state)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+        owner = self._owner()
+        _exchange(owner, owned_entry(owner, self), self.proper)
+
+
+class FirstKeeper(Keeper):
+    """Keeps more than later runs need before the first run of a graph that only draws random numbers, whose operations may turn out to raise always."""
+
+    def __init__(self, compilation: FrameCompilation, graph: fx.Graph, taken: Precautions) -> None:
+        super().__init__(graph, replace(taken, random=True))
+        self._owner = weakref.ref(compilation.owner)
+        self.proper: native.Entry | None = None
+        """The entry that serves from the second run on."""
+
+    def __call__(self, *tensors: torch.Tensor) -> Kept:
+        kept, owner = super().__call__(*tensors), self._owner()
+        first = owned_entry(owner, self)
+        _exchange(owner, first, self.proper)
+        return kept._replace(put_back=partial(_exchange, owner, self.proper, first))
+
+
+def _exchange(owner: native.EntryCache | None, old: native.Entry | None, new: native.Entry | None) -> None:
+    """Have an entry serve in place of another."""
+    if owner is not None and old is not None and new is not None and old in owner.entries:
+        owner.remove_entry(old)
+        owner.add_entry(new)
+
+
+def owned_entry(owner: native.EntryCache | None, part: object) -> native.Entry | None:
+    """The entry in service that has `part` in one of its slots."""
+    return next((e for e in owner.entries if any(slot.target is part for slot in e.slots)), None) if owner is not None else None
+
+
+def rehearse(
+    module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange], quiet: bool = True
+) -> Any:
+    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was, and what operations warn of is dropped
+    if `quiet`."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
+    kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
+    copies: dict[int, torch.UntypedStorage] = {}
+    with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+        stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written, copies) for node, tensor in zip(placeholders, inputs)]
+    try:
+        with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass(), without_warnings() if quiet else contextlib.nullcontext():
+            return run(*stand_ins)
+    finally:
+        for setter, values in initial_state:
+            setter(*values)
+        kept.restore()
+
+
+def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    """The same numbers, in memory of its own if they are to be written: laid out, and shared with other stand-ins, as that of the tensor is."""
+    stand_in = tensor.detach()
+    if tensor.requires_grad:
+        stand_in.requires_grad_()
+    if not written:
+        return stand_in
+    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return stand_in.clone()
+    storage = tensor.untyped_storage()
+    if storage._cdata not in copies:
+        copies[storage._cdata] = storage.clone()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its repetitions: each number that an expanded tensor shows several times, once."""
+    alone = tensor.detach()
+    if tensor.layout is torch.strided:
+        for dim, stride in enumerate(tensor.stride()):
+            alone = alone.narrow(dim, 0, 1) if stride == 0 and tensor.shape[dim] > 1 else alone
+    return alone
+
+
+class GraphFailure:
+    """Stands by in the replacement code of an entry for when its graph raises."""
+
+    def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule, inputs: list[TensorValue]) -> None:
+        self._code, self._globals, self._builtins = flattened(compilation.fn.__code__), compilation.fn.__globals__, compilation.fn.__builtins__
+        self._owner, self._points, self._place = weakref.ref(compilation.owner), compilation.points, compilation.place
+        self._may_break, self._backend = not compilation.options.fullgraph, compilation.options.backend_name
+        self._module, self._sources = module, [value.source for value in inputs]
+        self._origins: dict[str, Origin] = {node.name: origin for node, origin in capture.graph.origins.items()}
+        self._known = frozenset(capture.raising)  # a place where this capture should have broken; another capture would be no better
+        self._initial_state = capture.initial_state
+        self._has_effects = capture.graph_effects().any
+        self._failures = 0
+
+    def __call__(self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], *args: Any) -> Any:
+        """The tail call that runs the program's own code; None where the error is to go on as it is."""
+        if not isinstance(error, Exception) or (self._has_effects and kept is None and _is_out_of_memory(error)) or _hooks_saw_the_graph():
+            return None  # an interrupt is none of the program's doing; nobody knows what was done before memory ran out, or may be done again with hooks
+        text = f"{type(error).__name__}: {error}"
+        error.__traceback__ = None  # frees what the graph had computed, and ends modes that it had entered
+        for setter, values in self._initial_state:
+            setter(*values)
+        try:
+            if kept is not None:
+                kept.restore()
+        except RuntimeError:
+            return None
+        if not _is_out_of_memory(error):
+            self._learn(text, isinstance(error, Warning), cells, args)
+        plain = native.Dispatcher(native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never)
+        plain.skip = True
+        return native.tail_call(plain, *args)
+
+    def _learn(self, text: str, was_warning: bool, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> None:
+        self._failures += 1
+        if self._failures > PATIENCE:
+            return
+        outcome, origin, owner = "the call was run again as plain Python", None, self._owner()
+        try:
+            node = rehearse(self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state, quiet=not was_warning)
+            faultless = node is None
+            origin = self._origins.get(node.name) if node is not None else None
+        except Exception:  # a backend may change the graph it is given; nothing can be learnt from it then
+            faultless = False
+        if self._failures == PATIENCE:
+            if faultless and owner is not None:
+                owner.skip = True
+                outcome = "the function runs as plain Python from now on"
+            elif origin is not None and self._break_at(origin, text):
+                outcome = "from now on graphs break at the operation that raises"
+        emit("graph_raised", **self._place, error=text, outcome=outcome)
+        if faultless:
+            warn(
+                f"the graph that the backend {self._backend!r} made of {self._place['function']} raised {text}, and its operations don't raise: {outcome}",
+                (self._place["file"], self._place["line"]),
+            )
+
+    def _break_at(self, origin: Origin, text: str) -> bool:
+        """Have graphs break at an operation that raised in them, if they may."""
+        place = id(origin.code), origin.position
+        if not self._may_break or origin.position < 0 or place in self._known or len(self._points.raising) >= MOST_PLACES or not self._give_up_entry():
+            return False
+        self._points.raising[place] = origin.code, text
+        return True
+
+    def _give_up_entry(self) -> bool:
+        """Take the entry this belongs to out of service, so that the next call is captured anew."""
+        owner = self._owner()
+        entry = owned_entry(owner, self)
+        if owner is None or entry is None:
+            return False
+        owner.raising = self._points.raising  # whoever compiles for the owner next may not find these points any more
+        owner.remove_entry(entry)
+        return True
+
+    def _inputs(self, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> Sequence[torch.Tensor]:
+        """The graph's inputs, read as replacement code reads them."""
+        code, em = self._code, Emitter()
+        if code.co_freevars:
+            em.op("COPY_FREE_VARS", len(code.co_freevars))
+        em.op("RESUME", 0)
+        for source in self._sources:
+            assert source is not None
+            em.load_source(source)
+        em.build("TUPLE", len(self._sources))
+        em.return_value()
+        reader = assemble_variant(em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars)
+        found: tuple[torch.Tensor, ...] = native.function_with_builtins(reader, self._globals, self._builtins, cells)(*args)
+        return found
+
+
+def flattened(code: CodeType) -> CodeType:
+    """The same code for one positional argument per slot: the tuple and dict of further arguments, and keywords, arrive as they are."""
+    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
+
+
+def _never(owner: Any, fn: Any, args: Any) -> None:
+    return None
+
+
+def _hooks_saw_the_graph() -> bool:
+    """Whether the program has hooks on what autograd saves: they ran, and may be what raised (recomputing in checkpointing ends so)."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
+
+
+def _generators(graph: fx.Graph) -> list[torch.Generator]:
+    """Those that operations of a graph may draw from."""
+    devices = {node.meta["val"].device for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)}
+    found = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        found += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
+    return found
+
+
+def _raising_node(module: fx.GraphModule, *tensors: torch.Tensor) -> fx.Node | None:
+    """The node of a graph that raises when it is run node by node."""
+    values: dict[fx.Node, Any] = {}
+    given = iter(tensors)
+    for node in module.graph.nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        try:
+            match node.op:
+                case "placeholder":
+                    values[node] = next(given)
+                case "call_function":
+                    values[node] = node.target(*args, **kwargs)
+                case "call_method":
+                    values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                case "get_attr":
+                    values[node] = getattr(module, node.target)
+                case _:
+                    break
+        except Exception:
+            return node
+    return None

@@ -1,0 +1,213 @@
+"""Torch's fakes, whose answers are brought in line with eager's where torch's own differ from it.
+
+Torch computes the metadata of many operations by rules written in Python, which are not those of the kernels: strides of elementwise results where inputs are
+permuted, repeated, or have dimensions of one element; dtypes that take the default dtype to be float32. Programs can see both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from framejit.fakes.elementwise_strides import Layout, channels_last, contiguous, converted, elementwise_strides, like
+
+_log: Final = logging.getLogger("torch._subclasses.fake_tensor")
+
+Rule = Callable[[torch._ops.OpOverload, Sequence[Any], Mapping[str, Any], torch.Tensor], Any]
+"""Gives the strides of a result of an operation."""
+
+LIKE_FIRST: Final = frozenset(
+    """clone empty_like zeros_like ones_like full_like rand_like randn_like randint_like nan_to_num deg2rad rad2deg hardtanh _to_copy fill flip frexp
+    index_put index_fill sort huber_loss""".split()
+)
+"""Operations whose result lies as their first argument, without gaps."""
+ROW_MAJOR: Final = frozenset(
+    """pow.Scalar masked_fill.Scalar masked_fill.Tensor mvlgamma.default index_add.default index_copy.default bernoulli.default renorm.default tril.default
+    triu.default diag_embed.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default""".split()
+)
+"""Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
+CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
+    """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update replication_pad2d replication_pad3d
+    channel_shuffle native_channel_shuffle
+    """.split()
+)
+"""Operations whose result has its channels innermost if the first argument has; else it lies in the order of its dimensions."""
+BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward", "rsub", "hardswish"))
+"""Elementwise operations that torch does not mark as such."""
+PLACED: Final = frozenset(("as_strided", "as_strided_"))
+BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {"ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))}
+"""Operations for which torch has parts in Python that differ from those of its C++: these."""
+NUMBERS_APART: Final = frozenset(("lerp",))
+"""Operations whose number is a parameter, no operand."""
+ANY_DTYPES: Final = frozenset(("where",))
+"""Operations that do not convert their first argument."""
+
+
+class Fakes(FakeTensorMode):
+    """A mode for fakes that have eager's metadata."""
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        parts = _parts(func)
+        if parts is not None:
+            with self:
+                return parts(*args, **kwargs)
+        if getattr(func, "_opname", "") in PLACED:
+            _check_reach(*args[:4], **kwargs)
+        _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else
+        try:
+            result = super().dispatch(func, types, args, kwargs)
+        finally:
+            _log.disabled = False
+        rule = _rule(func)
+        if rule is None:
+            return result
+        if isinstance(result, torch.Tensor):
+            return self._laid_out(result, rule, func, args, kwargs)
+        if isinstance(result, (tuple, list)):
+            made = [self._laid_out(item, rule, func, args, kwargs) if isinstance(item, torch.Tensor) else item for item in result]
+            return type(result)(made) if type(result) in (tuple, list) else type(result)(*made)
+        return result
+
+    def _laid_out(self, result: torch.Tensor, rule: Rule, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+        if not result.dim() or result.layout != torch.strided or any(result is tensor for tensor in _tensors(args)):
+            return result
+        strides = rule(func, args, kwargs, result)
+        if strides is None or tuple(strides) == result.stride():
+            return result
+        with self:
+            return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+
+
+def _check_reach(
+    self: torch.Tensor, size: Sequence[Any] = (), stride: Sequence[Any] = (), storage_offset: Any = None, **_: Any
+) -> None:
+    """Raise, as eager does, if a view would reach beyond its storage."""
+    first = self.storage_offset() if storage_offset is None else storage_offset
+    if any(isinstance(number, torch.SymInt) for number in (*size, *stride, first, self.untyped_storage().nbytes())) or 0 in size:
+        return
+    last = first + sum((length - 1) * step for length, step in zip(size, stride))
+    if (last + 1) * self.itemsize > self.untyped_storage().nbytes():
+        raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for the storage")
+
+
+@cache
+def _parts(func: Any) -> Callable[..., torch.Tensor] | None:
+    return BY_PARTS.get(_full_name(func)) if func.namespace == "aten" else None
+
+
+def _full_name(func: Any) -> str:
+    return f"{func._opname}.{func._overloadname or 'default'}"
+
+
+@cache
+def _rule(func: Any) -> Rule | None:
+    """The rule for strides of what an operation makes, if there is one for it."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func._schema.is_mutable:
+        return None
+    if any(returned.alias_info is not None for returned in func._schema.returns):
+        return None
+    if func._opname in LIKE_FIRST:
+        return _like_first
+    if _full_name(func) in ROW_MAJOR:
+        return lambda func, args, kwargs, result: contiguous(result.shape)
+    if func._opname in CHANNELS_LAST_OR_ROW_MAJOR:
+        return _channels_last_or_row_major
+    if func._opname in BY_ELEMENTS:
+        return _elementwise
+    if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return _elementwise
+    return None
+
+
+def _like_first(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    tensor = args[0] if args else None
+    if not isinstance(tensor, torch.Tensor) or tensor.shape != result.shape or tensor.layout != torch.strided:
+        return None
+    return None if kwargs.get("memory_format") not in (None, torch.preserve_format) else like(tensor.shape, tensor.stride())
+
+
+def _channels_last_or_row_major(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    tensor = args[0]
+    if tensor.device.type != "cpu" or result.dim() != tensor.dim():
+        return None
+    memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    is_last = memory_format is not None and tensor.is_contiguous(memory_format=memory_format) and not tensor.is_contiguous()
+    return channels_last(result.shape) if is_last else contiguous(result.shape)
+
+
+def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    tensors = [*_tensors((*args, *kwargs.values()))]
+    if not tensors or (all(tensor.stride() == contiguous(tensor.shape) for tensor in tensors) and all(size != 0 for size in result.shape)):
+        return contiguous(result.shape)
+    operands = _operands(func, args)
+    common = _common_dtype(func, operands, result)
+    layouts: list[Layout] = []
+    for position, operand in enumerate(operands):
+        if not isinstance(operand, torch.Tensor):
+            layouts.append(((), ()))
+        elif operand.device.type != "cpu" or (position == 0 and func._opname in ANY_DTYPES):
+            layouts.append((operand.shape, operand.stride()))
+        else:
+            layouts.append(converted(operand, common))
+    return elementwise_strides(result.shape, layouts)
+
+
+def _operands(func: Any, args: Sequence[Any]) -> list[Any]:
+    """The arguments that the operation goes through element by element; of numbers those that stand for tensors."""
+    found: list[Any] = []
+    for argument, value in zip(func._schema.arguments, args):
+        kind = str(argument.type)
+        is_operand = kind == "number" and func._overloadname.startswith("Scalar") and func._opname not in NUMBERS_APART
+        if isinstance(value, torch.Tensor) or (value is not None and (is_operand or kind in ("Tensor", "Optional[Tensor]"))):
+            found.append(value)
+    return found[::-1] if func._opname == "rsub" else found
+
+
+def _common_dtype(func: Any, operands: Sequence[Any], result: torch.Tensor) -> torch.dtype:
+    """In which dtype the operation computes."""
+    dtype: torch.dtype | None = None
+    for rank in (_shaped, _single, _number):  # what comes first outranks the rest, but not its kind: bool, integer, float or complex
+        own: torch.dtype | None = None
+        for operand in operands[1:] if func._opname in ANY_DTYPES else operands:
+            given = rank(operand)
+            if given is not None:
+                own = given if own is None else torch.promote_types(own, given)
+        if own is not None and (dtype is None or _kind(own) > _kind(dtype)):
+            dtype = own if dtype is None else torch.promote_types(dtype, own)
+    if dtype is None or (result.dtype.is_floating_point and _kind(dtype) < _kind(result.dtype)):
+        return result.dtype
+    return dtype
+
+
+def _shaped(operand: Any) -> torch.dtype | None:
+    return operand.dtype if isinstance(operand, torch.Tensor) and operand.dim() else None
+
+
+def _single(operand: Any) -> torch.dtype | None:
+    return operand.dtype if isinstance(operand, torch.Tensor) and not operand.dim() else None
+
+
+def _number(operand: Any) -> torch.dtype | None:
+    if isinstance(operand, torch.Tensor):
+        return None
+    if isinstance(operand, (bool, torch.SymBool)):
+        return torch.bool
+    return torch.int64 if isinstance(operand, (int, torch.SymInt)) else torch.get_default_dtype() if isinstance(operand, (float, torch.SymFloat)) else None
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype != torch.bool else 0
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)

@@ -1,0 +1,132 @@
+"""Fake tensors: the shapes, dtypes and devices operations would produce, without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from framejit.fakes.data_checks import only_checks_data, run_unchecked
+from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.fake_mode import Fakes
+from framejit.fakes.light_torch import light
+from framejit.fakes.open_fakes import KnownResults
+from framejit.signals import Unsupported
+
+if TYPE_CHECKING:
+    from framejit.capture.input_sizes import OpenLayout
+
+
+class Metadata:
+    """One mode for fakes per compile, and the fakes of the real tensors seen in it."""
+
+    def __init__(self) -> None:
+        with light():
+            self.mode = Fakes(allow_fallback_kernels=False)
+        self._known: AbstractContextManager[Any] = nullcontext()
+        self.written: set[int] = set()
+        self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    @contextmanager
+    def faking(self) -> Iterator[None]:
+        """Operations make fakes, for the duration of the block."""
+        with light(), self.mode:
+            yield
+
+    def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
+        """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides; Unsupported for what fakes can't stand for."""
+        if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+            raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
+        if layout is not None:
+            self._make_symbolic()
+        is_inference = tensor.is_inference()
+        with nullcontext() if torch.is_inference_mode_enabled() == is_inference else torch.inference_mode(is_inference):
+            return self._made(tensor, layout)
+
+    def _made(self, tensor: torch.Tensor, layout: OpenLayout | None) -> torch.Tensor:
+        if layout is not None or can_be_made_empty(tensor):
+            # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
+            sizes, strides = (layout.sizes, layout.strides) if layout is not None else (tuple(tensor.shape), tuple(tensor.stride()))
+            with light(), self.mode, torch.no_grad():
+                fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
+            if tensor.requires_grad:
+                fake.requires_grad_(True)
+            return fake
+        with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
+            return self.mode.from_tensor(tensor, static_shapes=True)
+
+    def _make_symbolic(self) -> None:
+        from torch._dispatch.python import enable_python_dispatcher
+
+        self.mode.cache_enabled = False  # its keys are made for torch's own symbols
+        if not isinstance(self._known, KnownResults):
+            self._known = KnownResults()
+        self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
+
+    def run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool = False) -> Any:
+        """Run an operation on fakes.  Unsupported says why it can't be in a graph.
+
+        With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count writes themselves.
+        """
+        self.written = set()
+        try:
+            with light(), without_warnings(), self._decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+                if only_checks_data(target):
+                    return run_unchecked(target, args, kwargs)
+                return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
+        except DataDependentOutputException as e:
+            raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
+        except DynamicOutputShapeException as e:
+            raise Unsupported(f"the shape of the result of {label(target)} depends on the data of a tensor ({e.func})", "FJ102") from None
+        except UnsupportedOperatorException as e:
+            raise Unsupported(f"operator {e.func} has no metadata function", "FJ103") from None
+        except Unsupported:
+            raise
+        except Exception as e:
+            # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
+            raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
+
+
+class _Writes(TorchDispatchMode):
+    """Notes the storages of the tensors that operations write into, by their schemas."""
+
+    def __init__(self, written: set[int]) -> None:
+        super().__init__()
+        self.written = written
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
+                for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self.written.add(tensor.untyped_storage()._cdata)
+        return func(*args, **kwargs)
+
+
+def can_be_made_empty(tensor: torch.Tensor) -> bool:
+    """Whether an empty tensor of the same sizes, strides, dtype and device has all the metadata of this one."""
+    return _is_plain(tensor) and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf)
+
+
+def can_be_open(tensor: torch.Tensor) -> bool:
+    """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
+    is_free_view = tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
+    return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_conj() and not tensor.is_neg()
+
+
+def label(target: Any) -> str:
+    if isinstance(target, str):
+        return f"Tensor.{target}()"
+    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace("_operator.", "operator.").replace(
+        "builtins.", ""
+    )

@@ -1,0 +1,87 @@
+"""Control flow between the interpreter and the values, as exceptions."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framejit.guards.sources import Source
+    from framejit.values.objects.exceptions import ExceptionValue
+
+
+class Unsupported(Exception):
+    """This instruction can't be captured: break the graph here.  `code` is the stable finding code."""
+
+    def __init__(self, reason: str, code: str = "FJ199", hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.hint = reason, code, hint
+        self.operands: list[tuple[str, Any]] | None = None  # what the instruction worked on, set where the graph breaks
+        self.assumes: list[tuple[Source, int, Any]] = []  # guards (source, check, payload) without which there might be no break
+
+    def again(self) -> Unsupported:
+        """The same reason for another place; raising one object twice would tie the frames of both places together."""
+        return Unsupported(self.reason, self.code, self.hint)
+
+
+class LooksAtFrame(Unsupported):
+    """The program looks at the frame that executes this instruction, so that function has to run as a whole."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "FJ201", "call it outside the compiled function")
+
+
+class SkipFrame(Exception):
+    """This frame is left to plain Python, for the reason given."""
+
+    def __init__(self, reason: str, code: str = "FJ299") -> None:
+        super().__init__(reason)
+        self.reason, self.code = reason, code
+
+
+class NotYet(SkipFrame):
+    """This call is left to plain Python, which changes what stands in the way; the next one is worth another attempt."""
+
+
+class Restart(Exception):
+    """Capture again from the start and break the graph at step `seq`, because its effects can't be kept."""
+
+    def __init__(self, seq: int, reason: Unsupported) -> None:
+        super().__init__(reason.reason)
+        self.seq, self.reason = seq, reason
+
+
+class Raised(Exception):
+    """The captured program raises `value`."""
+
+    def __init__(self, value: ExceptionValue) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class Exhausted(Exception):
+    """An iterator has no more items; `value` is what its StopIteration carries."""
+
+    def __init__(self, value: Any = None) -> None:
+        super().__init__()
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        from framejit.values.constant import NONE
+
+        return NONE if self._value is None else self._value
+
+
+class NotConstant(Unsupported):
+    """The value is not known to be a constant; where nobody deals with that, the graph breaks."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} must be known before the program runs", "FJ121")
+        self.what = what
+
+
+def forget_frames(signal: BaseException) -> None:
+    """Let go of the frames a signal went through, once nobody looks at it any more.
+
+    They hold the captured program's values, and often the signal itself: such a cycle would keep the user's objects until a collection.
+    """
+    signal.__traceback__ = signal.__context__ = signal.__cause__ = None

@@ -1,0 +1,1 @@
+"""Numpy's arrays, numbers and functions, as tensors over the same memory."""

@@ -1,0 +1,130 @@
+"""Subscripts of arrays in graphs."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
+from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+
+class Item:
+    """A subscript with a known key, as a step of a view."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __call__(self, array: Any) -> Any:
+        return array[self.key]
+
+
+def _plain_key(tx: Frame, key: Value) -> Any:
+    """The key of a basic subscript: ints, slices that go forward, None and an ellipsis. NotImplemented for any other."""
+    key = realize(tx, key)
+    if isinstance(key, NumberValue) and key.dtype.kind in "ui" and (key.known is not None or key.source is not None):
+        return key.plain(tx).constant()
+    if isinstance(key, TupleValue):
+        found = [_plain_key(tx, part) for part in key.items]
+        return NotImplemented if any(part is NotImplemented for part in found) else tuple(found)
+    if isinstance(key, NumpyValue | TensorValue) or not key.is_constant():
+        return NotImplemented
+    plain = key.constant()
+    parts = plain if type(plain) is tuple else (plain,)
+    for part in parts:
+        if type(part) is slice:
+            if any(type(bound) not in (int, type(None)) for bound in (part.start, part.stop, part.step)) or (part.step is not None and part.step <= 0):
+                return NotImplemented
+        elif part is not None and part is not Ellipsis and type(part) is not int:
+            return NotImplemented
+    return plain
+
+
+def _is_one_element(array: ArrayValue, key: Any) -> bool:
+    parts = key if type(key) is tuple else (key,)
+    return len(parts) == array.fake.dim() and all(type(part) is int for part in parts)
+
+
+def item(tx: Frame, array: NumpyValue, key: Value) -> Value:
+    """`array[key]`."""
+    if not isinstance(array, ArrayValue):
+        raise refused(f"a subscript of {array.describe()}")
+    plain = _plain_key(tx, key)
+    if plain is NotImplemented:
+        return _gathered(tx, array, realize(tx, key))
+    part = tx.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
+    assert isinstance(part, TensorValue)
+    if _is_one_element(array, plain):
+        copied = tx.capture.graph.call("clone", [part], is_method=True)  # a number does not change with the array
+        assert isinstance(copied, TensorValue)
+        return NumberValue(copied)
+    if not all(part.fake.shape):
+        raise refused("an empty part of an array")
+    if part is array.tensor or part.fake is array.fake:
+        raise refused("a subscript that leaves everything as it is")
+    return array.view(part, Item(plain))
+
+
+def _gathered(tx: Frame, array: ArrayValue, key: Value) -> Value:
+    """`array[key]` for an array of integers: the rows at these places."""
+    if not isinstance(key, ArrayValue) or key.fake.dtype not in (torch.int64, torch.int32) or not c_ordered(array.fake) or not c_ordered(key.fake):
+        raise refused(f"a subscript of an array by {key.describe()}")
+    if not array.fake.dim() or not key.fake.dim():
+        raise refused("a subscript without dimensions")
+    found = tx.capture.graph.call(operator.getitem, [array.tensor, key.tensor])
+    assert isinstance(found, TensorValue)
+    return ArrayValue(checked_result(tx, found, array.dtype, _row_major(found.fake), "take"))
+
+
+def _row_major(fake: torch.Tensor) -> tuple[int, ...]:
+    from framejit.fakes.elementwise_strides import contiguous
+
+    return tuple(contiguous(fake.shape))
+
+
+def set_item(tx: Frame, array: NumpyValue, key: Value, value: Value) -> Value:
+    """`array[key] = value`."""
+    if not isinstance(array, ArrayValue):
+        raise refused(f"a subscript of {array.describe()}")
+    plain = _plain_key(tx, key)
+    key = realize(tx, key)
+    if plain is NotImplemented and not (isinstance(key, ArrayValue) and key.fake.dtype == torch.bool and key.fake.shape == array.fake.shape):
+        raise refused(f"writing into an array by {key.describe()}")
+    number = plain_operand(value)
+    target = array.tensor
+    if plain is not NotImplemented:
+        part = tx.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
+        assert isinstance(part, TensorValue)
+        target = part
+    if isinstance(value, NumpyValue):
+        written = cast(tx, value.tensor, array.dtype)
+        if not _fits(written.fake.shape, target.fake.shape) or (plain is NotImplemented and written.fake.dim()):
+            raise refused("writing an array of another shape")
+        if isinstance(value, ArrayValue):  # the two may overlap
+            copied = tx.capture.graph.call("clone", [written], is_method=True)
+            assert isinstance(copied, TensorValue)
+            written = copied
+    elif number is not None and not (type(number) is float and array.dtype.kind in "uib"):
+        written = full(tx, (), number_as(number, array.dtype), array.dtype)
+    else:
+        raise refused(f"writing {value.describe()} into an array")
+    if plain is NotImplemented:
+        assert isinstance(key, ArrayValue)
+        tx.capture.graph.call("masked_fill_", [target, key.tensor, written], is_method=True)
+    else:
+        tx.capture.graph.call("copy_", [target, written], is_method=True)
+    return NONE
+
+
+def _fits(shape: Any, target: Any) -> bool:
+    """Whether a shape is broadcast to another."""
+    return len(shape) <= len(target) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(target)))

@@ -1,0 +1,1 @@
+"""What is written in C: functions, methods and constructors, as values and as handlers of the real callables."""

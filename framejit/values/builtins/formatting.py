@@ -1,0 +1,46 @@
+"""Text of values: str, repr, format, ascii."""
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from framejit.guards.sources import static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.complaints import wrong_answer
+from framejit.values.constant import ConstantValue
+from framejit.values.containers.mapping import DictValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.sets import SetValue
+from framejit.values.folding import fold, plain
+from framejit.values.handlers import HANDLERS
+from framejit.values.objects.user_object import ObjectValue
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+
+def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
+    """str(), repr() or format() of a value."""
+    value = args[0] if args else ConstantValue("")
+    if isinstance(value, ObjectValue):
+        method = {"str": "__str__", "repr": "__repr__", "ascii": "__repr__", "format": "__format__"}[function.__name__]
+        found = static_lookup(value.cls, method)
+        if method == "__str__" and found is object.__str__:
+            method, found = "__repr__", static_lookup(value.cls, "__repr__")
+        if isinstance(found, types.FunctionType) or issubclass(value.cls, BaseException):
+            text = realize(tx, value.call_method(tx, method, args[1:], {}))
+            if not issubclass(text.python_type(), str):
+                raise wrong_answer(tx, value.cls, method, function, text, f"{method} returned non-string (type {text.python_type().__name__})")
+            return text
+    if isinstance(value, (SequenceValue, DictValue, SetValue)) and function is not format or isinstance(value, SequenceValue):
+        return ConstantValue(function(plain(tx, value), *tx.constants(args[1:])))
+    try:
+        return fold(tx, function, args, {})
+    except Unsupported:
+        raise Unsupported(f"{function.__name__}() of {value.describe()}", "FJ125", "format it outside the compiled function") from None
+
+
+for _function in (repr, str, format, ascii):
+    HANDLERS[_function] = functools.partial(lambda f, tx, a, k: text_of(tx, f, a), _function)

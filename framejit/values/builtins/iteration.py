@@ -1,0 +1,110 @@
+"""Built-in functions over iterables: iter, next, any, all, sum, min, max, sorted, reduce."""
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.guards.sources import static_lookup
+from framejit.models.absent import message
+from framejit.signals import Exhausted, Raised, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.builtins.models import call_model, make_model_iterator
+from framejit.values.builtins.sorting import sort_values
+from framejit.values.constant import ConstantValue
+from framejit.values.containers.iterators import IteratorValue
+from framejit.values.containers.sequence import ListValue, SequenceValue
+from framejit.values.folding import plain
+from framejit.values.handlers import HANDLERS, Handler, handles
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+
+_NOT_CALLABLE = message(iter, 0, 0)
+
+
+@handles(iter)
+def _iter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) == 1:
+        return tx.get_iter(args[0])
+    if static_lookup(args[0].python_type(), "__call__", None) is None:
+        raise tx.raised(TypeError, _NOT_CALLABLE)
+    return make_model_iterator(tx, type(iter(int, 1)), args, kwargs)
+
+
+@handles(next)
+def _next(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0], IteratorValue):
+        if not (isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, "__next__", None)):
+            raise tx.raised(TypeError, f"{args[0].python_type().__name__!r} object is not an iterator")
+        try:
+            with tx.catching():
+                return args[0].call_method(tx, "__next__", [], {})
+        except Raised as e:
+            if len(args) > 1 and issubclass(e.value.cls, StopIteration):
+                return args[1]
+            raise
+    try:
+        return tx.next(args[0])
+    except Exhausted:
+        if len(args) > 1:
+            return args[1]
+        raise args[0].stop(tx) from None
+
+
+@handles(any, all)
+def _any(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _short_circuit(tx, args[0], True)
+
+
+def _short_circuit(tx: Frame, iterable: Value, stop: bool) -> Value:
+    if isinstance(iterable, TensorValue):
+        raise Unsupported("any() or all() over a tensor needs its data", "FJ106", "use tensor.any() or tensor.all() with torch.where")
+    for item in tx.drain(tx.get_iter(iterable)):
+        if tx.truth(item) == stop:
+            return ConstantValue(stop)
+    return ConstantValue(not stop)
+
+
+HANDLERS[all] = lambda tx, args, kwargs: _short_circuit(tx, args[0], False)
+
+
+def _on_data(function: Any) -> Handler:
+    """`function` itself where all it works on is known numbers and text, else its model."""
+
+    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if all(_is_data(tx, v) for v in (*args, *kwargs.values())):
+            try:
+                return _value_of(function(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
+            except Exception as e:
+                raise tx.raised_from(e) from None
+        return call_model(tx, function, args, kwargs)
+
+    return handler
+
+
+def _value_of(result: Any) -> Value:
+    from framejit.values.wrap import from_python
+
+    return from_python(result)
+
+
+def _is_data(tx: Frame, value: Value) -> bool:
+    if isinstance(value, SequenceValue):
+        return value.python_type() in (list, tuple, torch.Size) and all(_is_data(tx, realize(tx, i)) for i in value.items)
+    return isinstance(value, ConstantValue) and type(value.value) in _DATA
+
+
+_DATA = (int, float, complex, bool, str, bytes, type(None), range)
+HANDLERS.update({f: _on_data(f) for f in (sum, math.prod, min, max)})
+
+
+@handles(sorted)
+def _sorted(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    items = list(tx.iterate(args[0]))
+    sort_values(tx, items, kwargs)
+    return ListValue(items)

@@ -1,0 +1,124 @@
+"""Values of the Python functions and classes that stand for C code (`framejit.models`), and how they are called."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import framejit.models
+from framejit.models import comparing, heaps, iterators, operators, paths, reductions  # noqa: F401  register models
+from framejit.models.registry import ITERATORS, MODELS, REALS
+from framejit.signals import Exhausted, Raised, Unsupported
+from framejit.values.base import Value
+from framejit.values.containers.iterators import IteratorValue
+from framejit.values.objects.functions import CallableValue, CellValue, bind
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+    from framejit.values.objects.user_object import ObjectValue
+
+_PACKAGE = framejit.models.__name__
+
+
+def is_model_namespace(namespace: dict[str, Any]) -> bool:
+    """Whether these are the globals of a module of models."""
+    return namespace.get("__package__") == _PACKAGE
+
+
+class ModelFunctionValue(CallableValue):
+    """A function of `framejit.models`: nobody changes it, so that nothing about it is guarded."""
+
+    def __init__(self, fn: FunctionType) -> None:
+        self.fn = fn
+        self.code, self.globals = fn.__code__, fn.__globals__
+
+    def describe(self) -> str:
+        return f"function {self.fn.__qualname__}"
+
+    def constant(self) -> Any:
+        return self.fn
+
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+        from framejit.values.wrap import from_python
+
+        return [from_python(d) for d in self.fn.__defaults__ or ()], {k: from_python(d) for k, d in (self.fn.__kwdefaults__ or {}).items()}
+
+    def closure(self, tx: Frame) -> list[CellValue]:
+        return []
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.load_object(self.fn)
+
+
+def model_global(namespace: dict[str, Any], name: str) -> Value:
+    """A global variable, as code of a model sees it."""
+    from framejit.values.wrap import from_python
+
+    return from_python(namespace[name] if name in namespace else getattr(builtins, name))
+
+
+def is_modelled(function: Any) -> bool:
+    try:
+        return function in MODELS or function in ITERATORS or function in REALS
+    except TypeError:  # not hashable
+        return False
+
+
+def call_model(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Run what stands for the C function, method or iterator class; the arguments are known to fit."""
+    model = MODELS.get(function)
+    if model is not None:
+        fn = ModelFunctionValue(model)
+        return tx.inline(fn, bind(tx, fn, args, kwargs))
+    return make_model_iterator(tx, REALS.get(function, function), args, kwargs)
+
+
+def make_model_iterator(tx: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from framejit.values.objects.user_object import ObjectValue
+
+    cls: Any = ITERATORS[kind]
+    state = ObjectValue(cls)
+    init = ModelFunctionValue(cls.__init__)
+    tx.inline(init, bind(tx, init, [state, *args], kwargs))
+    return ModelIterator(kind, cls, state, tx.seq)
+
+
+class ModelIterator(IteratorValue):
+    """An iterator of a C class, stepped by its model; to the program it is of the C class.
+
+    `made_at` is the step that made it: where the graph breaks if plain Python needs the real one and it can't be rebuilt.
+    """
+
+    def __init__(self, kind: type, cls: Any, state: ObjectValue, made_at: int) -> None:
+        self.kind, self.cls, self.state, self.made_at = kind, cls, state, made_at
+        self._step = ModelFunctionValue(cls.__next__)
+        self._stepped = False
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def children(self) -> Iterator[Value]:
+        return iter([self._field(name) for name in self.cls.fields])
+
+    def _field(self, name: str) -> Value:
+        found = self.state.attrs[name]
+        assert found is not None
+        return found
+
+    def next(self, tx: Frame) -> Value:
+        self._stepped = True
+        try:
+            with tx.catching():
+                return tx.inline(self._step, bind(tx, self._step, [self.state], {}))
+        except Raised as e:
+            if issubclass(e.value.cls, StopIteration):
+                raise Exhausted from None
+            raise
+
+    def reconstruct(self, cg: Codegen) -> None:
+        if not getattr(self.cls, "resumable", True) and (self._stepped or not hasattr(self.cls, "rebuild")):
+            cg.capture.break_at(self.made_at, Unsupported(f"a half consumed {self.kind.__name__} leaves captured code", "FJ151"))
+        cg.em.call_object(self.cls.rebuild, lambda: [cg.load(self._field(name)) for name in self.cls.fields], len(self.cls.fields))

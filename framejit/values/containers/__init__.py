@@ -1,0 +1,1 @@
+"""Sequences, mappings, sets and their iterators."""

@@ -1,0 +1,310 @@
+"""Keys of dicts and members of sets.
+
+Captured containers are Python's own dicts and sets of stand-ins, so that order, resizing, collisions and "changed size during iteration" are
+CPython's. A constant stands for itself; an `ObjectKey` stands for any other object, has the hash the object has, and when CPython compares
+it with another, asks the captured program.
+"""
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.guards.sources import static_lookup
+from framejit.signals import NotConstant, Raised, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import ConstantValue
+from framejit.values.lazy import deep_realize
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.interpreter.frame import Frame
+    from framejit.values.objects.functions import MethodValue
+
+_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+_asking = threading.local()
+
+
+@contextmanager
+def asking(wanted: bool = True) -> Iterator[None]:
+    """Around what CPython's code does for the program: keys that it compares ask the program. Elsewhere framejit itself reads and moves
+    them, and they are equal only where they stand for one object."""
+    before = getattr(_asking, "on", False)
+    _asking.on = wanted
+    try:
+        yield
+    finally:
+        _asking.on = before
+
+
+class ObjectKey(Value):
+    """Stands in a table for an object that is no constant.
+
+    `hashed` is its hash; where that depends on addresses (`exact` is False) it is any number that is the same for the same object. `ask` gives
+    the hash that the program defines, as often as CPython's code wants it. `told_apart` are the objects by whose identity hash and equality go.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        value: Value,
+        hashed: int | None,
+        told_apart: tuple[Value, ...] = (),
+        exact: bool = True,
+        ask: Callable[[], int] | None = None,
+    ) -> None:
+        self.capture, self.value, self.hashed = capture, value, hashed
+        self.told_apart, self.exact, self.ask = told_apart, exact, ask
+
+    holds_own = False  # of a frozenset: whether the program defines the hashes of members
+
+    def __hash__(self) -> int:
+        if self.ask is not None and (self.hashed is None or is_asking()):
+            hashed = self.ask()
+            if self.hashed is not None and self.hashed != hashed:
+                raise Unsupported(f"{self.value.describe()}, whose hash has changed since it went into a table", "FJ122")
+            self.hashed = hashed
+        assert self.hashed is not None
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        value = key_value(other)
+        if is_one(self.value, value):
+            return True
+        tx = self.capture.frame
+        if tx is None or not is_asking():
+            return False
+        with asking(False):
+            return tx.equal(self.value, value)
+
+    def constant(self) -> Any:
+        return self.value.constant()
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.value,))
+
+
+def is_asking() -> bool:
+    return getattr(_asking, "on", False)
+
+
+def is_one(a: Value, b: Value) -> bool:
+    """Whether two values surely are one object."""
+    return a is b or (isinstance(identity(a), torch.Tensor) and identity(a) is identity(b))
+
+
+def identity(value: Value) -> Any:
+    """What is the same for all values of one object: an operation may give the tensor it was given."""
+    from framejit.values.tensors.tensor import TensorValue
+
+    return value.fake if isinstance(value, TensorValue) else value
+
+
+def key_value(key: Any) -> Value:
+    """The object that a key of a table stands for."""
+    from framejit.values.wrap import from_python
+
+    if isinstance(key, ObjectKey):
+        return key.value
+    return key if isinstance(key, Value) else from_python(key)
+
+
+def as_key(tx: Frame, value: Value) -> Any:
+    """What stands for an object in a table. Its hash is asked for, or the TypeError raised, when CPython's code wants it."""
+    from framejit.values.builtins.reflection import IdValue
+    from framejit.values.containers.sequence import TupleValue
+    from framejit.values.containers.sets import SetValue
+    from framejit.values.objects.functions import MethodValue
+
+    value = realize(tx, value)
+    method = static_lookup(value.python_type(), "__hash__", None)
+    part = getattr(value, "base", None) or value
+    if isinstance(part, TupleValue) and method is tuple.__hash__:
+        return _tuple_key(tx, value, part)
+    if isinstance(part, SetValue) and method is frozenset.__hash__ and not value.is_constant():
+        return frozen_key(tx, part, value)
+    if isinstance(value, IdValue):
+        return ObjectKey(tx.capture, value, hash(id(identity(value.owner))), (value.owner,), exact=False)
+    if isinstance(value, MethodValue):
+        return ObjectKey(tx.capture, value, _method_hash(value), (value.owner,), exact=False)
+    value = deep_realize(tx, [value])[0]
+    if method is None:
+        return ObjectKey(tx.capture, value, None, ask=partial(_unhashable, tx, value.python_type()))
+    if method in _BY_IDENTITY and not value.is_constant():
+        return ObjectKey(tx.capture, value, hash(id(identity(value))), (value,), exact=False)
+    if isinstance(method, types.FunctionType) and not (_is_library(method) and value.is_constant()):
+        return ObjectKey(tx.capture, value, None, ask=partial(own_hash, tx.capture, value))
+    try:
+        key = value.constant()
+        hash(key)
+    except NotConstant:
+        raise Unsupported(f"{value.describe()} as a dictionary key", "FJ122") from None
+    except TypeError as e:
+        raise tx.raised_from(e) from None
+    return key
+
+
+def _unhashable(tx: Frame, cls: type) -> int:
+    raise tx.raised(TypeError, f"unhashable type: {cls.__name__!r}")
+
+
+def _is_library(method: types.FunctionType) -> bool:
+    """Whether a `__hash__` written in Python belongs to constants of the standard library or torch, and has no effects."""
+    return (method.__module__ or "").partition(".")[0] in ("enum", "torch", "re", "typing")
+
+
+def own_hash(capture: Capture, value: Value) -> int:
+    """The hash that the program's own `__hash__` gives."""
+    from framejit.values.objects.user_object import class_attribute
+
+    tx = capture.frame
+    assert tx is not None
+    with asking(False):
+        given = realize(tx, class_attribute(tx, value, value.python_type(), "__hash__").call(tx, [], {}))
+    if not issubclass(given.python_type(), int):
+        raise tx.raised(TypeError, "__hash__ method should return an integer")
+    number = int(given.constant())
+    if not -sys.maxsize - 1 <= number <= sys.maxsize:
+        return hash(number)
+    return -2 if number == -1 else number
+
+
+def _method_hash(method: MethodValue) -> int:
+    return hash((id(identity(method.owner)), id(method.function)))
+
+
+def _tuple_key(tx: Frame, value: Value, items: Any) -> Any:
+    keys = tuple(as_key(tx, item) for item in items.items)
+    items.items[:] = [realize(tx, item) for item in items.items]
+    if value is items and value.source is None and not any(isinstance(k, ObjectKey) for k in keys):
+        return value.constant()
+    asks = any(map(has_own_hash, keys))
+    return ObjectKey(tx.capture, value, None if asks else hash(keys), _parts(keys), all(map(is_exact, keys)), partial(hash, keys) if asks else None)
+
+
+def frozen_key(tx: Frame, members: Any, value: Value) -> ObjectKey:
+    """The key for a set: of a frozenset, or of a set that is looked for among frozensets. The members were asked when they came in."""
+    exact = all(map(is_exact, members.items))
+    key = ObjectKey(tx.capture, value, hash(frozenset(members.items)), _parts(members.items), exact)
+    key.holds_own = any(map(has_own_hash, members.items))
+    return key
+
+
+def _parts(keys: Iterable[Any]) -> tuple[Value, ...]:
+    return tuple(part for key in keys if isinstance(key, ObjectKey) for part in key.told_apart)
+
+
+def is_exact(key: Any) -> bool:
+    """Whether the hash in the table is the one the real object has."""
+    return key.exact if isinstance(key, ObjectKey) else True
+
+
+def has_own_hash(key: Any) -> bool:
+    """Whether the program defines the hash, or that of a part."""
+    return isinstance(key, ObjectKey) and (key.ask is not None or key.holds_own)
+
+
+def existing_key(capture: Capture, value: Value, stored: int) -> Any:
+    """The key for an object found in a table from outside, which hashed it when it came in. Unsupported for those that framejit can't compare."""
+    from framejit.values.containers.sequence import TupleValue
+    from framejit.values.objects.functions import MethodValue
+    from framejit.values.objects.user_object import ObjectValue
+
+    if isinstance(value, ConstantValue):
+        return value.constant()
+    if isinstance(value, TupleValue):
+        from framejit.values.lazy import LazyValue
+
+        value.items[:] = [i.realize_in(capture) if isinstance(i, LazyValue) else i for i in value.items]
+        keys = [existing_key(capture, item, 0) for item in value.items]
+        if any(map(has_own_hash, keys)):
+            raise Unsupported("a table with tuples of objects that have their own hash among its keys", "FJ122")
+        return ObjectKey(capture, value, hash(tuple(keys)), _parts(keys), all(map(is_exact, keys)))
+    method = static_lookup(value.python_type(), "__hash__", None)
+    if method in _BY_IDENTITY and not value.is_constant():
+        return ObjectKey(capture, value, hash(id(identity(value))), (value,), exact=False)
+    if isinstance(method, types.FunctionType) and isinstance(value, ObjectValue):
+        return ObjectKey(capture, value, stored, ask=partial(own_hash, capture, value))
+    if isinstance(value, MethodValue):
+        return ObjectKey(capture, value, _method_hash(value), (value.owner,), exact=False)
+    try:
+        key = value.constant()
+        hash(key)
+    except (NotConstant, TypeError):
+        raise Unsupported(f"a table with {value.describe()} among its keys", "FJ122") from None
+    return key
+
+
+class HashTable(Value):
+    """What dicts and sets share. `items` is Python's own dict or set of stand-ins; only `changing` and `load` may change it."""
+
+    mutable = True
+    items: Any
+
+    def __init__(self) -> None:
+        self._apart: dict[type, Value] = {}
+        self.reshaped = 0  # grows when keys come, go or move
+        self.owner: Value | None = None  # the instance of a subclass that this is the built-in part of
+
+    @property
+    def whole(self) -> Value:
+        """The object that the program knows."""
+        return self if self.owner is None else self.owner
+
+    def look_up(self, tx: Frame, value: Value) -> Any:
+        """The key that stands for `value`, guarded to be none of the other objects in the table that it could be."""
+        return self.tell_apart(tx, as_key(tx, value))
+
+    def tell_apart(self, tx: Frame, key: Any) -> Any:
+        for part in key.told_apart if isinstance(key, ObjectKey) else ():
+            if part.source is None:
+                continue
+            cls = part.python_type()
+            if cls not in self._apart:
+                if len(key.told_apart) == 1 and key.hashed is not None and key in self.items:
+                    continue  # what is found is guarded to be the same object, and the others are others already
+                self._apart[cls] = part
+                for other in self.items:
+                    for theirs in other.told_apart if isinstance(other, ObjectKey) else ():
+                        if theirs.source is not None and theirs.python_type() is cls:
+                            tx.capture.distinct.tell_apart(part, theirs)
+            else:
+                tx.capture.distinct.tell_apart(part, self._apart[cls])
+        return key
+
+    def shares_order(self) -> bool:
+        """Whether the hashes of all keys are the real ones, so that sets lie in memory as in the program."""
+        return all(map(is_exact, self.items))
+
+
+def hashes_of(keys: Iterable[Any], table: Iterable[Any] = ()) -> tuple[int | None, ...]:
+    """For code that builds a real table, or puts keys into `table`: the hashes that are known, None where the object is to be asked."""
+    keys = list(keys)
+    if any(has_own_hash(key) and not key.exact for key in keys):
+        raise Unsupported("a table of objects whose own hash depends on addresses", "FJ130")
+    found = tuple(key.hashed if has_own_hash(key) else None for key in keys)
+    every = {id(key): hash(key) for key in (*keys, *table) if is_exact(key)}
+    own = {key.hashed for key in (*keys, *table) if has_own_hash(key)}
+    if own and any(n > 1 and h in own for h, n in Counter(every.values()).items()):
+        raise Unsupported("a table of objects with equal hashes, which it would compare again when it is built", "FJ130")
+    return found
+
+
+def real_call(tx: Frame, function: Any, table: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a method of CPython's on stand-ins; what it raises itself, the captured program raises."""
+    try:
+        with asking():
+            return function(table, *args, **kwargs)
+    except (TypeError, KeyError, RuntimeError, ValueError) as e:
+        if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
+            raise  # from framejit's own code, which the method called
+        exc = tx.make_exception(type(e), [key_value(a) for a in e.args])
+        tx.chain_context(exc)
+        raise Raised(exc) from None

@@ -1,0 +1,443 @@
+"""Dicts (also OrderedDict, defaultdict, mappingproxy): CPython's own methods run on stand-ins for the keys."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from framejit import _native as native
+from framejit.guards.sources import static_lookup
+from framejit.signals import Raised, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.hashing import HashTable, ObjectKey, asking, has_own_hash, hashes_of, key_value, real_call
+from framejit.values.containers.sequence import TupleValue
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+DICT_CLASSES = (dict, OrderedDict, defaultdict, types.MappingProxyType)
+VIEWS = ("keys", "values", "items")
+_OF_ONE_KEY = frozenset("get __contains__ setdefault pop __setitem__ __delitem__ move_to_end".split())
+_READING = frozenset("get __contains__ __len__".split())
+_REWRITING = frozenset("__setitem__ move_to_end".split())  # they change a table that stays as large as it is
+_CHANGING = frozenset("setdefault pop popitem __setitem__ __delitem__ move_to_end clear".split())
+
+
+class DictValue(HashTable):
+    """A dict; `cls` is dict, OrderedDict, defaultdict or mappingproxy.
+
+    `items` is a dict of values by stand-ins of their keys, an OrderedDict where the program's is one.
+    """
+
+    def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE) -> None:
+        super().__init__()
+        self.items, self.source, self.cls, self.default_factory = self._table(items, cls), source, cls, default_factory
+        self._found = list(self.items.items()) if source is not None else []  # what an existing dict holds
+        self._gone: set[int] = set()  # ids of its keys that went, if only for a while
+        self._cleared = False
+
+    @staticmethod
+    def _table(items: dict[Any, Value], cls: type) -> dict[Any, Value]:
+        if cls is not OrderedDict or type(items) is OrderedDict:
+            return items
+        return OrderedDict(items)
+
+    def python_type(self) -> type:
+        return self.cls
+
+    @property
+    def real(self) -> Any:
+        """The class whose methods run on `items`."""
+        return OrderedDict if self.cls is OrderedDict else dict
+
+    def children(self) -> Iterator[Value]:
+        yield from (key_value(k) for k in self.items if isinstance(k, Value))
+        yield from self.items.values()
+        if self.cls is defaultdict:
+            yield self.default_factory
+
+    def truth(self, tx: Frame) -> bool:
+        return bool(self.items)
+
+    def proxy(self) -> Any:
+        if any(isinstance(k, Value) for k in self.items):
+            raise Unsupported("a dictionary with object keys as an argument of a tensor operation", "FJ120")
+        return {k: v.proxy() for k, v in self.items.items()}
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        return iter([key_value(k) for k in self.items])
+
+    def iterator(self, tx: Frame) -> Value:
+        from framejit.values.containers.table_iterator import TableIterator
+
+        return TableIterator(tx, self, self, "keys")
+
+    def real_iterator(self, tx: Frame, kind: str, backwards: bool) -> Iterator[Any]:
+        view = getattr(self.items, kind)()
+        return reversed(view) if backwards else iter(view)
+
+    def keys_and_values(self) -> list[tuple[Value, Value]]:
+        return [(key_value(k), v) for k, v in self.items.items()]
+
+    def change(self, tx: Frame, items: dict[Any, Value]) -> None:
+        tx.capture.effects.changed(self)
+        self.reshaped += 1
+        self.items = self._table(items, self.cls)
+
+    def replace_values(self, values: list[Value]) -> None:
+        """Put other values of the same objects in place: those that were looked at."""
+        for key, value in zip(list(self.items), values):
+            self.items[key] = value
+        self._found = [(k, realized(v)) for k, v in self._found]
+
+    def copied(self) -> dict[Any, Value]:
+        """The items in a dict of their own."""
+        return type(self.items)(self.items)
+
+    # ---- methods ----------------------------------------------------------------------------
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        match name, len(args):
+            case "__getitem__", 1:
+                return self.getitem(tx, args[0])
+            case ("keys" | "values" | "items"), 0 if not kwargs:
+                from framejit.values.containers.dict_views import DictViewValue
+
+                return DictViewValue(self, name)
+            case "__iter__", 0:
+                return tx.get_iter(self)
+            case "__reversed__", 0:
+                from framejit.values.containers.table_iterator import TableIterator
+
+                return TableIterator(tx, self, self, "keys", backwards=True)
+            case "copy" | "__copy__", 0 if not kwargs:
+                return DictValue(real_call(tx, self.real.copy, self.items, [], {}), None, self._plain_class(), self.default_factory)
+            case ("__or__" | "__ror__"), 1:
+                return self._merged(tx, name, args[0])
+            case ("__eq__" | "__ne__"), 1:
+                other = dict_part(args[0])
+                return ConstantValue(NotImplemented if other is None else self._equals(tx, other) == (name == "__eq__"))
+        if name in _READING or (name in _CHANGING and self.cls is not types.MappingProxyType):
+            return self._run(tx, name, args, kwargs)
+        if self.cls is not types.MappingProxyType:
+            match name, len(args):
+                case "__ior__", 1:
+                    self.update(tx, args, {})
+                    return self
+                case ("update" | "__init__"), 0 | 1:
+                    self.update(tx, args, kwargs)
+                    return NONE
+                case "__missing__", 1 if self.cls is defaultdict:
+                    return self.missing(tx, args[0], self)
+        return super().call_method(tx, name, args, kwargs)
+
+    def _plain_class(self) -> type:
+        return dict if self.cls is types.MappingProxyType else self.cls
+
+    def _run(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """A method of CPython's that looks for one key at most."""
+        given: list[Any] = list(args)
+        named: dict[str, Any] = {k: realize(tx, v).constant() if k == "last" else v for k, v in kwargs.items()}
+        if name in _OF_ONE_KEY and given:
+            given[0] = self.look_up(tx, given[0])
+        elif name in _OF_ONE_KEY and "key" in named and self.cls is OrderedDict:
+            named["key"] = self.look_up(tx, named["key"])
+        if name == "move_to_end" or name == "popitem":
+            given[name == "move_to_end" :] = [realize(tx, v).constant() for v in args[name == "move_to_end" :]]
+        adds = name == "setdefault" and len(given) < 2 and "default" not in named
+        if adds:
+            given.append(NONE) if given else named.update(default=NONE)
+        size = len(self.items)
+        if name in _REWRITING:
+            tx.capture.effects.changed(self)
+        result = real_call(tx, getattr(self.real, name), self.items, given, named)
+        if len(self.items) != size:
+            tx.capture.effects.changed(self)
+        self.reshaped += len(self.items) != size or name == "move_to_end"
+        if self._found and len(self.items) < size:
+            self._cleared |= name == "clear"
+            self._gone |= {id(k) for k, _ in self._found}.difference(map(id, self.items))
+        if isinstance(result, tuple):
+            return TupleValue([key_value(result[0]), result[1]])
+        return result if isinstance(result, Value) else ConstantValue(result)
+
+    def getitem(self, tx: Frame, key: Value, owner: Value | None = None) -> Value:
+        """`self[key]`, or that of the instance of a subclass that this is the dict of."""
+        found = real_call(tx, dict.get, self.items, [self.look_up(tx, key), None], {})
+        if found is not None:
+            return found
+        missing = None if owner is None else static_lookup(owner.python_type(), "__missing__", None)
+        if owner is not None and missing is not None and missing is not defaultdict.__dict__["__missing__"]:
+            return tx.call_special(owner, "__missing__", [key], "has no __missing__")
+        if self.cls is defaultdict:
+            return self.missing(tx, key, owner or self)
+        raise tx.raised(KeyError, key)
+
+    def missing(self, tx: Frame, key: Value, owner: Value) -> Value:
+        """defaultdict.__missing__."""
+        if self.default_factory.is_constant() and self.default_factory.constant() is None:
+            raise tx.raised(KeyError, key)
+        made = tx.call(self.default_factory, [], {})
+        tx.call_special(owner, "__setitem__", [key, made], "does not support item assignment")
+        return made
+
+    def _equals(self, tx: Frame, other: DictValue) -> bool:
+        for key in other.items:
+            self.tell_apart(tx, key)
+        left, right = self._comparable(tx), other._comparable(tx)
+        return bool(real_call(tx, type(left).__eq__, left, [right], {}))
+
+    def _comparable(self, tx: Frame) -> dict[Any, Any]:
+        return type(self.items)((k, _Compared(tx, v)) for k, v in self.items.items())
+
+    def _merged(self, tx: Frame, name: str, value: Value) -> Value:
+        other = dict_part(value)
+        if other is None:
+            return ConstantValue(NotImplemented)
+        first, second = (self, other) if name == "__or__" else (other, self)
+        cls = self._plain_class()
+        made = DictValue(first.copied(), None, cls, self.default_factory)
+        made.items = real_call(tx, made.real.copy, made.items, [], {})
+        made.merge(tx, second if second is self else value)
+        return made
+
+    # ---- taking the items of others --------------------------------------------------------------
+
+    def update(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """`update(*args, **kwargs)`, of one argument at most."""
+        tx.capture.effects.changed(self)
+        self.reshaped += 1
+        if args:
+            self.merge(tx, args[0])
+        for name, value in kwargs.items():
+            real_call(tx, self.real.__setitem__, self.items, [name, value], {})
+
+    def put(self, tx: Frame, key: Value, value: Value) -> None:
+        """Set an item of a dict that is being built."""
+        real_call(tx, dict.__setitem__, self.items, [self.look_up(tx, key), value], {})
+
+    def count(self, tx: Frame, item: Value) -> None:
+        """Count an item, as collections.Counter does: it is asked for its hash once."""
+        key = self.look_up(tx, item)
+        before = real_call(tx, dict.get, self.items, [key, ConstantValue(0)], {})
+        after = tx.binary("+", before, ConstantValue(1))
+        tx.capture.effects.changed(self)
+        self.reshaped += 1
+        known = key.hashed if isinstance(key, ObjectKey) else hash(key)
+        real_call(tx, native.dict_set_known_hash, self.items, [key, known, after], {})
+
+    def set_factory(self, tx: Frame, factory: Value) -> None:
+        known = factory.is_constant() and factory.constant() is None
+        if not known and static_lookup(factory.python_type(), "__call__", None) is None:
+            raise tx.raised(TypeError, "first argument must be callable or None")
+        self.default_factory = factory
+
+    def merge(self, tx: Frame, value: Value) -> None:
+        """Take what `dict(value)` would take: of another dict, of what has keys(), or pairs."""
+        value = realize(tx, value)
+        other = plain_dict_part(tx, value)
+        if other is not None:
+            for key in other.items:
+                self.tell_apart(tx, key)
+            real_call(tx, self.real.update, self.items, [other.items], {})
+            return
+        try:
+            with tx.catching():
+                keys = value.getattr(tx, "keys")
+        except Raised as e:
+            if not issubclass(e.value.cls, AttributeError):
+                raise
+        else:
+            self.merge_keys(tx, value, keys)
+            return
+        for n, pair in enumerate(tx.drain(tx.get_iter(value))):
+            self._take_pair(tx, n, realize(tx, pair))
+
+    def merge_keys(self, tx: Frame, value: Value, keys: Value) -> None:
+        """Take the items of a mapping by its method `keys`."""
+        for key in tx.drain(tx.get_iter(tx.call(keys, [], {}))):
+            item = tx.call_special(value, "__getitem__", [key], "is not subscriptable")
+            real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, key), item], {})
+
+    def _take_pair(self, tx: Frame, n: int, pair: Value) -> None:
+        try:
+            with tx.catching():
+                iterator = tx.get_iter(pair)
+        except Raised as e:
+            if not issubclass(e.value.cls, TypeError):
+                raise
+            said = "object is not iterable" if sys.version_info >= (3, 14) else f"cannot convert dictionary update sequence element #{n} to a sequence"
+            raise tx.raised(TypeError, said) from None
+        items = list(tx.drain(iterator))
+        if len(items) != 2:
+            raise tx.raised(ValueError, f"dictionary update sequence element #{n} has length {len(items)}; 2 is required")
+        real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, items[0]), items[1]], {})
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        if name == "default_factory" and self.cls is defaultdict:
+            return self.default_factory
+        return super().getattr(tx, name)
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def _load_dict(self, cg: Codegen, beside: Iterable[Any] = ()) -> None:
+        """Push a plain dict of the items, which are to go beside other keys."""
+        hashes = hashes_of(self.items, beside)
+        if all(h is None for h in hashes):
+            for key, value in self.items.items():
+                cg.load(key_value(key))
+                cg.load(value)
+            cg.em.build("MAP", len(self.items))
+            return
+        for key in self.items:
+            cg.load(key_value(key))
+        keys, values = cg.em.new_temporary("keys"), cg.em.new_temporary("values")
+        cg.em.build("TUPLE", len(self.items))
+        cg.em.store_fast(keys)
+        for value in self.items.values():
+            cg.load(value)
+        cg.em.build("TUPLE", len(self.items))
+        cg.em.store_fast(values)
+        cg.em.call_object(dict_of, lambda: (cg.em.load_fast(keys), cg.em.load_object(hashes), cg.em.load_fast(values)), 3)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        content: DictValue = self
+        if cg.holds_itself(self):
+            content = DictValue({})
+            cg.capture.effects.changed(self)
+        if self.cls is OrderedDict and any(map(has_own_hash, content.items)):
+            raise Unsupported("an OrderedDict of objects that have their own hash", "FJ130")
+        if self.cls is dict:
+            content._load_dict(cg)
+        elif self.cls is defaultdict:
+            cg.em.call_object(defaultdict, lambda: (cg.load(self.default_factory), content._load_dict(cg)), 2)
+        else:
+            cg.em.call_object(self.cls, lambda: content._load_dict(cg))
+
+    def replay(self, cg: Codegen) -> None:
+        if self.source is None and not cg.holds_itself(self):
+            return  # it was built as it is now
+        em, now = cg.em, list(self.items.items())
+        if self.real is OrderedDict and any(map(has_own_hash, (*self.items, *(k for k, _ in self._found)))):
+            raise Unsupported("an OrderedDict of objects that have their own hash", "FJ130")
+        stay = [(k, realized(v)) for k, v in self._found if id(k) not in self._gone]
+        gone = [k for k, _ in self._found if id(k) in self._gone]
+        if self._cleared or any(map(has_own_hash, gone)) or not all(a[0] is b[0] for a, b in itertools.zip_longest(stay, now[: len(stay)], fillvalue=(None,))):
+            em.call_object(self.real.clear, lambda: cg.load(self))
+            em.pop()
+            changes = now
+        else:  # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen
+            for key in gone:
+                cg.call_function(self.real.__delitem__, self, key_value(key))
+                em.pop()
+            changes = [item for n, item in enumerate(now) if n >= len(stay) or realized(item[1]) is not stay[n][1]]
+        filled = DictValue({})
+        filled.items = dict(changes)
+        fill = put_each if gone and self.real is dict else fill_method(self.real)
+        em.call_object(fill, lambda: (cg.load(self), filled._load_dict(cg, (*self.items, *gone))), 2)
+        em.pop()
+
+
+class _Compared:
+    """Stands for an item of a dict that is compared with another dict: CPython's code asks the captured program."""
+
+    def __init__(self, tx: Frame, value: Value) -> None:
+        self.tx, self.value = tx, value
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, _Compared)
+        with asking(False):
+            return self.tx.equal(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def realized(value: Value) -> Value:
+    """What a value that waits to be looked at turned out to be, if anybody looked."""
+    from framejit.values.lazy import LazyValue
+
+    return value.realized or value if isinstance(value, LazyValue) else value
+
+
+def fill_method(cls: type) -> Any:
+    """What puts items into a dict of class `cls` without asking methods of the class."""
+    return fill_ordered if issubclass(cls, OrderedDict) else dict.update
+
+
+def put_each(target: dict[Any, Any], items: dict[Any, Any]) -> None:
+    # dict.update gives an empty dict a new table, in which an iterator would find its end instead of an error.
+    for (key, value), hashed in zip(items.items(), native.stored_hashes(items)):
+        native.dict_set_known_hash(target, key, hashed, value)
+
+
+def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
+    # dict.update does not see OrderedDict's order, and OrderedDict.update calls the __setitem__ of a subclass.
+    for key, value in items.items():
+        OrderedDict.__setitem__(target, key, value)
+
+
+def dict_of(keys: tuple[Any, ...], hashes: tuple[int | None, ...], values: tuple[Any, ...]) -> dict[Any, Any]:
+    """A dict of keys some of whose hashes are known: they are not asked again."""
+    made: dict[Any, Any] = {}
+    for key, hashed, value in zip(keys, hashes, values):
+        if hashed is None:
+            made[key] = value
+        else:
+            native.dict_set_known_hash(made, key, hashed, value)
+    return made
+
+
+class MappingProxyValue(DictValue):
+    """A mappingproxy of a dict: it holds what the dict holds at the time."""
+
+    def __init__(self, behind: DictValue, source: Source) -> None:
+        self.behind = behind
+        super().__init__({}, source, types.MappingProxyType)
+
+    @property
+    def items(self) -> dict[Any, Value]:
+        return self.behind.items
+
+    @items.setter
+    def items(self, items: dict[Any, Value]) -> None:
+        """What it holds is the dict's."""
+
+    @property
+    def reshaped(self) -> int:
+        return self.behind.reshaped
+
+    @reshaped.setter
+    def reshaped(self, times: int) -> None:
+        """How often it was reshaped is the dict's."""
+
+
+def dict_part(value: Value) -> DictValue | None:
+    """A dict, or the dict that an instance of a subclass is."""
+    part = getattr(value, "base", None) or value
+    return part if isinstance(part, DictValue) else None
+
+
+def plain_dict_part(tx: Frame, value: Value) -> DictValue | None:
+    """The same where CPython's C code reads the table itself, instead of calling keys() and __getitem__."""
+    from framejit.values.objects.user_object import InstanceDictValue
+
+    if isinstance(value, InstanceDictValue):
+        return value.snapshot(tx)
+    part = dict_part(value)
+    if part is None or part is value:
+        return part if part is None or part.cls is not types.MappingProxyType else part
+    return part if static_lookup(value.python_type(), "__iter__") is dict.__iter__ else None
+
+
+def pairs(tx: Frame, value: Value) -> dict[Any, Value]:
+    """The items that `dict(value)` would have."""
+    made = DictValue({})
+    made.merge(tx, value)
+    return made.items

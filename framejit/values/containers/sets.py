@@ -1,0 +1,330 @@
+"""Sets and frozensets: CPython's own methods run on stand-ins for the members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from framejit import _native as native
+from framejit.guards.sources import CallSource
+from framejit.signals import NotConstant, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.hashing import HashTable, asking, frozen_key, has_own_hash, hashes_of, key_value, real_call
+from framejit.values.containers.sequence import TupleValue
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+_RELATIONS = frozenset("__eq__ __ne__ __le__ __lt__ __ge__ __gt__".split())
+_OPERATORS = frozenset("__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__".split())
+_IN_PLACE = frozenset("__ior__ __iand__ __isub__ __ixor__".split())
+_OVER_ITERABLES = frozenset("union intersection difference symmetric_difference issubset issuperset isdisjoint".split())
+_READING = _RELATIONS | _OPERATORS | _OVER_ITERABLES | frozenset("__contains__ __len__ copy".split())
+_UPDATES = frozenset("update intersection_update difference_update symmetric_difference_update clear".split())
+_OF_ONE_MEMBER = frozenset("add discard remove".split())
+
+
+class Layout:
+    """How the set at `source` lies in memory: assumed once the order of members is looked at."""
+
+    def __init__(self, source: Source, found: native.SetLayout) -> None:
+        self.source, self.found = source, found
+
+    def guard(self, tx: Frame) -> None:
+        where = CallSource(self.source, native.set_layout)
+        plain = not any(isinstance(k, type) for k in self.found[-1])
+        tx.capture.add_guard(where, native.C_EQUALS if plain else native.C_PY, self.found if plain else self.found.__eq__)
+
+
+class SetValue(HashTable):
+    """A set or frozenset.
+
+    The members of a set that was made here lie in `items` as they would in the program's set; so do those of an existing set of constants, whose
+    layout is taken over. `layouts` are the existing sets that the order goes back to. The order of objects hashed by their address is that
+    of the existing set (`order`) until it changes, and not known otherwise.
+    """
+
+    def __init__(
+        self, items: set[Any] | frozenset[Any], source: Source | None = None, layouts: tuple[Layout, ...] = (), order: list[Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.items, self.source, self.cls, self.layouts, self.order = items, source, type(items), layouts, order
+        self._changes: list[tuple[str, list[Value]]] = []  # of an existing set: methods of set and their arguments, for the real one
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def constant(self) -> Any:
+        if self.cls is frozenset and not any(isinstance(k, Value) for k in self.items):
+            return self.items
+        raise NotConstant(self.describe())
+
+    def children(self) -> Iterator[Value]:
+        yield from (key_value(k) for k in self.items if isinstance(k, Value))
+        for _, args in self._changes:
+            yield from args
+
+    def truth(self, tx: Frame) -> bool:
+        return bool(self.items)
+
+    # ---- order ------------------------------------------------------------------------------
+
+    def in_order(self, tx: Frame) -> list[Any]:
+        """The keys in the order of iteration, which is guarded."""
+        if len(self.items) < 2:
+            return list(self.items)
+        if self.order is not None:
+            return self.order
+        if not self.shares_order():
+            raise Unsupported("the order of a set of objects", "FJ123")
+        for layout in self.layouts:
+            layout.guard(tx)
+        return list(self.items)
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        return iter([key_value(k) for k in self.in_order(tx)])
+
+    def unordered(self) -> list[Value]:
+        """The members, for those who do not look at their order."""
+        return [key_value(k) for k in self.items]
+
+    def iterator(self, tx: Frame) -> Value:
+        from framejit.values.containers.table_iterator import TableIterator
+
+        return TableIterator(tx, self, self, "keys")
+
+    def real_iterator(self, tx: Frame, kind: str, backwards: bool) -> Iterator[Any]:
+        keys = self.in_order(tx)
+        return iter(self.items) if self.order is None else _noticing(self, keys)
+
+    # ---- methods ----------------------------------------------------------------------------
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        args = [realize(tx, a) for a in args]
+        if name == "__iter__" and not args:
+            return tx.get_iter(self)
+        if name in _READING:
+            return self._read(tx, name, args, kwargs)
+        if self.cls is set:
+            if name in _OF_ONE_MEMBER and len(args) == 1 and not kwargs:
+                return self._change_member(tx, name, args[0])
+            if name == "pop" and not args and not kwargs:
+                return self._pop(tx)
+            if name in _IN_PLACE or name in _UPDATES or name in _OF_ONE_MEMBER or name == "pop":
+                return self._update(tx, name, args, kwargs)
+            if name == "__init__" and len(args) < 2 and not kwargs:
+                self._update(tx, "clear", [], {})
+                return self._update(tx, "update", args, {})
+        return super().call_method(tx, name, args, kwargs)
+
+    def _read(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "copy" and self.cls is frozenset and not args:
+            return self
+        if len(args) == 1 and name == "__contains__":
+            operands = [self._member(tx, args[0])]
+        elif len(args) == 1 and (name in _RELATIONS or name in _OPERATORS):
+            part = set_part(args[0])
+            if part is None:
+                return ConstantValue(NotImplemented)
+            operands = [self._operand(tx, part)]
+        else:
+            operands = [self._operand(tx, a) for a in args]
+        result = real_call(tx, getattr(self.cls, name), self.items, operands, kwargs)
+        if isinstance(result, (set, frozenset)):
+            return SetValue(result, None, self._layouts_with(args))
+        return ConstantValue(result)
+
+    def _layouts_with(self, args: list[Value]) -> tuple[Layout, ...]:
+        """The existing sets that the order of a result goes back to."""
+        parts = [self, *(p for p in map(set_part, args) if p is not None)]
+        return tuple({id(layout): layout for part in parts for layout in part.layouts}.values())
+
+    def _member(self, tx: Frame, value: Value) -> Any:
+        """The key of something that is looked for; a set is looked for as the frozenset that equals it."""
+        part = set_part(value)
+        if part is not None and part.cls is set and value.python_type().__hash__ is None:
+            return self.tell_apart(tx, frozen_key(tx, part, value))
+        return self.look_up(tx, value)
+
+    def _operand(self, tx: Frame, value: Value) -> Any:
+        """A set or dict of stand-ins, or an iterator that takes the next item when CPython's code asks for it."""
+        from framejit.values.containers.mapping import DictValue
+
+        part = set_part(value)
+        table = part if part is not None else value if isinstance(value, DictValue) and value.cls is dict else None
+        if table is not None:
+            for key in table.items:
+                self.tell_apart(tx, key)
+            return table.items
+        iterator = tx.get_iter(value)
+        return self._keys_from(tx, iterator)
+
+    def _keys_from(self, tx: Frame, iterator: Value) -> Iterator[Any]:
+        items = tx.drain(iterator)
+        while True:
+            with asking(False):
+                item = next(items, None)
+                key = None if item is None else self.look_up(tx, item)
+            if item is None:
+                return
+            yield key
+
+    def frozen(self) -> SetValue:
+        """A frozenset of the same members, in the same places."""
+        slots, taken, left, finger, members = native.set_layout(self.items)
+        items = native.set_of_layout(frozenset, slots, taken, left, finger, members, (None,) * len(members))
+        return SetValue(items, None, self.layouts)
+
+    # ---- changes ------------------------------------------------------------------------------
+
+    def put(self, tx: Frame, member: Value) -> None:
+        """Add a member to a set that is being built."""
+        real_call(tx, set.add, self.items, [self.look_up(tx, member)], {})
+
+    def _change_member(self, tx: Frame, name: str, member: Value) -> Value:
+        key = self.look_up(tx, member) if name == "add" else self._member(tx, member)
+        before = len(self.items)
+        real_call(tx, set.add if name == "add" else set.discard, self.items, [key], {})
+        if len(self.items) != before:
+            tx.capture.effects.changed(self)
+            if self.source is not None:
+                if has_own_hash(key):
+                    raise Unsupported("changing a set from outside by objects that have their own hash", "FJ123")
+                hashes_of((*self.items, key))
+            part = set_part(member)
+            looked_for = part.frozen() if part is not None and part.cls is set else key_value(key)  # a set may yet be empty where this is replayed
+            self._changed(tx, "add" if name == "add" else "discard", [looked_for])
+        elif name == "remove":
+            raise tx.raised(KeyError, member)
+        return NONE
+
+    def _pop(self, tx: Frame) -> Value:
+        if not self.items:
+            raise tx.raised(KeyError, "pop from an empty set")
+        if self.order is not None and len(self.items) > 1:
+            raise Unsupported("the order of a set of objects", "FJ123")
+        self.in_order(tx)
+        key = self.items.pop()
+        self._changed(tx, "pop", [])
+        return key_value(key)
+
+    def _update(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in _IN_PLACE and len(args) == 1:
+            part = set_part(args[0])
+            if part is None:
+                return ConstantValue(NotImplemented)
+            args = [part]
+        operands = [self._operand(tx, a) for a in args]
+        layouts = self._layouts_with(args)
+        taken = [self if o is self.items else _snapshot(o) for o in operands] if self.source is not None else []
+        operands = [t.noting(o) if isinstance(t, _Taken) else o for t, o in zip(taken, operands)] or operands
+        self._changed(tx, name, taken)
+        before = list(self.items)
+        real_call(tx, getattr(set, name), self.items, operands, kwargs)
+        if self.source is not None:
+            seen = [key for t in taken for key in (t.keys if isinstance(t, _Taken) else t.items if isinstance(t, HashTable) else ())]
+            if name != "clear" and any(map(has_own_hash, (*before, *self.items, *seen))):
+                raise Unsupported("changing a set from outside by objects that have their own hash", "FJ123")
+        self.layouts = layouts
+        return self if name in _IN_PLACE else NONE
+
+    def _changed(self, tx: Frame, name: str, args: list[Value]) -> None:
+        """Note a change: nothing is known of the order of objects any more, and an existing set is changed alike at the end."""
+        tx.capture.effects.changed(self)
+        self.order = None
+        self.reshaped += 1
+        if self.source is None:
+            return
+        if name == "add" and self._changes and self._changes[-1][0] == "add":
+            self._changes[-1][1].extend(args)
+        else:
+            self._changes.append((name, list(args)))
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def reconstruct(self, cg: Codegen) -> None:
+        keys = list(self.items)
+        alike = native.set_layout(self.cls(set(keys)))[:4] == native.set_layout(self.items)[:4]
+        hashes = hashes_of(keys)
+        if all(h is None for h in hashes) and (alike or not self.shares_order()):
+            self._load(cg, keys, "SET")
+            if self.cls is frozenset:
+                em, made = cg.em, cg.em.new_temporary("set")
+                em.store_fast(made)
+                em.call_object(frozenset, lambda: em.load_fast(made))
+            return
+        slots, taken, left, finger, _ = native.set_layout(self.items)
+
+        def load() -> None:
+            for part in (self.cls, slots, taken, left, finger):
+                cg.em.load_object(part)
+            self._load(cg, keys, "TUPLE")
+            cg.em.load_object(hashes)
+
+        cg.em.call_object(native.set_of_layout, load, 7)
+
+    def _load(self, cg: Codegen, keys: list[Any], how: str) -> None:
+        for key in keys:
+            cg.load(key_value(key))
+        cg.em.build(how, len(keys))
+
+    def replay(self, cg: Codegen) -> None:
+        if self.source is None:
+            return  # it was built as it is now
+        for name, args in self._changes:
+            if name == "add":
+                name, args = "update", [TupleValue(args)]  # adds one after the other
+            cg.call_function(getattr(set, name), self, *args)
+            cg.em.pop()
+
+
+class _Taken(TupleValue):
+    """What an update takes from an iterable, as it takes it."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.keys: list[Any] = []
+
+    def noting(self, keys: Iterator[Any]) -> Iterator[Any]:
+        for key in keys:
+            self.keys.append(key)
+            self.items.append(key_value(key))
+            yield key
+
+
+def _snapshot(operand: Any) -> Value:
+    """What the operand of an update holds now, for the replay."""
+    from framejit.values.containers.mapping import DictValue
+
+    if isinstance(operand, (set, frozenset)):
+        slots, taken, left, finger, members = native.set_layout(operand)
+        return SetValue(native.set_of_layout(set, slots, taken, left, finger, members, (None,) * len(members)))
+    if isinstance(operand, dict):
+        return DictValue(dict.fromkeys(operand, NONE))
+    return _Taken()
+
+
+def frozen(tx: Frame, iterable: Value) -> Value:
+    """`frozenset(iterable)`."""
+    if isinstance(iterable, ConstantValue) and type(iterable.value) is frozenset or isinstance(iterable, SetValue) and iterable.cls is frozenset:
+        return iterable
+    made = SetValue(set())
+    made.call_method(tx, "update", [iterable], {})
+    return made.frozen()
+
+
+def set_part(value: Value | None) -> SetValue | None:
+    """A set, or the set that an instance of a subclass is."""
+    part = getattr(value, "base", None) or value
+    return part if isinstance(part, SetValue) else None
+
+
+def _noticing(table: SetValue, keys: list[Any]) -> Iterator[Any]:
+    size = len(keys)
+    for key in keys:
+        if len(table.items) != size:
+            raise RuntimeError("Set changed size during iteration")
+        yield key

@@ -1,0 +1,1 @@
+"""What Python code defines: functions, classes, their instances, exceptions, modules."""

@@ -1,0 +1,359 @@
+"""Classes, their instantiation, super()."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import itertools
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
+from framejit.signals import SkipFrame, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.builtins.instance_checks import by_type
+from framejit.values.constant import ConstantValue, is_none
+from framejit.values.containers.mapping import DICT_CLASSES, DictValue
+from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
+from framejit.values.containers.sets import SetValue
+from framejit.values.objects.exceptions import ExceptionValue, check_plain_exception
+from framejit.values.objects.functions import CallableValue
+from framejit.values.objects.user_object import HEAP_TYPE, ObjectValue, bind_attribute, guard_missing, native_class
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+_ABSENT = object()
+_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether a class was made by a class statement, so that its attributes can be set."""
+    return bool(cls.__flags__ & HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE
+
+
+def is_finalized(cls: type) -> bool:
+    """Whether the program has code that runs when the last reference to an instance goes."""
+    return isinstance(static_lookup(cls, "__del__", None), types.FunctionType)
+
+
+class ClassValue(Value):
+    def __init__(self, cls: type, source: Source | None = None) -> None:
+        self.cls, self.source = cls, source
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def describe(self) -> str:
+        return f"class {self.cls.__qualname__}"
+
+    def constant(self) -> Any:
+        return self.cls
+
+    # ---- attributes -------------------------------------------------------------------------
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        if name == "__class__":
+            return from_python(type(self.cls))
+        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
+            return from_python(getattr(self.cls, name))
+        if name == "__dict__":
+            return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
+        written = tx.capture.effects.attribute(self.cls, name)
+        if written is not None:
+            if static_lookup(written.python_type(), "__get__", None) is not None and not isinstance(written, CallableValue):
+                raise Unsupported(f"reading {name!r} of {self.describe()}, to which a {written.python_type().__name__} was written")
+            return written
+        tx.capture.effects.check_not_inherited(self.cls, name)
+        if issubclass(self.cls, enum.Enum) and name in self.cls.__members__:
+            return from_python(self.cls.__members__[name])
+        meta = static_lookup(type(self.cls), name, _ABSENT)
+        if meta is not _ABSENT and (hasattr(type(meta), "__set__") or static_lookup(self.cls, name, _ABSENT) is _ABSENT):
+            return bind_attribute(tx, meta, self, type(self.cls), name)
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is _ABSENT:
+            guard_missing(tx, self.cls, name)
+            raise tx.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+        if name == "__new__" and static is object.__new__:
+            return from_python(object.__new__)
+        return bind_attribute(tx, static, None, self.cls, name)
+
+    def _where(self) -> Source:
+        return self.source or const_source(self.cls)
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        meta = type(self.cls)
+        if meta.__setattr__ is not type.__setattr__ or meta.__delattr__ is not type.__delattr__:
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__")
+        if name.startswith("__") and name.endswith("__") or hasattr(meta, name) or not is_python_class(self.cls):
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}, which means more than keeping it")
+        if value is None and name not in self.cls.__dict__:
+            raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
+        tx.capture.effects.set_attribute(self, self.cls, name, value)
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__getitem__" and issubclass(self.cls, enum.Enum):
+            from framejit.values.wrap import from_python
+
+            if type(self.cls).__getitem__ is not enum.EnumMeta.__getitem__ or not all(a.is_constant() for a in args) or len(args) != 1:
+                raise Unsupported(f"a subscript of {self.describe()}")
+            member = self.cls._member_map_.get(args[0].constant())
+            if member is None:
+                raise tx.raised(KeyError, args[0])
+            return from_python(member)
+        if name == "__getitem__":  # list[int] and friends
+            from framejit.values.folding import fold
+
+            if not all(a.is_constant() for a in args):
+                return super().call_method(tx, name, args, kwargs)
+            return fold(tx, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
+        if name in ("__eq__", "__ne__"):
+            return ConstantValue(NotImplemented)
+        if name in ("__instancecheck__", "__subclasscheck__") and isinstance(static_lookup(type(self.cls), name), types.FunctionType):
+            # reached by super() from the metaclass's own: what `type` does
+            if name == "__instancecheck__":
+                return ConstantValue(by_type(args[0], self.cls))
+            return ConstantValue(type.__subclasscheck__(self.cls, args[0].constant()))
+        if name == "mro":
+            return ListValue([ClassValue(c) for c in self.cls.__mro__])
+        if name == "__subclasses__":
+            raise Unsupported("__subclasses__()")
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        if issubclass(self.cls, enum.Enum):
+            return iter([ConstantValue(m) for m in self.cls])
+        raise tx.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
+
+    # ---- instantiation ------------------------------------------------------------------------
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.builtins.constructors import construct_builtin
+
+        made = construct_builtin(tx, self.cls, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
+        return made if made is not None else instantiate(tx, self.cls, args, kwargs)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.load_object(self.cls)
+
+
+def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(*args, **kwargs)` for a class written in Python: inline `__new__` and `__init__`."""
+    if issubclass(cls, enum.Enum):
+        return enum_member(tx, cls, args, kwargs)
+    if cls in _PURE:
+        from framejit.values.folding import fold
+
+        return fold(tx, cls, args, kwargs)
+    meta_call = static_lookup(type(cls), "__call__")
+    if meta_call is not type.__dict__["__call__"] and type(cls).__module__ != "torch":
+        return bind_attribute(tx, meta_call, ClassValue(cls), type(cls), "__call__").call(tx, args, kwargs)
+    if issubclass(cls, torch.Tensor):
+        raise Unsupported(f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in")
+    if "_make" in cls.__dict__ and adds_only_names(cls) and cls.__new__.__module__.startswith("namedtuple_"):
+        return namedtuple_instance(tx, cls, args, kwargs)
+    if is_return_type(cls) and len(args) == 1:
+        return TupleValue(list(tx.iterate(args[0])), cls)
+    if is_finalized(cls):
+        raise SkipFrame(f"makes a {cls.__qualname__}, whose __del__ runs when the last reference goes", "FJ213")
+    instance = new_value(tx, cls, args, kwargs)
+    if cls in instance.python_type().__mro__:
+        if isinstance(instance, ObjectValue):
+            init_instance(tx, instance, args, kwargs)
+        elif static_lookup(instance.python_type(), "__init__") is not object.__init__:
+            raise Unsupported(f"{cls.__qualname__}.__new__ gives {instance.describe()}, which is then initialized")
+    return instance
+
+
+def enum_member(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(value)`: the member that has the value."""
+    values = tx.constants(args)
+    if len(values) == 1 and not kwargs and issubclass(type(cls), enum.EnumMeta) and type(cls).__call__ is enum.EnumMeta.__call__:
+        for member in cls:
+            if type(member._value_) is type(values[0]) and member._value_ == values[0] or member is values[0]:
+                return ConstantValue(member)
+        if issubclass(cls, enum.Flag) and cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
+            from framejit.values.folding import fold
+
+            return fold(tx, cls, args, {})
+    raise Unsupported(f"calling {cls.__qualname__} with something that is no value of a member")
+
+
+def namedtuple_instance(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from framejit.values.wrap import from_python
+
+    given = dict(zip(cls._fields, args))
+    given.update(kwargs)
+    for field, default in cls._field_defaults.items():
+        if field not in given:
+            given[field] = from_python(default)
+    if set(given) != set(cls._fields) or len(args) > len(cls._fields):
+        raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
+    return TupleValue([given[f] for f in cls._fields], cls)
+
+
+def new_value(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls.__new__(cls, *args, **kwargs)`."""
+    new = static_lookup(cls, "__new__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        function = tx.wrap(
+            new,
+            AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__")
+            if isinstance(static_lookup(cls, "__new__"), staticmethod)
+            else TypeLookupSource(const_source(cls), "__new__"),
+        )
+        return function.call(tx, [ClassValue(cls), *args], kwargs)
+    if kwargs and issubclass(cls, frozenset) and static_lookup(cls, "__init__") is object.__init__:
+        raise tx.raised(TypeError, "frozenset() takes no keyword arguments")
+    return bare_instance(tx, cls, args, kwargs)
+
+
+def bare_instance(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What the built-in `__new__` that `cls` inherits makes."""
+    if issubclass(cls, BaseException):
+        check_plain_exception(cls, args)
+        return ExceptionValue(cls, list(args))
+    if issubclass(cls, DICT_CLASSES[:3]):
+        kind = next(k for k in (collections.OrderedDict, collections.defaultdict, dict) if issubclass(cls, k))
+        return ObjectValue(cls, base=DictValue({}, cls=kind))
+    if issubclass(cls, list):
+        return ObjectValue(cls, base=ListValue([]))
+    if issubclass(cls, tuple):
+        if len(args) > 1 or kwargs:
+            raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
+        return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
+    if issubclass(cls, set):
+        return ObjectValue(cls, base=SetValue(set()))
+    if issubclass(cls, frozenset):
+        from framejit.values.containers.sets import frozen
+
+        if len(args) > 1:
+            raise tx.raised(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
+        part = frozen(tx, args[0]) if args else SetValue(frozenset())
+        return ObjectValue(cls, base=part.frozen() if isinstance(part, SetValue) else SetValue(part.constant()))
+    if native_class(cls) is types.SimpleNamespace:
+        return ObjectValue(cls)
+    makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
+    if all(m is object.__new__ or isinstance(m, (staticmethod, types.FunctionType)) for m in makers):
+        if cls.__flags__ & _ABSTRACT:
+            raise Unsupported(f"making a {cls.__qualname__}, which is abstract", "FJ112")
+        if (args or kwargs) and (static_lookup(cls, "__new__") is not object.__new__ or static_lookup(cls, "__init__") is object.__init__):
+            raise Unsupported(f"object.__new__() of {cls.__qualname__} takes no arguments", "FJ112")
+        return ObjectValue(cls)
+    raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
+
+
+def init_instance(tx: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+    init = static_lookup(instance.cls, "__init__")
+    given = tx.call(bind_attribute(tx, init, instance, instance.cls, "__init__"), args, kwargs)
+    if not is_none(given):
+        raise Unsupported(f"__init__() of {instance.cls.__qualname__} should return None", "FJ112")
+
+
+def make_super(start: Value, owner: Value) -> SuperValue:
+    """`super(start, owner)`."""
+    if not isinstance(start, ClassValue):
+        raise Unsupported("super() of an unknown class")
+    bound = owner.cls.__mro__ if isinstance(owner, ClassValue) else ()
+    if start.cls not in (*bound, *owner.python_type().__mro__):
+        raise Unsupported("super() of an object of another class")
+    return SuperValue(start.cls, owner)
+
+
+class SuperValue(Value):
+    """`super(start, owner)`: the MRO of the owner's class after `start`."""
+
+    built_once = True
+
+    def __init__(self, start: type, owner: Value) -> None:
+        self.start, self.owner = start, owner
+
+    def python_type(self) -> type:
+        return super
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.builtins.c_methods import BuiltinMethodValue, super_builtin_method
+
+        on_class = isinstance(self.owner, ClassValue) and self.start in self.owner.cls.__mro__  # else in a method of a metaclass
+        cls = self.owner.cls if on_class else self.owner.python_type()  # type: ignore[attr-defined]
+        if name == "__class__":
+            return ClassValue(super)
+        tx.capture.effects.check_not_inherited(cls, name)
+        mro = cls.__mro__
+        for klass in mro[mro.index(self.start) + 1 :] if self.start in mro else ():
+            if name in klass.__dict__:
+                static = klass.__dict__[name]
+                if not isinstance(static, (types.FunctionType, property, staticmethod, classmethod)) and not on_class:
+                    return super_builtin_method(tx, self.owner, name, static, klass)
+                if isinstance(static, staticmethod) and name == "__new__":
+                    return tx.wrap(static.__func__, AttrSource(TypeLookupSource(const_source(klass), name), "__func__"))
+                if static is object.__new__ or isinstance(static, types.BuiltinFunctionType) and name == "__new__":
+                    return BuiltinNewValue(getattr(static, "__self__", object))
+                if on_class and not isinstance(static, classmethod):
+                    return bind_attribute(tx, static, None, cls, name, klass)
+                return bind_attribute(tx, static, self.owner if not on_class else None, cls, name, klass)
+        if isinstance(self.owner, ObjectValue) and name in ("__setattr__", "__delattr__", "__getattribute__"):
+            return BuiltinMethodValue(self.owner, name, getattr(object, name))
+        raise tx.raised(AttributeError, f"'super' object has no attribute {name!r}")
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(super, lambda: (cg.em.load_object(self.start), cg.load(self.owner)), 2)
+
+
+class BuiltinNewValue(Value):
+    """The `__new__` of the built-in class `owner`, reached through super() or by name."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def python_type(self) -> type:
+        return types.BuiltinFunctionType
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if not args or not isinstance(args[0], ClassValue):
+            raise Unsupported("__new__ without a known class")
+        cls = args[0].cls
+        maker = next(k for k in native_class(cls).__mro__ if "__new__" in k.__dict__)
+        if self.owner is not maker or is_finalized(cls):
+            raise Unsupported(f"{self.owner.__name__}.__new__() of a {cls.__qualname__}", "FJ113")
+        return bare_instance(tx, cls, args[1:], kwargs)
+
+
+ITERATOR_CLASSES = (
+    enumerate,
+    zip,
+    map,
+    filter,
+    reversed,
+    itertools.chain,
+    itertools.count,
+    itertools.repeat,
+    itertools.islice,
+    itertools.product,
+    itertools.cycle,
+    itertools.accumulate,
+    itertools.zip_longest,
+    itertools.starmap,
+    itertools.takewhile,
+    itertools.dropwhile,
+    itertools.combinations,
+    itertools.permutations,
+    itertools.pairwise,
+    itertools.groupby,
+    itertools.compress,
+    itertools.filterfalse,
+    itertools.combinations_with_replacement,
+)

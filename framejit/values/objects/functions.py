@@ -1,0 +1,471 @@
+"""Python functions, bound methods, partials, and the cells closures share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+import types
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from framejit import _native as native
+from framejit.guards.sources import AttrSource, IndexSource, Source, key_source, static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.mapping import DictValue
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.lazy import LazyValue
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class CellValue(Value):
+    """A cell: what it holds now (None when empty), and the real cell if there is one."""
+
+    mutable = True
+
+    def __init__(self, contents: Value | None, source: Source | None = None) -> None:
+        self.contents, self.source = contents, source
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def children(self) -> Iterator[Value]:
+        return iter(()) if self.contents is None else iter((self.contents,))
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        if name != "cell_contents":
+            return super().getattr(tx, name)
+        if self.contents is None:
+            raise tx.raised(ValueError, "Cell is empty")
+        return self.contents
+
+    def set(self, tx: Frame, value: Value | None) -> None:
+        tx.capture.effects.changed(self)
+        self.contents = value
+
+    def reconstruct(self, cg: Codegen) -> None:
+        # Contents are filled by replay: a function in the cell may refer to the cell itself.
+        cg.em.call_object(types.CellType, lambda: None, 0)
+        cg.capture.effects.changed(self)
+
+    def replay(self, cg: Codegen) -> None:
+        if self.contents is None:
+            cg.load(self)
+            cg.em.op("DELETE_ATTR", "cell_contents")
+            return
+        cg.load(self.contents)
+        cg.load(self)
+        cg.em.store_attr("cell_contents")
+
+
+class CallableValue(Value):
+    """What all Python functions share: binding arguments and inlining."""
+
+    code: CodeType
+    globals: dict[str, Any]
+
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+        raise NotImplementedError
+
+    def closure(self, tx: Frame) -> list[CellValue]:
+        raise NotImplementedError
+
+    def python_type(self) -> type:
+        return FunctionType
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return tx.inline(self, bind(tx, self, args, kwargs))
+
+    def globals_source(self) -> Source | None:
+        """Where the function's globals are, when they are not those of the running frame."""
+        return None
+
+
+def bind(tx: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    """Arguments to parameters, as Python would; Unsupported where Python would raise (it then does, for real)."""
+    code, name = fn.code, fn.code.co_qualname
+    n_pos, n_kw = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames
+    positional, keyword_only = names[:n_pos], names[n_pos : n_pos + n_kw]
+    rest = n_pos + n_kw
+    bound = dict(zip(positional, args))
+    if code.co_flags & 4:
+        bound[names[rest]] = TupleValue(args[n_pos:])
+        rest += 1
+    elif len(args) > n_pos:
+        raise Unsupported(f"{name}() takes {n_pos} positional arguments but {len(args)} were given", "FJ112")
+    extra: dict[Any, Value] = {}
+    accepts = set(positional[code.co_posonlyargcount :]) | set(keyword_only)
+    for key, value in kwargs.items():
+        if key in accepts:
+            if key in bound:
+                raise Unsupported(f"{name}() got multiple values for argument {key!r}", "FJ112")
+            bound[key] = value
+        elif code.co_flags & 8:
+            extra[key] = value
+        else:
+            raise Unsupported(f"{name}() got an unexpected keyword argument {key!r}", "FJ112")
+    if code.co_flags & 8:
+        bound[names[rest]] = DictValue(extra)
+    if any(p not in bound for p in (*positional, *keyword_only)):
+        defaults, kw_defaults = fn.defaults(tx)
+        for key, value in zip(positional[n_pos - len(defaults) :], defaults):
+            bound.setdefault(key, value)
+        for key in keyword_only:
+            if key not in bound and key in kw_defaults:
+                bound[key] = kw_defaults[key]
+    missing = [p for p in (*positional, *keyword_only) if p not in bound]
+    if missing:
+        raise Unsupported(f"{name}() missing required argument {missing[0]!r}", "FJ112")
+    return bound
+
+
+@functools.lru_cache(None)
+def _is_library(filename: str) -> bool:
+    """Whether a file belongs to the standard library or an installed package."""
+    paths = sysconfig.get_paths()
+    return filename.startswith("<") or any(filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib"))
+
+
+_COMPUTED = frozenset(
+    (
+        "__wrapped__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__closure__",
+        "__code__",
+        "__globals__",
+        "__dict__",
+        "__annotations__",
+        "__annotate__",
+        "__type_params__",
+    )
+)
+"""Attributes that functions keep beside their `__dict__`, and that captured code may read."""
+
+
+class FunctionValue(CallableValue):
+    """A function that exists outside the trace.
+
+    With `capture`, only its code is guarded so far; asking for the very function guards that too.
+    """
+
+    source: Source
+
+    def __init__(self, fn: FunctionType, source: Source, capture: Capture | None = None) -> None:
+        self.fn, self.source, self.capture = fn, source, capture
+        self.code, self.globals = fn.__code__, fn.__globals__
+
+    def describe(self) -> str:
+        return f"function {self.fn.__module__}.{self.fn.__qualname__}"
+
+    def constant(self) -> Any:
+        if self.capture is not None:
+            self.capture.add_guard(self.source, native.C_ID, self.fn)
+        return self.fn
+
+    def is_constant(self) -> bool:
+        return True
+
+    def proxy(self) -> Any:
+        raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")
+
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+        where, kw_where = AttrSource(self.source, "__defaults__"), AttrSource(self.source, "__kwdefaults__")
+        if self.fn.__defaults__ is not None:
+            tx.capture.add_guard(where, native.C_LEN, len(self.fn.__defaults__))  # of how many parameters they are the defaults
+        positional: list[Value] = [LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())]
+        keyword: dict[str, Value] = {k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()}
+        return positional, keyword
+
+    def closure(self, tx: Frame) -> list[CellValue]:
+        if not _is_library(self.code.co_filename):  # nobody swaps the code of an installed function
+            tx.capture.add_guard(AttrSource(self.source, "__code__"), native.C_ID, self.code)
+        where = AttrSource(self.source, "__closure__")
+        cells = []
+        for i, (name, cell) in enumerate(zip(self.code.co_freevars, self.fn.__closure__ or ())):
+            cells.append(tx.capture.cell(cell, IndexSource(where, i), name))
+        return cells
+
+    def globals_source(self) -> Source | None:
+        return AttrSource(self.source, "__globals__")
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from framejit.values.tensors.torch_functions import call_known_function
+
+        known = call_known_function(tx, self.fn, args, kwargs)
+        if known is not None:
+            return known
+        return super().call(tx, args, kwargs)
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python, wrap_attribute
+
+        overlay = tx.capture.effects.attribute(self.fn, name)
+        if overlay is not None:
+            return overlay
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return from_python(getattr(self.fn, name))
+        if name == "__class__":
+            return from_python(FunctionType)
+        if name == "__get__":
+            return BoundGetValue(self)
+        if name == "__dict__" and tx.capture.effects.wrote_attributes(self.fn):
+            raise Unsupported(f"__dict__ of {self.describe()} after its attributes were written")
+        own = self._seen_namespace(tx)
+        if own is not None and name in own.items:
+            return own.items[name]
+        if _is_method(name):
+            return super().getattr(tx, name)
+        if own is not None and not is_special(name):
+            raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
+        try:
+            value = getattr(self.fn, name)
+        except AttributeError as e:
+            tx.capture.guard_no_attribute(self.source, name)
+            raise tx.raised(AttributeError, str(e)) from None
+        if name in self.fn.__dict__:
+            return wrap_attribute(tx.capture, value, self.source, name)
+        if name in _COMPUTED:
+            return wrap_attribute(tx.capture, value, self.source, name)
+        raise Unsupported(f"attribute {name!r} of {self.describe()}")
+
+    def _seen_namespace(self, tx: Frame) -> DictValue | None:
+        """The function's `__dict__`, if the program looked at it as a dict."""
+        own = tx.capture.known(self.fn.__dict__)
+        return own if isinstance(own, DictValue) else None
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        if is_special(name):
+            raise Unsupported(f"changing {name} of {self.describe()}")
+        own = self._seen_namespace(tx)
+        if own is not None:
+            change_item(tx, own, name, value, self.describe())
+            return
+        if value is None and name not in self.fn.__dict__:
+            raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
+        tx.capture.effects.set_attribute(self, self.fn, name, value)
+
+
+def is_special(name: str) -> bool:
+    """Whether Python itself keeps or computes this attribute of functions."""
+    return static_lookup(FunctionType, name, None) is not None
+
+
+class NestedFunctionValue(CallableValue):
+    """A function made by the captured code (def, lambda, comprehension)."""
+
+    mutable = True
+
+    def __init__(
+        self,
+        code: CodeType,
+        globals: dict[str, Any],
+        globals_from: Source | None,
+        positional: Value | None,
+        keyword: DictValue | None,
+        cells: list[CellValue],
+        annotations: DictValue | None,
+    ) -> None:
+        self.code, self.globals, self._globals_from = code, globals, globals_from
+        self.positional, self.keyword, self.cells, self.annotations = positional, keyword, cells, annotations
+        self.annotate: Value | None = None  # from 3.14 on: what computes the annotations when they are asked for
+        self.attributes: dict[str, Value] = {}  # those that Python treats specially, where they were written
+        self.namespace = DictValue({})
+
+    def describe(self) -> str:
+        return f"function {self.code.co_qualname}"
+
+    def children(self) -> Iterator[Value]:
+        yield from (v for v in (self.positional, self.keyword, self.annotations, self.annotate) if v is not None)
+        yield from self.cells
+        yield from self.attributes.values()
+        yield self.namespace
+
+    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+        return list(tx.iterate(self.positional)) if self.positional else [], dict(self.keyword.items) if self.keyword else {}
+
+    def closure(self, tx: Frame) -> list[CellValue]:
+        return self.cells
+
+    def globals_source(self) -> Source | None:
+        return self._globals_from
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        if name in self.attributes:
+            return self.attributes[name]
+        if name == "__name__":
+            return ConstantValue(self.code.co_name)
+        if name == "__qualname__":
+            return ConstantValue(self.code.co_qualname)
+        if name == "__module__":
+            return ConstantValue(self.globals.get("__name__"))
+        if name == "__doc__":
+            return ConstantValue(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
+        if name == "__dict__":
+            return self.namespace
+        if name == "__defaults__":
+            return self.positional or NONE
+        if name == "__get__":
+            return BoundGetValue(self)
+        if name == "__kwdefaults__":
+            return self.keyword or NONE
+        if name == "__class__":
+            return from_python(FunctionType)
+        if name == "__code__":
+            return from_python(self.code)
+        if name == "__closure__":
+            return TupleValue(list(self.cells)) if self.cells else NONE
+        if name == "__annotate__" and is_special(name):
+            return self.annotate or NONE
+        if name == "__annotations__":
+            if self.annotate is not None:
+                raise Unsupported(f"annotations of {self.describe()}, which was made here and computes them when they are asked for")
+            self.annotations = self.annotations or DictValue({})
+            return self.annotations
+        if name == "__type_params__" and is_special(name):
+            return TupleValue([])
+        if name in self.namespace.items:
+            return self.namespace.items[name]
+        if _is_method(name):
+            return super().getattr(tx, name)
+        if is_special(name):
+            raise Unsupported(f"attribute {name!r} of {self.describe()}")
+        raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        if not is_special(name):
+            change_item(tx, self.namespace, name, value, self.describe())
+            return
+        if value is None:
+            raise Unsupported("deleting an attribute of a function")
+        value = realize(tx, value) if is_special(name) else value
+        tx.capture.effects.version += 1
+        if name == "__defaults__" and (is_none(value) or isinstance(value, TupleValue) and value.cls is tuple):
+            self.positional = None if is_none(value) else value
+        elif name == "__kwdefaults__" and (is_none(value) or isinstance(value, DictValue) and value.cls is dict):
+            self.keyword = value if isinstance(value, DictValue) else None
+        elif name in ("__name__", "__qualname__") and value.python_type() is str or name in ("__doc__", "__module__"):
+            self.attributes[name] = value
+        elif name == "__dict__" and isinstance(value, DictValue) and value.cls is dict:
+            self.namespace = value
+        elif name == "__annotations__" and isinstance(value, DictValue) and value.cls is dict:
+            self.annotations, self.annotate = value, None
+        elif name == "__annotate__":
+            self.annotations, self.annotate = (self.annotations, None) if is_none(value) else (None, value)
+        elif name != "__type_params__" or not value.is_constant() or value.constant() != ():  # it has none
+            raise Unsupported(f"changing {name} of {self.describe()}")
+
+    def reconstruct(self, cg: Codegen) -> None:
+        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations, self.annotate]
+
+        def load() -> None:
+            em.load_object(self.code)
+            cg.load_globals(self.globals)
+            for part in parts:
+                cg.load(part if part is not None else NONE)
+
+        em.call_object(make_function, load, 7)
+        cg.capture.effects.changed(self)  # replay fills in the attributes, which may lead back to the function
+
+    def replay(self, cg: Codegen) -> None:
+        named = dict(self.attributes)
+        if self.namespace.items or cg.is_kept(self.namespace):
+            named["__dict__"] = self.namespace
+        for name, value in named.items():
+            cg.load(value)
+            cg.load(self)
+            cg.em.store_attr(name)
+
+
+def _is_method(name: str) -> bool:
+    """Whether functions have a method of this name, which is no attribute of their own."""
+    return isinstance(static_lookup(FunctionType, name, None), (types.WrapperDescriptorType, types.MethodDescriptorType))
+
+
+def change_item(tx: Frame, namespace: DictValue, name: str, value: Value | None, whose: str) -> None:
+    """Set or delete what a namespace holds under `name`."""
+    if value is not None:
+        namespace.call_method(tx, "__setitem__", [ConstantValue(name), value], {})
+    elif name in namespace.items:
+        namespace.call_method(tx, "__delitem__", [ConstantValue(name)], {})
+    else:
+        raise Unsupported(f"deleting attribute {name!r} of {whose}, which has none", "FJ161")
+
+
+def make_function(
+    code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None, annotate: Any
+) -> FunctionType:
+    fn = FunctionType(code, globals, code.co_name, defaults, closure)
+    fn.__qualname__ = code.co_qualname
+    fn.__kwdefaults__ = kwdefaults
+    if annotations is not None:
+        fn.__annotations__ = annotations
+    if annotate is not None:
+        fn.__annotate__ = annotate  # type: ignore[attr-defined]
+    return fn
+
+
+class BoundGetValue(Value):
+    """`function.__get__`."""
+
+    def __init__(self, function: Value) -> None:
+        self.function = function
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args[0].is_constant() and args[0].constant() is None:
+            return self.function
+        return MethodValue(self.function, args[0])
+
+
+class MethodValue(Value):
+    """A callable bound to its first argument."""
+
+    mutable = True
+
+    def __init__(self, function: Value, owner: Value, source: Source | None = None) -> None:
+        self.function, self.owner, self.source = function, owner, source
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe().removeprefix('function ')}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.function, self.owner))
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tx, [self.owner, *args], kwargs)
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name not in ("__eq__", "__ne__") or len(args) != 1:
+            return super().call_method(tx, name, args, kwargs)
+        other = args[0]
+        if not isinstance(other, MethodValue):
+            return ConstantValue(NotImplemented)
+        equal = tx.equal(self.function, other.function) and tx.same(self.owner, other.owner)
+        return ConstantValue(equal == (name == "__eq__"))
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        if name == "__class__":
+            from framejit.values.wrap import from_python
+
+            return from_python(types.MethodType)
+        return self.function.getattr(tx, name)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(types.MethodType, lambda: (cg.load(self.function), cg.load(self.owner)), 2)

@@ -1,0 +1,514 @@
+"""Instances of Python classes: attribute lookup as object.__getattribute__ does it, writes kept aside for replay."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import defaultdict, namedtuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from framejit import _native as native
+from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
+from framejit.signals import Raised, Unsupported
+from framejit.values.base import Value
+from framejit.values.complaints import wrong_answer
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.hashing import HashTable
+from framejit.values.containers.mapping import DictValue, fill_method, pairs
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.sets import SetValue
+from framejit.values.handlers import HANDLERS
+from framejit.values.inspection import instance_dict
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
+_ABSENT = object()
+_MODELS = "framejit.models."
+
+
+def native_class(cls: type) -> Any:
+    """The nearest class in the MRO that is written in C, whose `__new__` lays out the instance."""
+    return next(k for k in cls.__mro__ if not k.__flags__ & HEAP_TYPE)
+
+
+def new_instance(cls: type, items: Any) -> Any:
+    """Make an instance without running its constructor; its parts are filled in afterwards."""
+    base = native_class(cls)
+    return base.__new__(cls, items) if issubclass(base, (tuple, frozenset)) else base.__new__(cls)
+
+
+FieldGetter = type(namedtuple("Pair", "first second").first)  # type: ignore[attr-defined]
+_SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+class ObjectValue(Value):
+    """An instance of `cls`: an existing one (`obj`, with a source), or one made here (`obj` is None).
+
+    `attrs` holds what the captured code wrote (None marks a deleted attribute); `base` is the built-in part of
+    an instance of a dict, list, tuple or set subclass.
+    """
+
+    mutable = True
+
+    def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
+        self.cls, self.obj, self.source, self.base = cls, obj, source, base
+        self.attrs: dict[str, Value | None] = {}
+        if isinstance(base, HashTable):
+            base.owner = self
+        elif isinstance(base, TupleValue):
+            base.is_part = True
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"{self.cls.__qualname__} object" + (f" {self.source.name()!r}" if self.source is not None else "")
+
+    def children(self) -> Iterator[Value]:
+        yield from (v for v in self.attrs.values() if v is not None)
+        if self.base is not None:
+            yield self.base
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        override = static_lookup(self.cls, "__getattribute__")
+        check_ordinary(self, override, "__getattribute__")
+        if isinstance(override, types.FunctionType):
+            return self._with_fallback(tx, name, lambda: class_attribute(tx, self, self.cls, "__getattribute__").call(tx, [ConstantValue(name)], {}))
+        return self._with_fallback(tx, name, lambda: self.generic_getattr(tx, name))
+
+    def _with_fallback(self, tx: Frame, name: str, read: Any) -> Value:
+        if static_lookup(self.cls, "__getattr__", None) is None:
+            return read()
+        try:
+            with tx.catching():
+                return read()
+        except Raised as e:
+            if not issubclass(e.value.cls, AttributeError):
+                raise
+        return self.missing(tx, name)
+
+    def missing(self, tx: Frame, name: str) -> Value:
+        """The class's `__getattr__`, after ordinary lookup found nothing."""
+        return class_attribute(tx, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
+
+    def generic_getattr(self, tx: Frame, name: str) -> Value:
+        """object.__getattribute__ (https://docs.python.org/3/howto/descriptor.html#invocation-from-an-instance)."""
+        if name == "__class__" and not self.claims_another_class():
+            from framejit.values.wrap import from_python
+
+            return from_python(self.cls)
+        tx.capture.effects.check_not_inherited(self.cls, name)
+        if name == "__dict__" and (self.cls.__dictoffset__ if self.obj is None else instance_dict(self.obj) is not None):
+            return InstanceDictValue(self)
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is not _ABSENT and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
+            return bind_attribute(tx, static, self, self.cls, name)
+        found = self.instance_attribute(tx, name, shadowing=static is not _ABSENT)
+        if found is not None:
+            return found
+        if static is not _ABSENT:
+            return bind_attribute(tx, static, self, self.cls, name)
+        if self.obj is not None and not self.cls.__flags__ & HEAP_TYPE:  # it may have a tp_getattr, which the MRO does not show
+            raise Unsupported(f"attribute {name!r} of {self.describe()}, whose class is written in C and may look attributes up in its own way", "FJ111")
+        guard_missing(tx, self.cls, name)
+        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def claims_another_class(self) -> bool:
+        """Whether the class defines `__class__` itself, as proxies do."""
+        return static_lookup(self.cls, "__class__") is not object.__dict__["__class__"]
+
+    def instance_attribute(self, tx: Frame, name: str, shadowing: bool = False) -> Value | None:
+        """What the instance's own dict holds under `name`, guarding absence."""
+        if name in self.attrs:
+            return self.attrs[name]
+        if self.obj is None:
+            return None
+        own = instance_dict(self.obj)
+        if own is None or self.source is None:
+            return None
+        where = DictSource(self.source)
+        if name in own:
+            from framejit.values.lazy import LazyValue
+
+            return LazyValue(own[name], key_source(where, name)).realize(tx)
+        tx.capture.add_guard(where, native.C_NO_KEY, name)
+        return None
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        special = "__setattr__" if value is not None else "__delattr__"
+        override = static_lookup(self.cls, special)
+        check_ordinary(self, override, special)
+        args = [ConstantValue(name)] + ([value] if value is not None else [])
+        if isinstance(override, types.FunctionType):
+            class_attribute(tx, self, self.cls, special).call(tx, args, {})
+            return
+        self.generic_setattr(tx, name, value)
+
+    def generic_setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is not _ABSENT and _is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
+            method = "__set__" if value is not None else "__delete__"
+            if isinstance(static, property):
+                accessor = static.fset if value is not None else static.fdel
+                if accessor is None:
+                    raise tx.raised(
+                        AttributeError, f"property {name!r} of {self.cls.__qualname__!r} object has no {'setter' if value is not None else 'deleter'}"
+                    )
+                part = AttrSource(TypeLookupSource(const_source(self.cls), name), "fset" if value is not None else "fdel")
+                tx.wrap(accessor, part).call(tx, [self] + ([value] if value is not None else []), {})
+                return
+            setter = static_lookup(type(static), method, None)
+            if isinstance(setter, types.FunctionType):
+                descriptor = tx.wrap(static, TypeLookupSource(const_source(self.cls), name))
+                class_attribute(tx, descriptor, type(static), method).call(tx, [self] + ([value] if value is not None else []), {})
+                return
+            raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
+        if isinstance(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
+            raise Unsupported(f"setting {name!r} of {self.describe()}, which a class written in C keeps")
+        if value is None:
+            self.delete_attribute(tx, name)
+            return
+        if not isinstance(static, types.MemberDescriptorType) and (not self.cls.__dictoffset__ or self.obj is not None and instance_dict(self.obj) is None):
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+        if name in self.attrs and self.attrs[name] is None:
+            raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
+        tx.capture.effects.changed(self)
+        self.attrs[name] = value
+
+    def delete_attribute(self, tx: Frame, name: str) -> None:
+        """`del self.name`, or of an entry of the instance's dict."""
+        written = name in self.attrs
+        own = instance_dict(self.obj) or {}
+        slot = isinstance(static_lookup(self.cls, name, None), types.MemberDescriptorType)
+        if self.attrs.get(name, _ABSENT) is None or not written and not slot and self.instance_attribute(tx, name) is None:
+            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if slot and not written:
+            self.getattr(tx, name)
+        tx.capture.effects.changed(self)
+        if written and name not in own and not (slot and hasattr(self.obj, name)):
+            del self.attrs[name]  # the real object never had it
+        else:
+            self.attrs[name] = None
+
+    # ---- behaviour ----------------------------------------------------------------------------
+
+    def special(self, tx: Frame, name: str) -> Value | None:
+        """The special method `name` of the class (never the instance's), bound; None without one."""
+        static = static_lookup(self.cls, name, _ABSENT)
+        if static is None:
+            raise Unsupported(f"{name} of {self.describe()}, which is None")
+        tx.capture.effects.check_not_inherited(self.cls, name)
+        return None if static is _ABSENT else bind_attribute(tx, static, self, self.cls, name)
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.special(tx, "__call__")
+        if method is None:
+            raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
+        return method.call(tx, args, kwargs)
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Special methods, as operators and built-in functions call them; NotImplemented where the class has none."""
+        method = self.special(tx, name)
+        if method is None:
+            if name in ("__eq__", "__ne__"):
+                return ConstantValue(NotImplemented)
+            raise tx.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
+        return tx.call(method, args, kwargs)
+
+    def truth(self, tx: Frame) -> bool:
+        if static_lookup(self.cls, "__bool__", None) is not None:
+            answer = self.call_method(tx, "__bool__", [], {})
+            if answer.python_type() is not bool:
+                said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
+                raise wrong_answer(tx, self.cls, "__bool__", bool, answer, said)
+            return tx.truth(answer)
+        return static_lookup(self.cls, "__len__", None) is None or self.length(tx) > 0
+
+    def length(self, tx: Frame) -> int:
+        """`len(self)`."""
+        size = self.call_method(tx, "__len__", [], {}).constant()
+        if not isinstance(size, int) or size > sys.maxsize:
+            raise Unsupported(f"__len__() of {self.describe()} gives something that is no length")
+        if size < 0:
+            raise tx.raised(ValueError, "__len__() should return >= 0")
+        return int(size)
+
+    def iterator(self, tx: Frame) -> Value:
+        from framejit.values.containers.iterators import IteratorValue, SubscriptIterator
+
+        method = self.special(tx, "__iter__")
+        if method is None:
+            if static_lookup(self.cls, "__getitem__", None) is None:
+                raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
+            return SubscriptIterator(self)
+        made = tx.call(method, [], {})
+        if not isinstance(made, IteratorValue) and static_lookup(made.python_type(), "__next__", None) is None:
+            raise Unsupported(f"iter() of {self.describe()} gives {made.describe()}, which is no iterator")
+        return made
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
+            return self.base.iterate(tx)
+        return tx.drain(tx.get_iter(self))
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def reconstruct(self, cg: Codegen) -> None:
+        if self.cls.__module__.startswith(_MODELS):  # stands for an object written in C
+            parts = [self.attrs[name] for name in self.cls.fields]  # type: ignore[attr-defined]
+            cg.em.call_object(self.cls.rebuild, lambda: [cg.load(p) for p in parts if p is not None], len(parts))  # type: ignore[attr-defined]
+            return
+
+        def load() -> None:
+            cg.em.load_object(self.cls)
+            if isinstance(self.base, SetValue) and self.base.cls is frozenset:
+                cg.load_plain(self.base)
+            else:
+                cg.load(self.base if isinstance(self.base, TupleValue) else NONE)
+
+        cg.em.call_object(new_instance, load, 2)
+        cg.capture.effects.changed(self)  # replay fills the attributes, so that cycles are possible
+
+    def replay(self, cg: Codegen) -> None:
+        if self.cls.__module__.startswith(_MODELS):
+            return
+        em = cg.em
+        if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)) and self.base.python_type() is not frozenset:
+            fill = {DictValue: fill_method(self.cls), ListValue: list.extend, SetValue: set.update}[type(self.base)]
+            em.call_object(fill, lambda: (cg.load(self), cg.load_plain(self.base)), 2)
+            em.pop()
+            if isinstance(self.base, DictValue) and self.base.cls is defaultdict:
+                cg.call_function(defaultdict.__dict__["default_factory"].__set__, self, self.base.default_factory)
+                em.pop()
+        for name, value in self.attrs.items():
+            if value is None:
+                cg.call_function(object.__delattr__, self, ConstantValue(name))
+            elif _is_data_descriptor(static_lookup(self.cls, name, None), but=types.MemberDescriptorType):
+                cg.load(value)  # it was written to the dict, past the descriptor
+                cg.load(self)
+                em.load_attr("__dict__")
+                em.load_object(name)
+                em.op("STORE_SUBSCR")
+                continue
+            else:
+                cg.call_function(object.__setattr__, self, ConstantValue(name), value)
+            em.pop()
+
+
+def _is_data_descriptor(static: Any, but: type | None = None) -> bool:
+    cls = type(static)
+    return cls is not but and (hasattr(cls, "__set__") or hasattr(cls, "__delete__"))
+
+
+def check_ordinary(value: Value, method: Any, name: str) -> None:
+    """Break where a class looks its attributes up by something that is neither a Python function nor what C classes have for it."""
+    if not isinstance(method, types.FunctionType) and not (isinstance(method, types.WrapperDescriptorType) and method.__name__ == name):
+        raise Unsupported(f"{name} of {value.describe()}, which is a {type(method).__name__}")
+
+
+def guard_missing(tx: Frame, cls: type, name: str) -> None:
+    """Guard that the class still lacks an attribute that was looked for."""
+    if cls.__flags__ & HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
+        tx.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
+
+
+def class_attribute(tx: Frame, value: Value, cls: type, name: str) -> Value:
+    """Attribute `name` of class `cls`, bound to `value`."""
+    static = static_lookup(cls, name, _ABSENT)
+    if static is _ABSENT:
+        raise tx.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return bind_attribute(tx, static, value, cls, name)
+
+
+def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name: str, where: type | None = None) -> Value:
+    """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class itself."""
+    from framejit.values.builtins.c_methods import BuiltinMethodValue
+    from framejit.values.objects.classes import ClassValue
+    from framejit.values.objects.functions import FunctionValue, MethodValue
+
+    source = TypeLookupSource(const_source(where or cls), name)
+    if isinstance(static, types.FunctionType):
+        function = tx.wrap(static, source)
+        return MethodValue(function, value) if value is not None else function
+    if isinstance(static, staticmethod):
+        return tx.wrap(static.__func__, AttrSource(source, "__func__"))
+    if isinstance(static, classmethod):
+        owner = ClassValue(value.python_type() if value is not None else cls)
+        function = tx.wrap(static.__func__, AttrSource(source, "__func__"))
+        return MethodValue(function, owner)
+    if isinstance(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
+        from framejit.values.wrap import from_python
+
+        if static in HANDLERS:
+            return MethodValue(from_python(static), ClassValue(value.python_type() if value is not None else cls))
+        return from_python(getattr(cls, name))
+    if value is None:
+        if isinstance(static, _SLOT_TYPES):
+            return tx.wrap(getattr(cls, name), source)
+        getter = static_lookup(type(static), "__get__", None)
+        if isinstance(getter, types.FunctionType):
+            from framejit.values.wrap import from_python
+
+            return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [NONE, from_python(cls)], {})
+        return tx.wrap(static, source)
+    if isinstance(static, property):
+        if static.fget is None:
+            raise tx.raised(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no getter")
+        return tx.call(tx.wrap(static.fget, AttrSource(source, "fget")), [value], {})
+    if isinstance(static, functools.cached_property) and isinstance(value, ObjectValue):
+        return _fill_cached_property(tx, static, value, source)
+    if isinstance(static, functools._lru_cache_wrapper):
+        return MethodValue(tx.wrap(static, source), value)
+    if isinstance(static, _SLOT_TYPES):
+        return BuiltinMethodValue(value, name, static)
+    if isinstance(static, types.MemberDescriptorType):
+        return _slot(tx, static, value, name)
+    if type(static) is FieldGetter and isinstance(value, ObjectValue) and isinstance(value.base, TupleValue):
+        return value.base.items[static.__reduce__()[1][0]]
+    if isinstance(static, types.GetSetDescriptorType):
+        return _computed(tx, value, name)
+    getter = static_lookup(type(static), "__get__", None)
+    if isinstance(getter, types.FunctionType):
+        from framejit.values.wrap import from_python
+
+        return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [value, from_python(cls)], {})
+    if getter is not None and not isinstance(static, (types.BuiltinFunctionType, type)) and not isinstance(static, FunctionValue):
+        raise Unsupported(f"attribute {name!r} of {value.describe()} is a {type(static).__name__}, a descriptor written in C")
+    return tx.wrap(static, source)
+
+
+def _fill_cached_property(tx: Frame, static: Any, value: ObjectValue, source: Source) -> Value:
+    """The first read of a functools.cached_property: later ones find the instance attribute."""
+    if static.attrname is None:
+        raise Unsupported(f"a cached_property of {value.describe()} that has no name")
+    made = tx.call(tx.wrap(static.func, AttrSource(source, "func")), [value], {})
+    tx.capture.effects.changed(value)
+    value.attrs[static.attrname] = made
+    return made
+
+
+def _slot(tx: Frame, static: Any, value: Value, name: str) -> Value:
+    """An entry of __slots__."""
+    if isinstance(value, ObjectValue):
+        if name in value.attrs:
+            found = value.attrs[name]
+            if found is not None:
+                return found
+        elif value.obj is not None and value.source is not None:
+            try:
+                return tx.wrap(static.__get__(value.obj), AttrSource(value.source, name))
+            except AttributeError:
+                tx.capture.add_guard(value.source, native.C_NO_ATTR, name)
+    raise tx.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
+
+
+def _computed(tx: Frame, value: Value, name: str) -> Value:
+    """An attribute a C type computes; read now and guarded by reading it again."""
+    obj = getattr(value, "obj", None)
+    if obj is None or value.source is None:
+        raise Unsupported(f"attribute {name!r} of {value.describe()} made in the graph")
+    if name == "__isabstractmethod__":
+        raise Unsupported(f"attribute {name!r} of {value.describe()}, which asks what is inside")
+    try:
+        return tx.wrap(getattr(obj, name), AttrSource(value.source, name))
+    except AttributeError as e:
+        raise tx.raised(AttributeError, str(e)) from None
+    except Exception as e:  # of a memoryview that was released
+        raise Unsupported(f"reading {name!r} of {value.describe()}, which raises {type(e).__name__}", "FJ161") from None
+
+
+# Methods of dict that an instance's __dict__ has by way of a copy: those that change nothing.
+_READING = frozenset("__getitem__ get __contains__ keys values items copy __len__ __iter__ __reversed__ __eq__ __ne__ __or__ __ror__".split())
+
+
+class InstanceDictValue(Value):
+    """`obj.__dict__` as a live view of the object's attributes."""
+
+    mutable = True
+
+    def __init__(self, owner: ObjectValue) -> None:
+        self.owner = owner
+        self.source = None if owner.source is None else DictSource(owner.source)
+
+    def python_type(self) -> type:
+        return dict
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def snapshot(self, tx: Frame) -> DictValue:
+        from framejit.values.lazy import LazyValue
+
+        items: dict[Any, Value] = {}
+        own = instance_dict(self.owner.obj)
+        if own is not None and self.source is not None:
+            tx.capture.add_guard(self.source, native.C_KEYS, tuple(own))
+            items = {k: LazyValue(v, key_source(self.source, k)) for k, v in own.items()}
+        for name, value in self.owner.attrs.items():
+            if value is None:
+                items.pop(name, None)
+            else:
+                items[name] = value
+        return DictValue(items)
+
+    def truth(self, tx: Frame) -> bool:
+        return bool(self.snapshot(tx).items)
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        return self.snapshot(tx).iterate(tx)
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        key = args[0].constant() if args and args[0].is_constant() else None
+        if isinstance(key, str):
+            if name in ("__getitem__", "get", "__contains__"):
+                found = self.owner.instance_attribute(tx, key)
+                if name == "__contains__":
+                    return ConstantValue(found is not None)
+                if found is not None:
+                    return found
+                if name == "__getitem__":
+                    raise tx.raised(KeyError, args[0])
+                return args[1] if len(args) > 1 else NONE
+            if name in ("__setitem__", "setdefault", "pop", "__delitem__"):
+                found = self.owner.instance_attribute(tx, key)
+                if name == "setdefault" and found is not None:
+                    return found
+                if name in ("pop", "__delitem__"):
+                    if found is not None:
+                        self.owner.delete_attribute(tx, key)
+                        return found if name == "pop" else NONE
+                    if len(args) > 1:
+                        return args[1]
+                    raise tx.raised(KeyError, args[0])
+                made = args[1] if len(args) > 1 else NONE
+                self._write(tx, key, made)
+                return made if name == "setdefault" else NONE
+        if name == "update":
+            taken = {**(pairs(tx, args[0]) if args else {}), **kwargs}
+            for k, v in taken.items():
+                self._write(tx, k, v)
+            return NONE
+        if name not in _READING:
+            raise Unsupported(f"method {name!r} of the __dict__ of {self.owner.describe()}")
+        return self.snapshot(tx).call_method(tx, name, args, kwargs)
+
+    def _write(self, tx: Frame, key: Any, value: Value) -> None:
+        owner = self.owner
+        static = static_lookup(owner.cls, key, None) if type(key) is str else None
+        if type(key) is not str or isinstance(static, types.MemberDescriptorType) or owner.attrs.get(key, value) is None:
+            raise Unsupported(f"writing {key!r} into the __dict__ of {owner.describe()}")
+        tx.capture.effects.changed(owner)
+        owner.attrs[key] = value
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load(self.owner)
+        cg.em.load_attr("__dict__")

@@ -1,0 +1,1 @@
+"""Tensors, and the functions of torch that take them or functions over them."""

@@ -1,0 +1,67 @@
+"""torch's guards that keep modes, tensor subclasses and function transforms out of what runs while they live: without any of these they change nothing."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.constant import NONE
+from framejit.values.handlers import HANDLERS, Handler
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class DispatchGuardValue(Value):
+    """Such a guard, made by the captured code, where there is nothing that it would keep out."""
+
+    mutable = True
+    enters_natively = True
+
+    def __init__(self, cls: type, made_at: int) -> None:
+        self.cls, self.made_at = cls, made_at
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        return _MethodValue(self, name) if name in ("__enter__", "__exit__") else super().getattr(tx, name)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.capture.break_at(self.made_at, Unsupported(f"a graph break while a {self.cls.__name__} lives", "FJ119"))
+
+
+class _MethodValue(Value):
+    """Entering or leaving such a guard."""
+
+    def __init__(self, guard: DispatchGuardValue, name: str) -> None:
+        self.guard, self.name = guard, name
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.guard,))
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.guard if self.name == "__enter__" else NONE
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load(self.guard)
+        cg.em.load_attr(self.name)
+
+
+def _maker(cls: type) -> Handler:
+    def make(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported(f"arguments of {cls.__name__}")
+        if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
+            raise Unsupported(f"a {cls.__name__} where there are modes or transforms that it keeps out")
+        return DispatchGuardValue(cls, tx.seq)
+
+    return make
+
+
+for _cls in (torch._C._DisableTorchDispatch, torch._C._DisableFuncTorch):
+    HANDLERS[_cls] = _maker(_cls)

@@ -1,0 +1,136 @@
+"""`torch.func`'s transforms (vmap, grad, jacrev, ...) in captured code: a node transforms the function, which was captured as a graph of its own."""
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.backends.opaque_call import OpaqueCall
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.folding import plain
+from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, filled, structure, tensors_of, valued
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.tensors.torch_functions import KNOWN
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+
+class TransformedValue(Value):
+    """What a transform makes of a function: `transform(function, **options)`."""
+
+    mutable = True
+
+    def __init__(self, transform: Callable[..., Any], function: Value, options: dict[str, Any]) -> None:
+        self.transform, self.function, self.options = transform, function, options
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"torch.func.{self.transform.__name__} of {self.function.describe()}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.function,))
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if kwargs:
+            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
+        tensors: list[TensorValue] = []
+        form = tuple(structure(tx, arg, tensors) for arg in args)
+        metadata, name = tx.capture.graph.metadata, self.transform.__name__
+        with metadata.faking():
+            fakes = self._inner_fakes(form, tensors)
+        with torch.enable_grad() if self.transform is not torch.vmap else torch.set_grad_enabled(torch.is_grad_enabled()), tx.capture.inside_transform():
+            nested = NestedGraph(tx, self.function, form, fakes, f"torch.func.{name}")
+
+        def run(*flat: Any) -> Any:
+            outside = flat[len(tensors) :]
+
+            def function(*arguments: Any) -> Any:
+                return nested.call(arguments, outside)
+
+            return self.transform(function, **self.options)(*filled(form, flat.__getitem__))
+
+        nodes = (*(tensor.node for tensor in tensors), *nested.outside)
+        result = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
+        call = OpaqueCall(lambda *flat: tuple(tensors_of(run(*flat))), name, f"torch.func.{name} transforms a function in it")
+        made = tx.capture.graph.add(call, nodes, tuple(tensors_of(result)))
+        return valued(result, made.iterate(tx))
+
+    def _inner_fakes(self, form: tuple[Any, ...], tensors: list[TensorValue]) -> list[torch.Tensor]:
+        """What the arguments look like inside the function."""
+        fakes = [tensor.fake for tensor in tensors]
+        if self.transform is torch.vmap:
+            in_dims = self.options["in_dims"]
+            if not isinstance(in_dims, (int, tuple)) or (isinstance(in_dims, tuple) and len(in_dims) != len(form)):
+                raise Unsupported("torch.vmap with dimensions that do not fit the arguments", CODE)
+            for part, dims in zip(form, in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(form)):
+                for number, dim in _dims(part, dims):
+                    if not -fakes[number].dim() <= dim < fakes[number].dim():
+                        raise Unsupported("torch.vmap over a dimension that the tensor does not have", CODE)
+                    fake = fakes[number]
+                    fakes[number] = fake.select(dim, 0) if fake.shape[dim] else fake.sum(dim, dtype=fake.dtype)  # of nothing there is no first
+            return fakes
+        argnums = self.options.get("argnums", 0)
+        wanted = argnums if isinstance(argnums, tuple) else (argnums,)
+        if not all(type(n) is int and 0 <= n < len(form) for n in wanted):
+            raise Unsupported(f"torch.func.{self.transform.__name__} of arguments that are not given", CODE)
+        for n in wanted:
+            for number, _ in _dims(form[n], 0):
+                if fakes[number].is_floating_point() or fakes[number].is_complex():
+                    fakes[number] = fakes[number].detach().requires_grad_()
+        return fakes
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(functools.partial(self.transform, **self.options), lambda: cg.load(self.function), 1)
+
+
+def _dims(form: Any, dims: Any) -> Iterator[tuple[int, int]]:
+    """The number of each tensor in an argument that is taken apart, and the dimension of it."""
+    if isinstance(form, Leaf):
+        if dims is not None:
+            if type(dims) is not int:
+                raise Unsupported("torch.vmap with dimensions that do not fit the arguments", CODE)
+            yield form.number, dims
+    elif isinstance(form, (tuple, list, dict)):
+        parts = list(form.values()) if isinstance(form, dict) else form
+        if isinstance(dims, (tuple, list, dict)):
+            inner = list(dims.values()) if isinstance(dims, dict) else dims
+            if type(dims) is not type(form) or len(inner) != len(parts) or (isinstance(dims, dict) and list(dims) != list(form)):
+                raise Unsupported("torch.vmap with dimensions that do not fit the arguments", CODE)
+        else:
+            inner = [dims] * len(parts)
+        for part, dim in zip(parts, inner):
+            yield from _dims(part, dim)
+
+
+def _maker(transform: Callable[..., Any]) -> Any:
+    signature = inspect.signature(transform)
+
+    def make(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise Unsupported(str(e), "FJ112") from None
+        given = dict(bound.arguments)
+        function = given.pop("func")
+        options = {name: plain(tx, value) for name, value in given.items()}
+        if transform is torch.vmap:
+            options.setdefault("in_dims", 0)
+        return TransformedValue(transform, function, options)
+
+    return make
+
+
+for _transform in (torch.vmap, torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian):
+    KNOWN[_transform] = _maker(_transform)

@@ -1,0 +1,314 @@
+"""Tensors: a graph node, the fake that carries its metadata, and maybe a source."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from framejit.guards.sources import AttrSource, CallSource, static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.objects.user_object import bind_attribute
+from framejit.values.tensors.override_state import ReadPlainly, has_override
+from framejit.values.tensors.tensor_classes import is_of_torch, own_attribute
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.guards.sources import Source
+    from framejit.interpreter.frame import Frame
+
+# Attributes that metadata answers; anything else that is no method is read in the graph.
+KNOWN_FROM_METADATA = frozenset(
+    """
+        shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr
+        is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr
+    """.split()
+)
+READ_IN_GRAPH = frozenset("T mT H mH real imag data".split())
+
+# Methods that need the data, with the finding and the advice.
+NEEDS_DATA = {
+    "item": ("FJ101", "keep the number as a tensor, or compute it outside the compiled function"),
+    "tolist": ("FJ101", "work on the tensor itself, or call .tolist() outside the compiled function"),
+    "numpy": ("FJ105", "use torch operations in place of numpy's"),
+    "__bool__": ("FJ106", "use torch.where, or torch.cond for larger branches"),
+    "__int__": ("FJ101", "keep the number as a tensor"),
+    "__float__": ("FJ101", "keep the number as a tensor"),
+    "__index__": ("FJ101", "index with the tensor itself"),
+    "__complex__": ("FJ101", "keep the number as a tensor"),
+    "__array__": ("FJ105", "use torch operations in place of numpy's"),
+    "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
+}
+OUTSIDE_GRAPHS = frozenset(
+    """
+        backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__
+        __deepcopy__ set_ resize_ resize_as_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn __hash__ __repr__ __str__ __format__
+        __reduce__ __setstate__ __dlpack__ __dlpack_device__ share_memory as_subclass is_shared is_pinned _is_view _typed_storage storage_type module_load
+    """.split()
+)
+
+TRUE = ConstantValue(True)
+
+
+class TensorValue(Value):
+    mutable = True
+
+    def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: Source | None = None) -> None:
+        self.node, self.fake, self.cls, self.source = node, fake, cls, source
+        self.attrs: dict[str, Value] = {}
+        """What the captured code hung on it."""
+        self.made_as: tuple[int, int] | None = None
+        """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        where = f" {self.source.name()!r}" if self.source is not None else ""
+        return f"tensor{where} ({str(self.fake.dtype).removeprefix('torch.')}{list(self.fake.shape)})"
+
+    def proxy(self) -> Any:
+        self._check_alive()
+        return self.node
+
+    def _check_alive(self) -> None:
+        if self.node._erased:  # it was made in a nested graph, by a function that hid it somewhere
+            raise Unsupported("a tensor from inside a function that torch transforms, or calls later", "FJ129")
+
+    # ---- attributes -----------------------------------------------------------------------
+
+    def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.tensors.overrides import attribute_of_override
+
+        own = own_attribute(self.cls, name)
+        if own is not None:
+            return bind_attribute(tx, own, self, self.cls, name)
+        if name in self.attrs:
+            return self.attrs[name]
+        found = attribute_of_override(tx, self, name)
+        return self.torch_getattr(tx, name) if found is None else found
+
+    def torch_getattr(self, tx: Frame, name: str) -> Value:
+        """The attribute that torch has under this name, whatever the class of the tensor has."""
+        from framejit.values.wrap import from_python, wrap_attribute
+
+        if name in KNOWN_FROM_METADATA:
+            if name in ("is_leaf", "output_nr") and self.source is not None:
+                if id(self) in tx.capture.effects.written_tensors:
+                    raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
+                return tx.wrap(getattr(tx.capture.real_object(self), name), self._attribute_source(self.source, name))
+            return self._metadata(tx, name)
+        if name in READ_IN_GRAPH:
+            return tx.capture.graph.call(getattr, [self, from_python(name)])
+        if name == "__class__":
+            return from_python(self.cls)
+        if name == "grad" and self.source is not None:
+            return LazyValue(tx.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
+        if name == "grad" and not self.fake.is_leaf:
+            return from_python(None)
+        if name == "grad_fn" and self.source is None and self.fake.is_leaf:
+            return NONE
+        if name in OUTSIDE_GRAPHS:
+            if callable(getattr(torch.Tensor, name, None)):
+                return TensorMethodValue(self, name)
+            raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
+        attribute = getattr(self.cls, name, None)
+        if callable(attribute):
+            return TensorMethodValue(self, name)
+        if attribute is not None:
+            raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
+        if self.source is not None:  # an attribute someone hung on this very tensor
+            real = tx.capture.real_object(self)
+            if name in getattr(real, "__dict__", {}):
+                return wrap_attribute(tx.capture, real.__dict__[name], self.source, name)
+            tx.capture.guard_no_attribute(self.source, name)
+        fallback = own_attribute(self.cls, "__getattr__")
+        if fallback is not None:
+            return bind_attribute(tx, fallback, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
+        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def _attribute_source(self, source: Source, name: str) -> Source:
+        """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
+        return CallSource(source, ReadPlainly(name)) if has_override(self.cls) else AttrSource(source, name)
+
+    def _metadata(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        if name == "nbytes":  # which torch does not compute with symbols
+            return from_python(self.fake.numel() * self.fake.itemsize)
+        if not hasattr(self.cls, name):  # as of versions of torch that have it no more
+            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return from_python(getattr(self.fake, name))
+
+    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+        if name == "requires_grad" and value is not None and value.is_constant():
+            self.call_method(tx, "requires_grad_", [value], {})
+            return
+        if value is None or name in self.attrs and self.attrs[name] is value:
+            raise Unsupported(f"deleting attribute {name!r} of a tensor", "FJ107")
+        custom = own_attribute(self.cls, name) is not None or static_lookup(self.cls, "__setattr__") is not object.__setattr__
+        if custom or hasattr(torch.Tensor, name) or name.startswith("__") or self.cls is not torch.Tensor and not self.cls.__dictoffset__:
+            raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
+        tx.capture.effects.changed(self)
+        self.attrs[name] = value
+
+    def children(self) -> Iterator[Value]:
+        return iter(self.attrs.values())
+
+    def replay(self, cg: Codegen) -> None:
+        for name, value in self.attrs.items():
+            cg.load(value)
+            cg.load(self)
+            cg.em.op("STORE_ATTR", name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an output of the graph as it is."""
+        return not self.attrs and (self.source is not None or is_of_torch(self.cls.__module__))
+
+    # ---- methods ----------------------------------------------------------------------------
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        own = own_attribute(self.cls, name)
+        if own is not None:
+            return bind_attribute(tx, own, self, self.cls, name).call(tx, args, kwargs)
+        return self.torch_method(tx, name, args, kwargs)
+
+    def torch_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call the method that torch has under this name, whatever the class of the tensor has."""
+        from framejit.values.objects.classes import ClassValue
+        from framejit.values.tensors.overrides import Method, as_subclass, handed_over
+        from framejit.values.tensors.size_index import selected
+
+        if name == "as_subclass" and len(args) == 1 and not kwargs and isinstance(args[0], ClassValue):
+            return as_subclass(tx, self, args[0].cls)
+        made = handed_over(tx, Method(name), [self, *args], kwargs)
+        if made is not None:
+            return made
+        if name in ("numpy", "__array__") and not args and not kwargs:
+            from framejit.values.arrays.ndarray import array_over
+
+            return array_over(tx, self)
+        if name in NEEDS_DATA and not _folds(self, name):
+            code, hint = NEEDS_DATA[name]
+            label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")
+            raise Unsupported(f"{label} of a tensor needs its data", code, hint)
+        if name in OUTSIDE_GRAPHS:
+            raise Unsupported(f"Tensor.{name}() runs outside graphs", "FJ107")
+        if name == "is_inference" and not args and not kwargs:
+            return ConstantValue(tx.capture.graph.is_inference(self))
+        if name == "__len__":
+            from framejit.values.wrap import from_python
+
+            if self.fake.dim() == 0:
+                raise tx.raised(TypeError, "len() of a 0-d tensor")
+            return from_python(self.fake.shape[0])
+        args = deep_realize(tx, args)
+        if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
+            args = list(tx.iterate(args[0]))  # nodes know no torch.Size, and of a tuple new() would take the numbers as data
+        if name == "requires_grad_":
+            return self._requires_grad(tx, *args, **kwargs)
+        if name in ("__getitem__", "__setitem__"):
+            args[0] = self._integer_index(args[0])
+            part = selected(tx, self, args[0]) if args[0].symbolic else None
+            if part is not None and name == "__getitem__":
+                return part
+            if part is not None:
+                tx.capture.graph.call(operator.setitem, [part, ConstantValue(Ellipsis), *args[1:]])
+                return NONE
+        if name == "__setitem__":
+            tx.capture.graph.call(operator.setitem, [self, *args])
+            return NONE
+        if name == "__getitem__":
+            return tx.capture.graph.call(operator.getitem, [self, *args])
+        if own_attribute(self.cls, name) is not None:  # asked for through super()
+            return tx.capture.graph.call(getattr(torch.Tensor, name), [self, *args], kwargs)
+        return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+
+    def _integer_index(self, key: Value) -> Value:
+        """A list of bools as the list of the positions it selects, so that the shape of the result is known."""
+        from framejit.values.containers.sequence import ListValue
+
+        if (
+            not isinstance(key, ListValue)
+            or not key.items
+            or not all(isinstance(i, ConstantValue) and type(i.value) is bool for i in key.items)
+            or self.fake.dim() == 0
+            or len(key.items) != self.fake.shape[0]
+        ):
+            return key
+        return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
+
+    def _requires_grad(self, tx: Frame, requires_grad: Value = TRUE) -> Value:
+        # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
+        if requires_grad.constant() != self.fake.requires_grad:
+            raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
+        return self
+
+    def truth(self, tx: Frame) -> bool:
+        return bool(self.call_method(tx, "__bool__", [], {}).constant())
+
+    def iterate(self, tx: Frame) -> Iterator[Value]:
+        if has_override(self.cls) and tx.capture.overrides.enabled:
+            raise Unsupported("all items of a tensor whose class has a __torch_function__", "FJ141")  # which is asked for its length, too, or not
+        if self.fake.dim() == 0:
+            raise tx.raised(TypeError, "iteration over a 0-d tensor")
+        return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
+
+    def iterator(self, tx: Frame) -> Value:
+        from framejit.values.tensors.overrides import Method, handed_over
+
+        made = handed_over(tx, Method("__iter__"), [self])
+        return super().iterator(tx) if made is None else tx.get_iter(made)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        self._check_alive()
+        if is_of_torch(self.cls.__module__):
+            cg.load_graph_output(self)
+        else:
+            if self.made_as is not None and self.fake.requires_grad and self.fake._version != self.made_as[1]:
+                cg.capture.break_at(self.made_as[0], Unsupported("a tensor of a program's class that was written into, which gradients go through", "FJ141"))
+            cg.em.call_object(partial(of_class, self.cls), lambda: cg.load_graph_output(self))
+
+
+def of_class(cls: type, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as one of a program's class."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(cls)
+
+
+def _folds(value: TensorValue, name: str) -> bool:
+    """A fake made from a Python constant carries its data, so the answer is known."""
+    return getattr(value.fake, "constant", None) is not None and name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist")
+
+
+class TensorMethodValue(Value):
+    """A method bound to a tensor."""
+
+    def __init__(self, tensor: TensorValue, name: str) -> None:
+        self.tensor, self.name = tensor, name
+
+    def python_type(self) -> type:
+        from types import BuiltinMethodType
+
+        return BuiltinMethodType
+
+    def describe(self) -> str:
+        return f"Tensor.{self.name}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.tensor,))
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.tensor.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load(self.tensor)
+        cg.em.load_attr(self.name)
