@@ -5,8 +5,8 @@ import argparse
 import sys
 from typing import Any
 
-from framejit.backends.fuse.cache_folder import Refused
-from framejit.backends.fuse.disk_cache import current
+from framejit.backends.fuse.cache.cache_folder import Refused
+from framejit.backends.fuse.cache.disk_cache import current
 
 ACTIONS = {"info": "show where compiled kernels and plans are kept, how many and how large", "clear": "remove them all"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
-from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource, recall_all
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, KernelSource, recall_all
 from framejit.dispatchers import live_dispatchers
 from framejit.errors import InvalidTarget
 from framejit.optimized_module import OptimizedModule, dispatcher_of

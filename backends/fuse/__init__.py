@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """The backend: see `backend.fuse_graph`."""
     if any(example.is_cuda for example in example_inputs):
-        from framejit.backends.fuse.kernel_cache import expect_gpu_kernels
+        from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels
 
         expect_gpu_kernels()  # while the rest is imported and the graph lowered
     from framejit.backends.fuse.backend import fuse_graph

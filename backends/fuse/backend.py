@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.by_size import BySize, Variant, has_open_sizes, has_symbols
-from framejit.backends.fuse.closed_sizes import of_sizes
+from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
+from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
+from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
-from framejit.backends.fuse.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.graph.frozen_values import has_frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
@@ -20,21 +22,19 @@ from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, 
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.graph.text import GraphText, text_of
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
-from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, LoweredGraph
-from framejit.backends.fuse.ir import text_of as loops_as_text
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
+from framejit.backends.fuse.loop_ir.traffic import bytes_moved
 from framejit.backends.fuse.lowering.graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
-from framejit.backends.fuse.open_plan import OpenPlan
-from framejit.backends.fuse.plan import build_plan
-from framejit.backends.fuse.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
-from framejit.backends.fuse.plan_functions import view_of_hidden_base
-from framejit.backends.fuse.plan_key import OpenSizes
-from framejit.backends.fuse.plan_parts import KERNEL, Launch
-from framejit.backends.fuse.plan_record import KernelRecord, PlanRecord
+from framejit.backends.fuse.plan.build_plan import build_plan
+from framejit.backends.fuse.plan.open_plan import OpenPlan
+from framejit.backends.fuse.plan.plan_functions import view_of_hidden_base
+from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.schedule.kernels import schedule
-from framejit.backends.fuse.statistics import stages
+from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
+from framejit.backends.fuse.sizes.closed_sizes import of_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
-from framejit.backends.fuse.traffic import bytes_moved
 from framejit.backends.graph_identity import identity
 from framejit.config import config
 from framejit.events import emit, warn
@@ -121,7 +121,7 @@ def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph:
 
 
 def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception | None = None) -> str:
-    from framejit.backends.fuse.artifacts import write_artifacts
+    from framejit.backends.fuse.account.artifacts import write_artifacts
 
     return write_artifacts(graph, gm, example_inputs, error)
 
@@ -308,7 +308,7 @@ def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Region],
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
         emit("perf", region=graph.name, graph_id=graph.graph_id, **times, state=region.state, bytes=moved)
         if graph.artifacts:
-            from framejit.backends.fuse.artifacts import settled
+            from framejit.backends.fuse.account.artifacts import settled
 
             settled(graph)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.compiled_graph import CompiledGraph, KernelSource
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, KernelSource
+from framejit.backends.fuse.cache.kernel_cache import cpu_object, gpu_binaries
 from framejit.backends.fuse.errors import KernelFailed, NotFusable
-from framejit.backends.fuse.ir import Kernel
-from framejit.backends.fuse.kernel_cache import cpu_object, gpu_binaries
+from framejit.backends.fuse.loop_ir.nodes import Kernel
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.llvm.kernel import CpuKernel

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index, Indirect, Quotient, Remainder, Var
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Remainder, Var
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Layout, LoweredGraph
 
 INFIX = {
     "add": torch.add,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
-from framejit.backends.fuse.ir import Buffer, Kernel, Store
 from framejit.backends.fuse.llvm.kernel import CpuKernel
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store
 from tests.fuse.interpreter import SCANS
 
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -11,10 +11,10 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from framejit.backends.fuse.by_size import Variant
-from framejit.backends.fuse.ir import Buffer, ExternNode, Kernel, Layout, LoweredGraph
-from framejit.backends.fuse.open_size import concrete
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.sizes.by_size import Variant
+from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.triton.source import TritonSource, triton_source
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import LEAST, Conditions

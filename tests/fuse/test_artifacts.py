@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import framejit
+from framejit.backends.fuse.account.graph_script import random_tensor
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
-from framejit.backends.fuse.reproduction import random_tensor
 from framejit.errors import FramejitWarning
 
 
@@ -143,7 +143,7 @@ def test_a_kernel_that_fails_is_named_with_the_folder_and_eager_runs(broken_kern
 
 def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
     from framejit.backends.fuse import compile as kernel_compilation
-    from framejit.backends.fuse.compiled_graph import CompiledGraph
+    from framejit.backends.fuse.account.compiled_graph import CompiledGraph
     from framejit.backends.fuse.errors import KernelFailed
 
     def fail(sources, capability):
@@ -158,7 +158,7 @@ def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
 
 
 def test_without_a_folder_a_failure_goes_to_a_temporary_one(broken_kernels, tmp_path, monkeypatch):
-    from framejit.backends.fuse import artifacts
+    from framejit.backends.fuse.account import artifacts
 
     monkeypatch.setattr(artifacts.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     artifacts._temporary_folder.cache_clear()

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 import framejit
+from framejit.backends.fuse.account.compiled_graph import recall
 from framejit.backends.fuse.backend import fuse_graph
-from framejit.backends.fuse.compiled_graph import recall
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.errors import FramejitWarning
 from framejit.fakes.light_torch import light

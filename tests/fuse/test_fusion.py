@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from framejit.backends.fuse.expr import Expr, const, load, op, reduce
-from framejit.backends.fuse.index import Index, Var, flatten, fresh_var, strided, unflatten
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph, Node, Store
+from framejit.backends.fuse.loop_ir.expr import Expr, const, load, op, reduce
+from framejit.backends.fuse.loop_ir.index import Index, Var, flatten, fresh_var, strided, unflatten
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph, Node, Store
 from framejit.backends.fuse.schedule.kernels import schedule
 from tests.fuse.kernel_reference import Reference, kernel
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from framejit.backends.fuse.index import Index, Indirect, Quotient, Remainder, Var, flatten, strided, unflatten
+from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Remainder, Var, flatten, strided, unflatten
 
 
 def value_of(index: Index, turn: dict[Var, int]) -> int:
@@ -79,7 +79,7 @@ def test_a_loop_of_one_turn_stays_at_zero():
 
 
 def test_indirect_values_have_the_bounds_they_were_given():
-    from framejit.backends.fuse import expr
+    from framejit.backends.fuse.loop_ir import expr
 
     position = expr.cast(expr.load("ids", Index.of(Var("a", 4)), torch.int64), torch.int64)
     index = Index({Indirect(position, 100): 768}) + Var("b", 768)

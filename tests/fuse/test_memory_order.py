@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from framejit.backends.fuse.expr import load, op
-from framejit.backends.fuse.index import Index, fresh_var
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node, Store
+from framejit.backends.fuse.loop_ir.expr import load, op
+from framejit.backends.fuse.loop_ir.index import Index, fresh_var
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node, Store
 from framejit.backends.fuse.schedule.dependencies import constraints
 from framejit.backends.fuse.schedule.memory import BLOCK, Usage, bytes_of, never_aliases
 from framejit.backends.fuse.schedule.order import ordered_for_memory
-from tests.fuse.plan_checks import check, planned
+from tests.fuse.lowering.plan_checks import check, planned
 
 CPU = torch.device("cpu")
 MEGABYTE = 1 << 20

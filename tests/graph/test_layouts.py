@@ -14,7 +14,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.graph.passes import layouts
-from framejit.backends.fuse.ir import ComputeNode, ExternNode, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import ComputeNode, ExternNode, Layout, LoweredGraph
 from tests.fuse.stages import lower
 
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 
 import framejit
 from framejit import events
-from framejit.backends.fuse import disk_cache, plan_cache
-from framejit.backends.fuse.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.size_record import read_condition, read_expression, written_condition, written_expression
-from framejit.backends.fuse.statistics import stages
+from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.cache import disk_cache, plan_cache
+from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
+from framejit.backends.fuse.cache.size_record import read_condition, read_expression, written_condition, written_expression
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Expression, Symbol
 
@@ -143,7 +143,7 @@ def test_an_entry_that_is_wrong_is_told_once_and_not_used(wrong):
 def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
     program = """
         import sys, torch, framejit
-        from framejit.backends.fuse.statistics import stages
+        from framejit.backends.fuse.account.stages import stages
 
         def f(x, weight):
             return torch.nn.functional.linear(x, weight).softmax(-1).sum(0), x.flip(0)

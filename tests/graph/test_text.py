@@ -85,7 +85,7 @@ def test_open_sizes_are_written_as_expressions():
 
     @with_symbolic_sizes
     def backend(gm, examples):
-        from framejit.backends.fuse.by_size import placeholders
+        from framejit.backends.fuse.sizes.by_size import placeholders
 
         conditions = next(size.node.conditions for node in placeholders(gm) for size in node.meta["val"].shape if isinstance(size, torch.SymInt))
         found.append(text_of(record_graph(gm, examples, keeps, conditions)))

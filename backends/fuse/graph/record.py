@@ -23,7 +23,7 @@ from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
-from framejit.backends.fuse.open_size import as_size, hint
+from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall

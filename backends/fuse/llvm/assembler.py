@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from framejit.backends.fuse.llvm.size_arguments import register_of
 from framejit.backends.fuse.llvm.types import BITS, float_text
-from framejit.backends.fuse.open_size import OpenSize
+from framejit.backends.fuse.sizes.open_size import OpenSize
 
 
 @dataclass(frozen=True, slots=True)

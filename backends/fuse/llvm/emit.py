@@ -4,15 +4,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Atom, Index, Indirect, Quotient, Remainder, Var
-from framejit.backends.fuse.ir import Store
 from framejit.backends.fuse.llvm import maths, memory
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.operations import bitcast, cast, operation
 from framejit.backends.fuse.llvm.plan import LoopPlan
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Atom, Index, Indirect, Quotient, Remainder, Var
+from framejit.backends.fuse.loop_ir.nodes import Store
 
 ENTRY, GRID = 0, 1
 """The levels that every kernel has: the function's beginning, and one turn of the parallel loop. The loops of a pass come after."""

@@ -8,14 +8,14 @@ from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index, Indirect, Quotient, Var
-from framejit.backends.fuse.ir import Kernel
 from framejit.backends.fuse.llvm.jit import LoadedObject, compile_text
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.plan import plan_loops
-from framejit.backends.fuse.open_size import OpenSize
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.sizes.open_size import OpenSize
 
 FUNCTION: Final = "framejit_kernel"
 

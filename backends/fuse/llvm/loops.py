@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from framejit.backends.fuse.index import flatten
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
@@ -13,7 +12,8 @@ from framejit.backends.fuse.llvm.scans import Scan, grouped
 from framejit.backends.fuse.llvm.size_arguments import SizeArguments, size_arguments
 from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
-from framejit.backends.fuse.open_size import OpenSize
+from framejit.backends.fuse.loop_ir.index import flatten
+from framejit.backends.fuse.sizes.open_size import OpenSize
 
 State = list[list[Value]]
 """The registers of each reduction of a pass, those of all instances behind one another."""

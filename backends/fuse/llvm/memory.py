@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index
-from framejit.backends.fuse.ir import Store
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, suffix, truth, vector_type
 from framejit.backends.fuse.llvm.types import REGISTER, memory_type
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Store
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.llvm.emit import Emitter, Mask

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from framejit.backends.fuse.expr import Expr, is_ordered
-from framejit.backends.fuse.index import Index, Var
-from framejit.backends.fuse.ir import Kernel, Store
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.maths import SLEEF
 from framejit.backends.fuse.llvm.polynomials import INLINE
-from framejit.backends.fuse.open_size import OpenSize, hint, surely_equal
+from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
+from framejit.backends.fuse.loop_ir.index import Index, Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
+from framejit.backends.fuse.sizes.open_size import OpenSize, hint, surely_equal
 
 CHUNK: Final = 8192
 """The most elements of a row that one turn of a pointwise kernel's parallel loop does."""

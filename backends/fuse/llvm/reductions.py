@@ -6,10 +6,10 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import Expr
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, suffix, vector_type
 from framejit.backends.fuse.llvm.operations import extreme
 from framejit.backends.fuse.llvm.types import REGISTER
+from framejit.backends.fuse.loop_ir.expr import Expr
 
 RUN: Final = 128
 """The most floats that one accumulator adds up before it is added to one of float64, so that rounding errors stay those of short sums."""

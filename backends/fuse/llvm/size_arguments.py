@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from framejit.backends.fuse.open_size import OpenSize
+from framejit.backends.fuse.sizes.open_size import OpenSize
 from framejit.symbols.expression import Expression
 
 

@@ -5,9 +5,9 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import COMPUTE, OPERATIONS, REDUCTIONS, SCANS, Expr
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.types import REGISTER
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, OPERATIONS, REDUCTIONS, SCANS, Expr
 
 FLOAT_ONLY: Final = frozenset({
     "div", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",

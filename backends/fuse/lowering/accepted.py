@@ -17,7 +17,7 @@ from framejit import _native
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.open_size import as_size, hint
+from framejit.backends.fuse.sizes.open_size import as_size, hint
 
 UNTRIED: Final = frozenset(
     """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones zero clone _to_copy lift_fresh_copy

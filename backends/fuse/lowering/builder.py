@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 import torch
 
-from framejit.backends.fuse.expr import Expr, cast
-from framejit.backends.fuse.index import Index, Var, strided
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Layout, Node, Store
+from framejit.backends.fuse.loop_ir.expr import Expr, cast
+from framejit.backends.fuse.loop_ir.index import Index, Var, strided
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Layout, Node, Store
 from framejit.backends.fuse.lowering.tensor import (
     MOST_LOADS,
     MOST_OPS,
@@ -25,7 +25,7 @@ from framejit.backends.fuse.lowering.tensor import (
     contiguous_strides,
     loops,
 )
-from framejit.backends.fuse.open_size import as_sizes
+from framejit.backends.fuse.sizes.open_size import as_sizes
 
 
 class Builder:

@@ -10,7 +10,7 @@ import torch
 
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.ir import Buffer
+from framejit.backends.fuse.loop_ir.nodes import Buffer
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.storages import Storages

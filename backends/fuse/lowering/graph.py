@@ -10,18 +10,19 @@ from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import BATCH_NORMS, TRAINING, Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.ir import Buffer, Layout, LoweredGraph
-from framejit.backends.fuse.lowering import families, mutation
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Layout, LoweredGraph
+from framejit.backends.fuse.lowering import mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
-from framejit.backends.fuse.lowering.normalisation import lower_batch_norm
+from framejit.backends.fuse.lowering.operators import families
+from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import lowering_of
 from framejit.backends.fuse.lowering.storages import Storages, lies_inside
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.open_size import as_size, as_sizes
-from framejit.backends.fuse.plan_functions import detached_view, view_of_hidden_base, view_of_input
+from framejit.backends.fuse.plan.plan_functions import detached_view, view_of_hidden_base, view_of_input
+from framejit.backends.fuse.sizes.open_size import as_size, as_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
 families.load()

@@ -12,11 +12,11 @@ from functools import partial
 
 import torch
 
-from framejit.backends.fuse.expr import Expr, cast
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.index import Index
-from framejit.backends.fuse.ir import Buffer, Store
+from framejit.backends.fuse.loop_ir.expr import Expr, cast
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
@@ -24,7 +24,7 @@ from framejit.backends.fuse.lowering.registry import functional_name, lowering_o
 from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
-from framejit.backends.fuse.open_size import as_sizes
+from framejit.backends.fuse.sizes.open_size import as_sizes
 
 
 def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:

@@ -12,8 +12,8 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.open_size import as_size, as_sizes, hint
-from framejit.backends.fuse.plan_functions import reinterpreted
+from framejit.backends.fuse.plan.plan_functions import reinterpreted
+from framejit.backends.fuse.sizes.open_size import as_size, as_sizes, hint
 
 
 class Held:

@@ -8,9 +8,9 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import Expr, load
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.index import Index
+from framejit.backends.fuse.loop_ir.expr import Expr, load
+from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES
 
 MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them

@@ -15,9 +15,9 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import COMPUTE, Expr, cast, load
-from framejit.backends.fuse.index import Index, Quotient, Remainder, Var, fresh_var, strided
-from framejit.backends.fuse.ir import Buffer
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, load
+from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var, strided
+from framejit.backends.fuse.loop_ir.nodes import Buffer
 
 Reader = Callable[[Sequence[Index]], Expr]
 """From indices, one a dimension, to the element there in the dtype that it is computed in."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.lowering import families
+from framejit.backends.fuse.lowering.operators import families
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.may_raise import CHECKED
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
 
 
 def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from framejit.backends.fuse.expr import COMPUTE, Expr, cast, is_ordered
-from framejit.backends.fuse.index import Index, Var, flatten
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
-from framejit.backends.fuse.open_size import hint, surely_equal
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, is_ordered
+from framejit.backends.fuse.loop_ir.index import Index, Var, flatten
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
 from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
 from framejit.backends.fuse.schedule.loops import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
+from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
 MAX_STORES: Final = 24

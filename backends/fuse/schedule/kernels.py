@@ -1,11 +1,11 @@
 """From fused nodes to kernels: loops in memory's order, names, and the buffers that become pointers."""
 from __future__ import annotations
 
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loops import expressions, merge_loops, order_loops
 from framejit.backends.fuse.schedule.order import ordered_for_memory
-from framejit.backends.fuse.verify import verify
 
 
 def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from framejit.backends.fuse.expr import Expr, is_ordered
-from framejit.backends.fuse.index import Index, Quotient, Remainder, Var, fresh_var
-from framejit.backends.fuse.ir import Buffer, ComputeNode, Store
-from framejit.backends.fuse.open_size import hint, surely_equal
+from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
+from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, Store
+from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 
 
 def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> list[Store]:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.index import Index
-from framejit.backends.fuse.ir import Buffer, ComputeNode, ExternNode, Node
-from framejit.backends.fuse.open_size import hint, surely_equal
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
+from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 
 NEVER_ALIASES: Final = {
     *("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"),

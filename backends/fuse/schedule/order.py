@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from framejit.backends.fuse.ir import Buffer, Node
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Node
 from framejit.backends.fuse.schedule.dependencies import constraints
 from framejit.backends.fuse.schedule.memory import Usage
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from framejit.backends.fuse.expr import is_ordered
-from framejit.backends.fuse.index import Index, Var, fresh_var
-from framejit.backends.fuse.ir import Kernel
-from framejit.backends.fuse.open_size import OpenSize, hint
+from framejit.backends.fuse.loop_ir.expr import is_ordered
+from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
+from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loops import substitute
+from framejit.backends.fuse.sizes.open_size import OpenSize, hint
 from framejit.backends.fuse.triton.levels import Levels
 from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
 from framejit.backends.fuse.triton.open_blocks import FEW_ROWS, ROWS, SMALL_BLOCK, is_run_of, power_above, power_below, row_block, within

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 
-from framejit.backends.fuse.expr import Expr
-from framejit.backends.fuse.index import Index
-from framejit.backends.fuse.ir import Store
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.triton.indices import Indices
 from framejit.backends.fuse.triton.levels import Levels, is_softmax_sum
 from framejit.backends.fuse.triton.lines import Lines

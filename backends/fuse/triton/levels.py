@@ -7,9 +7,9 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import COMPUTE, Expr
-from framejit.backends.fuse.index import Var
-from framejit.backends.fuse.ir import Kernel, Store
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
+from framejit.backends.fuse.loop_ir.index import Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 
 SENSITIVE: Final = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod", "fmod", "isnan", "isinf", "signbit",

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from framejit.backends.fuse.index import Index, Quotient, Remainder, Var
-from framejit.backends.fuse.ir import Kernel
-from framejit.backends.fuse.open_size import OpenSize, surely_equal
+from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loops import expressions_of
+from framejit.backends.fuse.sizes.open_size import OpenSize, surely_equal
 from framejit.symbols.expression import Expression, Symbol
 
 ALIGNED: Final = 8

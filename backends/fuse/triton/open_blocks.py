@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from framejit.backends.fuse.open_size import OpenSize, hint
+from framejit.backends.fuse.sizes.open_size import OpenSize, hint
 from framejit.backends.fuse.triton.multiples import is_multiple
 
 SMALL_BLOCK: Final = 256

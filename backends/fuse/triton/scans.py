@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from framejit.backends.fuse.expr import Expr
+from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.triton.operations import IDENTITIES, TRITON_DTYPES, number
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Sizes that a kernel is given as scalar arguments, because they are not known when it is compiled."""
 from __future__ import annotations
 
-from framejit.backends.fuse.open_size import OpenSize
+from framejit.backends.fuse.sizes.open_size import OpenSize
 from framejit.backends.fuse.triton.multiples import ALIGNED, is_multiple
 from framejit.symbols.expression import Expression
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from framejit.backends.fuse.ir import Kernel, text_of
-from framejit.backends.fuse.open_size import OpenSize, sizes_written
+from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
+from framejit.backends.fuse.sizes.open_size import OpenSize, sizes_written
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.emit import Body
 from framejit.backends.fuse.triton.lines import Lines

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.expr import OPERATIONS, REDUCTIONS, SCANS
+from framejit.backends.fuse.loop_ir.expr import OPERATIONS, REDUCTIONS, SCANS
 
 FLOATS: Final = frozenset({torch.float32, torch.float64})
 INTEGERS: Final = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64})

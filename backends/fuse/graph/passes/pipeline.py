@@ -10,6 +10,7 @@ from typing import Final
 import torch
 from torch import fx
 
+from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.errors import NotFusable, PassFailed
 from framejit.backends.fuse.graph.check import check, check_results
 from framejit.backends.fuse.graph.graph import Graph
@@ -24,7 +25,6 @@ from framejit.backends.fuse.graph.passes.numbers import numbers
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
-from framejit.backends.fuse.statistics import stages
 from framejit.config import config
 from framejit.events import warn
 from framejit.suggest import did_you_mean

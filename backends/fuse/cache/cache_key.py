@@ -1,0 +1,58 @@
+"""Keys of the disk cache: a hash over the content an entry is made from, and over whatever makes it."""
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import cache
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Final
+
+import torch
+
+import framejit
+
+_MAKERS: Final = ("triton", "llvmlite")
+
+
+def key_of(target: str, *parts: object) -> str:
+    """A key for what is compiled from `parts` for a machine.
+
+    `target` names all of the machine that code depends on: the processor with its features (`llvm.machine.machine().key`), or a GPU's capability. Parts are
+    strings, bytes, numbers, booleans, None, and tuples of these. Versions of framejit, torch, Triton, llvmlite and Python and framejit's own code
+    generators count too, so that no code outlives the compiler that made it.
+    """
+    digest = hashlib.sha256(_toolchain())
+    for part in (target, *parts):
+        data = part if isinstance(part, bytes) else repr(part).encode()
+        digest.update(f"{type(part).__name__} {len(data)} ".encode())  # the length keeps ("ab", "c") apart from ("a", "bc")
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@cache
+def _toolchain() -> bytes:
+    versions = (framejit.__version__, torch.__version__, *map(_version, _MAKERS), sys.version)
+    return hashlib.sha256(repr((versions, source_hash(Path(__file__).parents[1]))).encode()).digest()
+
+
+def _version(package: str) -> str:
+    """The version of a package, preferably without importing it: a process that finds all its kernels here needs no Triton."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        pass
+    try:
+        return str(getattr(import_module(package), "__version__", "unknown"))
+    except ImportError:
+        return "none"
+
+
+def source_hash(folder: Path) -> str:
+    """A hash over the Python files below a folder: their names and content."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode())
+        digest.update(content)
+    return digest.hexdigest()

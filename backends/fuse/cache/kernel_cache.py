@@ -1,0 +1,75 @@
+"""Machine code by way of the disk cache: made once on each machine, and found by the processes after that."""
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from framejit.backends.fuse.cache import cache_folder, disk_cache
+from framejit.backends.fuse.cache.cache_key import key_of
+from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.triton.compile import GpuBinary
+    from framejit.backends.fuse.triton.source import TritonSource
+
+_NUMBERS: Final = ("shared_bytes", "threads", "pointers", "scratch")
+"""What a record of a GPU's machine code says of it besides the name of the kernel; see `GpuBinary`."""
+
+
+def cpu_object(text: str) -> bytes:
+    """The object code of a module in LLVM's text, for this machine."""
+    from framejit.backends.fuse.llvm.jit import compile_text
+    from framejit.backends.fuse.llvm.machine import machine
+
+    key = key_of(machine().key, text)
+    code = disk_cache.get("llvm", key)
+    if code is None:
+        code = compile_text(text)
+        disk_cache.put("llvm", key, code)
+    return code
+
+
+def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
+    """Machine code for each of the sources, as `compile_gpu_kernels` gives it; that is called for those not found. Triton isn't imported if all are."""
+    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+
+    keys = [key_of(f"cuda {capability}", source.code, source.signature, source.warps) for source in sources]
+    known = {key: binary for key in dict.fromkeys(keys) if (binary := _cached_binary(key)) is not None}
+    missing = {key: source for key, source in zip(keys, sources) if key not in known}
+    for key, binary in zip(missing, compile_gpu_kernels([*missing.values()], capability) if missing else ()):
+        known[key] = binary
+        fields = {"name": binary.name, **{name: getattr(binary, name) for name in _NUMBERS}}
+        disk_cache.put("triton", key, pack(fields, {"cubin": binary.cubin}))
+    return [known[key] for key in keys]
+
+
+def expect_gpu_kernels() -> None:
+    """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine, the compiler is got ready meanwhile."""
+    if not _has_gpu_kernels():
+        from framejit.backends.fuse.triton.preload import preload
+
+        preload()
+
+
+@cache
+def _has_gpu_kernels() -> bool:
+    try:
+        with cache_folder.opened(disk_cache.current().folder) as folder, os.scandir(folder) as files:
+            return any(file.name.startswith("triton-") for file in files)
+    except (OSError, cache_folder.Refused):
+        return False
+
+
+def _cached_binary(key: str) -> GpuBinary | None:
+    from framejit.backends.fuse.triton.compile import GpuBinary
+
+    record = disk_cache.get("triton", key)
+    if record is None:
+        return None
+    try:
+        fields, blobs = unpack(record)
+        return GpuBinary(cubin=blobs["cubin"], name=str(fields["name"]), **{name: int(fields[name]) for name in _NUMBERS})
+    except (BadRecord, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,136 @@
+"""Plans by way of the disk cache: a graph that a process of this machine has compiled before is neither lowered nor scheduled again."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from framejit.backends.fuse.cache import disk_cache
+from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
+from framejit.backends.fuse.cache.plan_key import NotCacheable, OpenSizes, PlanKey, plan_key
+from framejit.backends.fuse.cache.plan_record import PlanRecord, conditions_of, read, write
+from framejit.backends.fuse.compile import KernelLaunch, load_kernels
+from framejit.backends.fuse.sizes.by_size import holds
+from framejit.config import config
+from framejit.events import emit
+from framejit.symbols.conditions import Condition
+
+if TYPE_CHECKING:
+    from framejit import _native
+    from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+    from framejit.backends.fuse.graph.graph import Graph
+    from framejit.backends.fuse.graph.text import GraphText
+
+KIND = "plan"
+OPEN = "openplan"
+"""The kind of entries that hold all plans of one graph with open sizes."""
+MOST_VARIANTS = 16
+"""Plans of one graph that are kept; the oldest go first."""
+
+
+class FoundPlan(NamedTuple):
+    """A plan that can run, and what is known of it."""
+
+    record: PlanRecord
+    plan: _native.Plan
+
+
+class FoundVariant(NamedTuple):
+    """A plan for open sizes, how its kernels are launched, and the conditions that sizes must meet for it."""
+
+    record: PlanRecord
+    launches: list[KernelLaunch]
+    conditions: tuple[Condition, ...]
+
+
+def key_for(graph: Graph, text: GraphText, tracked: bool, sizes: OpenSizes | None = None) -> PlanKey | None:
+    """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where each stage is to be written down."""
+    if config.artifacts or not config.cache_size:
+        return None
+    try:
+        return plan_key(graph, text, tracked, sizes) if sizes is not None else plan_key(graph, text, tracked)
+    except NotCacheable as e:
+        _not_kept(KIND, "", e)
+    return None
+
+
+def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan | None:
+    """The plan that was kept under a key, with its kernels loaded and in the graph's account; None if there is none that can be used."""
+    data = disk_cache.get(KIND, key.key)
+    if data is None:
+        return None
+    try:
+        record = read(data, key)
+        return FoundPlan(record, record.parts.native(_launches(record, graph), fallback, graph.name))
+    except Exception as e:  # whatever is wrong with it, the graph can still be compiled
+        _unusable(KIND, key, graph, e)
+        return None
+
+
+def keep(key: PlanKey, record: PlanRecord) -> None:
+    """Keep a plan; if that can't be done, an event says why."""
+    try:
+        disk_cache.put(KIND, key.key, write(record, key))
+    except NotCacheable as e:
+        _not_kept(KIND, key.key, e)
+
+
+def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:
+    """A plan that was kept under a key with open sizes, and is right for the sizes now, as `find` otherwise; and the records of all that are kept there."""
+    assert key.sizes is not None
+    now = {symbol: symbol.hint for symbol in key.sizes.symbols}
+    kept = _variants(key, graph)
+    for data in kept:
+        try:
+            conditions = conditions_of(data, key.sizes.symbols)
+            if all(holds(condition, now) for condition in conditions):
+                record = read(data, key)
+                return FoundVariant(record, _launches(record, graph), conditions), kept
+        except Exception as e:  # another may be right
+            _unusable(OPEN, key, graph, e)
+    if kept:
+        emit("cache", what=OPEN, hit=False, key=key.key, reason="what was found is for other sizes")
+    return None, kept
+
+
+def keep_variant(key: PlanKey, record: PlanRecord, kept: Sequence[bytes]) -> None:
+    """Keep a plan for open sizes besides those that were `kept` for others. Of two processes that do so at once, one may be in vain."""
+    assert key.sizes is not None
+    try:
+        made = write(record, key)
+    except NotCacheable as e:
+        _not_kept(OPEN, key.key, e)
+        return
+    others = [data for data in kept if _is_readable(data, key.sizes)]
+    disk_cache.put(OPEN, key.key, pack({}, {str(number): data for number, data in enumerate([*others, made][-MOST_VARIANTS:])}))
+
+
+def _is_readable(data: bytes, sizes: OpenSizes) -> bool:
+    try:
+        conditions_of(data, sizes.symbols)
+    except Exception:
+        return False
+    return True
+
+
+def _variants(key: PlanKey, graph: CompiledGraph) -> list[bytes]:
+    """The records that are kept under a key."""
+    data = disk_cache.get(OPEN, key.key)
+    try:
+        return [] if data is None else [*unpack(data)[1].values()]
+    except BadRecord as e:
+        _unusable(OPEN, key, graph, e)
+        return []
+
+
+def _launches(record: PlanRecord, graph: CompiledGraph) -> list[KernelLaunch]:
+    return load_kernels([(kernel.device, kernel.origins, kernel.described) for kernel in record.kernels], graph)
+
+
+def _unusable(kind: str, key: PlanKey, graph: CompiledGraph, error: Exception) -> None:
+    graph.kernels.clear()
+    graph.machine_code.clear()
+    emit("cache", what=kind, hit=False, key=key.key, reason=f"what was found can't be used: {type(error).__name__}: {error}")
+
+
+def _not_kept(kind: str, key: str, why: NotCacheable) -> None:
+    emit("cache", what=kind, hit=False, key=key, reason=f"not kept: {why}")

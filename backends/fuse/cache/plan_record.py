@@ -1,0 +1,290 @@
+"""A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when it is read; nothing in it is run.
+
+Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name only what the recorded operations at
+hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's constants, or bytes.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from framejit import _native
+from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
+from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of
+from framejit.backends.fuse.cache.size_record import read_condition, read_expression, written_condition, written_expression
+from framejit.backends.fuse.plan.plan_functions import laid_out_as
+from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
+from framejit.backends.fuse.sizes.open_size import OpenSize, open_size
+from framejit.symbols.conditions import Condition
+from framejit.symbols.expression import Symbol
+
+SequenceTypes: Final[dict[str, Callable[[Any], Any]]] = {"tuple": tuple, "list": list, "Size": torch.Size}
+_NAMES: Final = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+_TYPES: Final = {name: kind for kind, name in _NAMES.items()}
+_MARKS: Final = ("# ", "; ")  # what stands before a source line in a text
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """A kernel, as `compile.load_kernels` takes it."""
+
+    language: str
+    device: torch.device
+    origins: tuple[str, ...]
+    described: dict[str, Any]
+    moved: int | None
+    """Bytes that it moves at least, if that is known."""
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """All that there is to know of a graph that was compiled."""
+
+    parts: PlanParts
+    kernels: tuple[KernelRecord, ...]
+    externs: tuple[str, ...]
+    """The operations that ATen carries out, in order."""
+    before_fusion: str
+    after_fusion: str
+    plain: bool
+    """See `LoweredGraph.plain`."""
+    pure: bool
+    """Whether running it twice does no more than running it once."""
+    cuda: bool
+
+
+def write(record: PlanRecord, key: PlanKey) -> bytes:
+    """The bytes of a record, with the conditions that the key's open sizes have come to meet.
+
+    Raises NotCacheable for a plan that refers to what can't be written down.
+    """
+    writer = _Writer(key)
+    parts = record.parts
+    steps = [writer.value(step[:-1] if step[0] == "expect" else step) for step in parts.steps]
+    texts: dict[str, int] = {}
+    kernels = []
+    for kernel in record.kernels:
+        described = {name: writer.value(texts.setdefault(value, len(texts)) if name in LONG else value) for name, value in kernel.described.items()}
+        kernels.append([kernel.language, str(kernel.device), list(kernel.origins), described, kernel.moved])
+    fields = {
+        "counts": [parts.n_inputs, parts.n_values],
+        "steps": steps,
+        "outputs": writer.value(parts.outputs),
+        "inputs": [list(parts.aligned), list(parts.alone), [writer.value(span) for span in parts.spans]],
+        "kernels": kernels,
+        "texts": [*texts],
+        "externs": list(record.externs),
+        "stages": [record.before_fusion, record.after_fusion],
+        "flags": [record.plain, record.pure, record.cuda],
+        "origins": list(key.origins),
+        "conditions": [writer.condition(condition) for condition in key.sizes.conditions] if key.sizes is not None else [],
+    }
+    return pack(fields, writer.blobs)
+
+
+LONG: Final = frozenset(("text", "code", "remarks"))
+"""Texts of kernels, which several may have in common."""
+SIZE: Final = (int, OpenSize)
+DESCRIBED: Final[dict[str, dict[str, Any]]] = {
+    "llvm": {"name": str, "remarks": str, "text": str, "pointers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple},
+    "triton": {"name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": SIZE, "warps": int, "sizes": tuple},
+}
+"""By the language of a kernel the names and types of what describes it."""
+
+
+def read(data: bytes, key: PlanKey) -> PlanRecord:
+    """The record that `write` gave for a graph of the same key. Raises BadRecord for bytes that are none."""
+    fields, blobs = unpack(data)
+    try:
+        record = _read(fields, _Reader(key, blobs))
+    except BadRecord:
+        raise
+    except Exception as e:
+        raise BadRecord(f"{type(e).__name__}: {e}") from e
+    parts = record.parts
+    if parts.n_inputs != key.n_inputs or tuple(type(output) is _native.Value for output in parts.outputs) != key.returns:
+        raise BadRecord("it takes or gives something else than the graph")
+    if not 0 <= parts.n_values - parts.n_inputs <= len(data):  # each is written somewhere in the record
+        raise BadRecord(f"{parts.n_values} values in {len(data)} bytes")
+    return record
+
+
+def conditions_of(data: bytes, symbols: Sequence[Symbol]) -> tuple[Condition, ...]:
+    """The conditions on open sizes under which a record's plan is right. Raises BadRecord for bytes that are no record."""
+    fields, _ = unpack(data)
+    return tuple(read_condition(condition, symbols) for condition in fields.get("conditions", ()))
+
+
+def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
+    moved_lines = reader.moved_lines(fields["origins"])
+    texts = [_checked(text, str) for text in fields["texts"]]
+    kernels = tuple(_kernel(item, texts, moved_lines, reader) for item in fields["kernels"])
+    n_inputs, n_values = (_checked(count, int) for count in fields["counts"])
+    aligned, alone = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"][:2])
+    spans = tuple(_checked(reader.value(span), SIZE) for span in fields["inputs"][2])
+    steps = [reader.step(step) for step in fields["steps"]]
+    for step in steps:
+        if step[0] == KERNEL:
+            _check_launch(step, kernels)
+    outputs = _checked(reader.value(fields["outputs"]), tuple)
+    before, after = (_moved(_checked(text, str), moved_lines) for text in fields["stages"])
+    plain, pure, cuda = (_checked(flag, bool) for flag in fields["flags"])
+    parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, alone, spans)
+    return PlanRecord(parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda)
+
+
+def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str, str], reader: _Reader) -> KernelRecord:
+    language, device, origins, described, moved = item
+    types = DESCRIBED[language]
+    if described.keys() != types.keys():
+        raise BadRecord("a kernel's description is not complete")
+    values = {name: texts[_index(value, len(texts))] if name in LONG else reader.value(value) for name, value in described.items()}
+    for name, kind in types.items():
+        _checked(values[name], kind)
+    values["remarks"] = _moved(values["remarks"], moved_lines)
+    if moved is not None:
+        _checked(moved, int)
+    return KernelRecord(language, torch.device(_checked(device, str)), tuple(moved_lines.get(line, _checked(line, str)) for line in origins), values, moved)
+
+
+def _check_launch(step: tuple[Any, ...], kernels: Sequence[KernelRecord]) -> None:
+    _, number, slots = step
+    described = kernels[_index(number, len(kernels))].described
+    if len(slots) != len(described.get("pointers", described.get("buffers", ()))):
+        raise BadRecord(f"a kernel is launched with {len(slots)} arguments")
+
+
+def _moved(text: str, lines: Mapping[str, str]) -> str:
+    """The text with the source lines as they are now."""
+    if not lines:
+        return text
+    return "\n".join(line[:2] + lines.get(line[2:], line[2:]) if line.startswith(_MARKS) else line for line in text.split("\n"))
+
+
+def _checked(value: Any, kind: type | tuple[type, ...]) -> Any:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        raise BadRecord(f"{type(value).__name__} where {' or '.join(each.__name__ for each in kinds)} belongs")
+    return value
+
+
+def _index(value: Any, size: int) -> int:
+    if not 0 <= _checked(value, int) < size:
+        raise BadRecord(f"number {value} of {size}")
+    return int(value)
+
+
+class _Writer:
+    """Values of steps as JSON: a number, text, boolean or None is itself, anything else a list that begins with its kind."""
+
+    def __init__(self, key: PlanKey) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self._functions = {function: name for name, function in key.functions.items()}
+        self._symbols = {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
+        self._constants = {id(value): number for number, value in reversed([*enumerate(key.constants)])}
+
+    def condition(self, condition: Condition) -> list[Any]:
+        try:
+            return written_condition(condition, self._symbols)
+        except KeyError as e:
+            raise NotCacheable(f"a condition is on {e.args[0]}, which is no open size of an input") from None
+
+    def value(self, value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if kind in SequenceTypes.values():
+            return [kind.__name__, *map(self.value, value)]
+        if kind is _native.Value:
+            return ["value", value.index]
+        if kind is OpenSize:
+            try:
+                return ["size", written_expression(value.expression, self._symbols)]
+            except KeyError as e:
+                raise NotCacheable(f"its plan refers to {e.args[0]}, which is no open size of an input") from None
+        if kind is dict:
+            return ["dict", *([self.value(name), self.value(item)] for name, item in value.items())]
+        if kind in _NAMES:
+            return [_NAMES[kind], str(value).removeprefix("torch.")]
+        if kind is torch.device:
+            return ["device", str(value)]
+        if kind is complex:
+            return ["complex", value.real, value.imag]
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        name = self._functions.get(value) if callable(value) else None
+        if name is None:
+            raise NotCacheable(f"its plan refers to {getattr(value, '__qualname__', kind.__name__)}, which has no name to find it by")
+        return ["function", name]
+
+    def _tensor(self, value: torch.Tensor) -> Any:
+        number = self._constants.get(id(value))
+        if number is not None:
+            return ["given", number]
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_conj() or value.is_neg() or value.requires_grad:
+            raise NotCacheable("a constant is no plain tensor")
+        blob = f"constant{len(self.blobs)}"
+        self.blobs[blob] = bytes_of(value)
+        if sum(map(len, self.blobs.values())) > LARGEST:
+            raise NotCacheable(f"its constants have more than {LARGEST} bytes")
+        return ["tensor", blob, *map(self.value, (tuple(value.shape), value.stride(), value.dtype, value.device))]
+
+
+class _Reader:
+    """The values that a `_Writer` wrote."""
+
+    def __init__(self, key: PlanKey, blobs: Mapping[str, bytes]) -> None:
+        self.key, self.blobs = key, blobs
+
+    def step(self, data: Any) -> tuple[Any, ...]:
+        step = _checked(self.value(data), tuple)
+        if step[0] == "expect":
+            return *step, laid_out_as(step[2], step[3])
+        return step
+
+    def value(self, data: Any) -> Any:
+        if type(data) is not list:
+            if data is None or type(data) in (bool, int, float, str):
+                return data
+            raise BadRecord(f"a value of type {type(data).__name__}")
+        kind, *rest = data
+        if kind in SequenceTypes:
+            return SequenceTypes[kind]([self.value(item) for item in rest])
+        if kind == "value":
+            return _native.Value(_index(rest[0], 1 << 31))
+        if kind == "dict":
+            return {_checked(name, str): self.value(item) for name, item in rest}
+        if kind in _TYPES:
+            found = getattr(torch, _checked(rest[0], str), None)
+            return _checked(found, _TYPES[kind])
+        if kind == "size" and self.key.sizes is not None:
+            return open_size(read_expression(rest[0], self.key.sizes.symbols), self.key.sizes.conditions)
+        if kind == "device":
+            return torch.device(_checked(rest[0], str))
+        if kind == "complex":
+            return complex(*rest)
+        if kind == "given":
+            return self.key.constants[_index(rest[0], len(self.key.constants))]
+        if kind == "function":
+            return self.key.functions[rest[0]]
+        if kind == "tensor":
+            return self._tensor(self.blobs[rest[0]], *map(self.value, rest[1:]))
+        raise BadRecord(f"there are no values of the kind {kind!r}")
+
+    def _tensor(self, content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made = torch.empty_strided(sizes, strides, dtype=dtype)
+        if len(bytes_of(made)) != len(content):
+            raise BadRecord("a constant's bytes don't fill it")
+        if content:
+            flat = torch.frombuffer(bytearray(content), dtype=dtype)
+            made.as_strided(flat.shape, (1,)).copy_(flat)
+        return made.to(device)
+
+    def moved_lines(self, before: Sequence[Any]) -> dict[str, str]:
+        """For source lines as they were when the plan was made those that they are now, where they differ."""
+        if len(before) != len(self.key.origins):
+            raise BadRecord("other operations share source lines")
+        return {_checked(old, str): new for old, new in zip(before, self.key.origins) if old != new}

@@ -1,0 +1,218 @@
+"""The loop IR: buffers, nodes that fill them, and the kernels that nodes are fused into.
+
+Lowering gives a list of nodes in program order; the scheduler fuses compute nodes into kernels and leaves the rest in place.
+"""
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index, Var
+
+READABLE_DEPTH: Final = 6  # operations within operations that a person can follow on one line
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A tensor in memory. Element `i` of an access lies `i` elements after the address `data_ptr()`."""
+
+    name: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    input: int | None = None
+    """Which input of the graph it is, or None for what the plan allocates."""
+    memory: str = ""
+    """The name of the buffer whose memory this is: its own, or, after something has been written into a buffer in place, the first one's."""
+    constant: torch.Tensor | None = None
+    """A tensor that is known now, such as an attribute of the graph module."""
+    parts: tuple[str, ...] = ()
+    """The buffers that this one is joined of, in the order in which they lie along one dimension. Their memory is this one's, and nothing else writes it."""
+    offset: int = 0
+    """Of such a part: how many elements after the address its first element lies. Its strides are those of the whole."""
+    whole: str = ""
+    """Of such a part: the name of the buffer that it belongs to."""
+
+    def __post_init__(self) -> None:
+        self.memory = self.memory or self.name
+
+    @property
+    def extent(self) -> int:
+        """The number of elements from the first to the last one in memory."""
+        if 0 in self.sizes:
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.sizes)} strides {list(self.strides)} on {self.device}"
+
+
+@dataclass
+class Layout:
+    """A strided view of a buffer: sizes, strides and storage offset in elements, counted from the buffer's first element."""
+
+    buffer: Buffer
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the buffer itself."""
+        return not self.offset and self.sizes == self.buffer.sizes and self.strides == self.buffer.strides
+
+
+@dataclass(frozen=True)
+class Store:
+    """`buffer[index] = value`, for each turn of the outer loops, or of the outer and inner ones where `inner` is set."""
+
+    buffer: str
+    index: Index
+    value: Expr
+    inner: bool = False
+
+
+@dataclass(eq=False)
+class ComputeNode:
+    """A loop nest: for all `outer` loop variables, reductions over the `inner` ones, and what is stored.
+
+    A pointwise node has no inner loops. In a node with inner loops, a value may hold `reduce` expressions, which are over all inner loops;
+    what is outside of them depends on inner variables only if the store is `inner`. A `scan` has a value for each inner turn, so that it stands
+    in a store that is `inner`, or below a `reduce`. The order of the inner loops is part of what a node says where it holds something ordered.
+
+    A part of a buffer is written by one store, which writes each of its elements, in one turn each.
+    """
+
+    outer: tuple[Var, ...]
+    inner: tuple[Var, ...]
+    stores: list[Store]
+    device: torch.device
+    origins: tuple[str, ...] = ()
+    """Source lines of the user's program that it comes from."""
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        """For each buffer that is read, the indices of its loads."""
+        found: dict[str, list[Index]] = {}
+        seen: set[Expr] = set()
+        for store in self.stores:
+            for node in (store.value, *(atom.value for atom in store.index.indirects())):
+                for load in node.loads():
+                    if load not in seen:
+                        seen.add(load)
+                        found.setdefault(load.attr[0], []).append(load.attr[1])
+        return found
+
+    @property
+    def writes(self) -> list[str]:
+        """The buffers that are written."""
+        return [store.buffer for store in self.stores]
+
+
+@dataclass(eq=False)
+class ExternNode:
+    """A call of an operation that ATen carries out. Tensors in `args` and `kwargs` are Layouts, one level deep in lists or tuples."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: Any
+    """A Buffer for a tensor, None for a result that nobody needs, or a tuple of these where the operation returns several."""
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    """Buffers that come to be by it: its results, and new versions of those it writes into."""
+    ordered: bool = False
+    """Whether it must not change places with other ordered nodes, as random numbers must not."""
+    origins: tuple[str, ...] = ()
+    speaks: bool = False
+    """Whether it may raise for what is in a tensor, or warn."""
+    accepted: Callable[[], bool] | None = None
+    """Tells whether ATen surely takes such arguments; asked before it is left out because nobody needs its results."""
+
+
+Node = ComputeNode | ExternNode
+
+
+@dataclass(eq=False)
+class Kernel(ComputeNode):
+    """A compute node as it is compiled: after fusion, loops merged where memory is contiguous, ready for a code generator.
+
+    `outer` loops run in parallel, outermost first. Loads see memory as it was before the kernel; if a kernel both loads from and stores
+    to one memory (`Buffer.memory`), every such load is at the very index that the same turn of the loops stores to.
+    """
+
+    name: str = ""
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    """What it reads and writes, by name; the order is that of the kernel's pointers, and buffers that share memory come as one pointer each."""
+
+    @property
+    def outer_size(self) -> int:
+        return math.prod(var.size for var in self.outer)
+
+    @property
+    def inner_size(self) -> int:
+        return math.prod(var.size for var in self.inner)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no loop that stores has a turn: then there is nothing to run, but the (empty) buffers must come to be."""
+        return not self.outer_size or (not self.inner_size and all(store.inner for store in self.stores))
+
+
+@dataclass
+class LoweredGraph:
+    """What lowering makes of a graph: the nodes in program order, and what to return."""
+
+    buffers: dict[str, Buffer]
+    nodes: list[Node]
+    outputs: list[Layout | Any]
+    """For each output of the graph a layout, or a constant such as None."""
+    n_inputs: int
+    plain: bool = False
+    """Whether gradients and autocast must be switched off around it, which they are not where it is called."""
+
+
+def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
+    """The nodes as text, for people."""
+    lines: list[str] = []
+    for node in nodes:
+        lines += [f"# {origin}" for origin in node.origins]
+        if isinstance(node, ExternNode):
+            lines.append(f"extern {getattr(node.function, '__name__', node.function)} reads {', '.join(node.reads)} writes {', '.join(node.writes)}")
+            continue
+        name = f"kernel {node.name} " if isinstance(node, Kernel) else ""
+        outer = ", ".join(f"{var}<{var.size}" for var in node.outer)
+        inner = ", ".join(f"{var}<{var.size}" for var in node.inner)
+        lines.append(f"{name}for {outer or 'one element'}{f', reducing {inner}' if inner else ''}:")
+        lines += _store_lines(node)
+    return "\n".join([*(f"{buffer}" for buffer in buffers.values()), *lines])
+
+
+def _store_lines(node: ComputeNode) -> list[str]:
+    """What a loop nest stores; a value that is used more than once, or lies deep, gets a line and a name of its own."""
+    uses = Counter(operand for value in _values(node) for operand in value.operands())
+    depth: dict[Expr, int] = {}
+    text: dict[Expr, str] = {}
+    lines: list[str] = []
+    for value in _values(node):
+        depth[value] = 1 + max((depth[operand] for operand in value.operands()), default=0)
+        text[value] = value.text([text[operand] for operand in value.args])
+        if value.args and (uses[value] > 1 or depth[value] > READABLE_DEPTH):
+            name = f"v{len(lines)}"
+            lines.append(f"    {name} = {text[value]}")
+            text[value], depth[value] = name, 0
+    for store in node.stores:
+        lines.append(f"    {store.buffer}[{store.index}] = {text[store.value]}{'  (each inner turn)' if store.inner else ''}")
+    return lines
+
+
+def _values(node: ComputeNode) -> Iterable[Expr]:
+    """Each expression of a node once, operands first."""
+    return dict.fromkeys(value for store in node.stores for value in store.value.walk())

@@ -1,0 +1,26 @@
+"""How many bytes a kernel moves between memory and processor at least: what its bandwidth is counted from."""
+from __future__ import annotations
+
+import math
+
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.sizes.open_size import hint
+
+
+def bytes_moved(kernel: Kernel) -> int | None:
+    """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones these are."""
+    total = 0
+    written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
+    for accesses in (kernel.reads, written):
+        for name, indices in accesses.items():
+            if any(True for index in indices for _ in index.indirects()):
+                return None
+            buffer = kernel.buffers[name]
+            total += buffer.dtype.itemsize * min(hint(buffer.extent), hint(sum(map(_elements, indices))))
+    return total
+
+
+def _elements(index: Index) -> int:
+    """How many elements an access reaches, if no two turns of its loops reach the same."""
+    return math.prod(var.size for var in index.vars())

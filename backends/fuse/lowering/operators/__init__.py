@@ -1,0 +1,1 @@
+"""What each ATen operation is lowered to, a family of operations a file."""

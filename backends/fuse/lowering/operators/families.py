@@ -1,0 +1,14 @@
+"""The families of lowerings; importing one registers what is in it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+FAMILIES: Final = ("pointwise", "activations", "reductions", "scans", "normalisation", "softmax", "losses", "creation", "rearrange", "indexing", "pooling")
+
+
+def load() -> None:
+    """Register all lowerings."""
+    for family in FAMILIES:
+        import_module(f"framejit.backends.fuse.lowering.operators.{family}")

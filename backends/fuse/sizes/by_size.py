@@ -1,0 +1,208 @@
+"""Graphs with open sizes: captured once, compiled once for a range of sizes.
+
+Kernels take the sizes as arguments. What was generated holds for the sizes that lead to the same decisions as those it was generated for (a loop of more than
+so many turns, a size that vectors divide); for others another variant is made. Where a graph cannot be compiled so, it is compiled for each combination of
+sizes on its own. Sizes that have not come before, and that no variant fits, are run by ATen a few times: a size that never comes again costs no compilation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from framejit import _native
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.backends.graph_identity import identity
+from framejit.config import config
+from framejit.events import emit, warn
+from framejit.symbols.conditions import Condition, Conditions
+from framejit.symbols.expression import Symbol, evaluate
+from framejit.symbols.node import expression_of, is_ours
+
+MOST: Final = 64
+"""Combinations of sizes, or variants, that are compiled; further ones run as ATen."""
+PATIENCE: Final = 3
+"""Of calls with sizes that nothing fits, so many that all have other sizes lead to a variant."""
+MOST_SWITCHED: Final = 12
+"""Sizes that the native switch can tell apart."""
+REMEMBERED: Final = 4096
+"""Combinations of sizes for which what runs is at hand."""
+
+Run = Callable[..., Any]
+
+
+def has_symbols(gm: fx.GraphModule) -> bool:
+    """Whether some input's fake has symbols of framejit's for sizes."""
+    return any(isinstance(size, torch.SymInt) and is_ours(size) for node in placeholders(gm) for size in _fake(node).shape)
+
+
+def has_open_sizes(gm: fx.GraphModule) -> bool:
+    """Whether one of these is not known after all."""
+    return any(_open_dims(node) for node in placeholders(gm))
+
+
+@dataclass(eq=False)
+class Variant:
+    """What was compiled for the sizes that meet some conditions."""
+
+    graph: CompiledGraph
+    conditions: tuple[Condition, ...]
+    symbols: tuple[Symbol, ...]
+    run_for: Callable[[Mapping[Symbol, int]], Run]
+    """What runs for given sizes."""
+
+    def fits(self, sizes: tuple[int, ...]) -> bool:
+        values = dict(zip(self.symbols, sizes))
+        return all(holds(condition, values) for condition in self.conditions)
+
+    def run(self, sizes: tuple[int, ...]) -> Run:
+        return self.run_for(dict(zip(self.symbols, sizes)))
+
+
+CompileOpen = Callable[[fx.GraphModule, list[torch.Tensor], Conditions, tuple[Symbol, ...]], Variant]
+CompileClosed = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], tuple[Run, CompiledGraph | None]]
+
+
+class BySize:
+    """Takes the graph's inputs, and runs what fits their sizes."""
+
+    def __init__(self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_open: CompileOpen, compile_closed: CompileClosed) -> None:
+        self.gm, self.eager = gm, gm.forward
+        self._compile_open, self._compile_closed = compile_open, compile_closed
+        places = _places(gm)
+        self._read = tuple(places.values())
+        self._symbols = tuple(places)
+        self._conditions: Conditions = next(size.node.conditions for node in placeholders(gm) for size in _fake(node).shape if isinstance(size, torch.SymInt))
+        self._variants: list[Variant] = []
+        self._closed: list[CompiledGraph] = []
+        self._ready: dict[tuple[int, ...], Run] = {}
+        self._seen: set[tuple[int, ...]] = set()
+        self._misses = 0
+        self._never = self._told_full = False
+        self._lock = threading.Lock()
+        self.why_closed = ""
+        """Why the graph is compiled for each combination of sizes on its own; empty if it is not."""
+        self._made_for(self._sizes(example_inputs), example_inputs)
+
+    def switch(self) -> Run:
+        """What takes the graph's inputs, and asks here only about sizes that did not come lately."""
+        return _native.SizeSwitch(self._read, self.find) if len(self._read) <= MOST_SWITCHED else self
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        run, _ = self.find(*inputs)
+        return run(*inputs)
+
+    def find(self, *inputs: torch.Tensor) -> tuple[Run, bool]:
+        """What to call for the inputs, and whether that will stay so for their sizes."""
+        sizes = self._sizes(inputs)
+        run = self._ready.get(sizes)
+        return (run, True) if run is not None else self._miss(sizes, inputs)
+
+    def graphs(self) -> list[CompiledGraph]:
+        """The accounts of what was compiled, in order."""
+        return [*(variant.graph for variant in self._variants), *self._closed]
+
+    def _sizes(self, inputs: Any) -> tuple[int, ...]:
+        return tuple([inputs[position].size(dim) for position, dim in self._read])
+
+    def _miss(self, sizes: tuple[int, ...], inputs: tuple[torch.Tensor, ...]) -> tuple[Run, bool]:
+        variant = next((variant for variant in self._variants if variant.fits(sizes)), None)
+        if variant is not None:
+            return self._safely(sizes, lambda: self._remember(sizes, variant.run(sizes))), True
+        full = self._never or len(self._variants) + len(self._closed) >= MOST
+        self._misses += 1
+        again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)  # a variant serves other sizes, too
+        if again and not full:
+            return self._safely(sizes, lambda: self._made_for(sizes, list(inputs))), True
+        if again and not self._never and not self._told_full:
+            self._told_full = True
+            self._tell(f"{MOST} variants are compiled, the most: sizes that none of them fits run as ATen")
+        if len(self._seen) < REMEMBERED:
+            self._seen.add(sizes)
+        return self.eager, full
+
+    def _tell(self, reason: str) -> None:
+        number = identity(self.gm)
+        emit("fusion", graph_id=number, region=f"graph_{number}", text=reason, reason=reason)
+
+    def _safely(self, sizes: tuple[int, ...], make: Callable[[], Run]) -> Run:
+        """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""
+        try:
+            return make()
+        except Exception as e:
+            if config.debug:
+                raise
+            warn(f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: {type(e).__name__}: {e}")
+            return self._remember(sizes, self.eager)
+
+    def _made_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
+        with self._lock:
+            known = self._ready.get(sizes)
+            if known is not None:
+                return known
+            if not self.why_closed:
+                try:
+                    conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
+                    variant = self._compile_open(self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols))
+                    self._variants.append(variant)
+                    return self._remember(sizes, variant.run(sizes))
+                except NeedsGradients:
+                    self._never = True
+                    return self._remember(sizes, self.eager)
+                except NotFusable as e:
+                    self.why_closed = str(e)
+                    self._tell(f"compiled for each combination of sizes on its own: {self.why_closed}")
+            run, graph = self._compile_closed(self.gm, inputs, sizes)
+            self._closed += [graph] if graph is not None else []
+            return self._remember(sizes, run)
+
+    def _remember(self, sizes: tuple[int, ...], run: Run) -> Run:
+        if len(self._ready) >= REMEMBERED:
+            self._ready.clear()
+        self._ready[sizes] = run
+        return run
+
+
+def holds(condition: Condition, values: Mapping[Symbol, int]) -> bool:
+    """Whether sizes meet a condition."""
+    try:
+        number = evaluate(condition.expression, values)
+    except ZeroDivisionError:  # what was divided by was another number
+        return False
+    return (number == 0 if condition.relation == "==" else number < 0) == condition.outcome
+
+
+def placeholders(gm: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that stand for the graph's inputs."""
+    return [node for node in gm.graph.nodes if node.op == "placeholder"]
+
+
+def _fake(node: fx.Node) -> Any:
+    fake = node.meta.get("val", node.meta.get("example_value"))
+    return fake if isinstance(fake, torch.Tensor) else torch.empty(())
+
+
+def _open_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
+    """The dimensions of an input whose sizes are symbols; one that is known to be a symbol that is read elsewhere has that."""
+    found = []
+    for dim, size in enumerate(_fake(node).shape):
+        expression = expression_of(size)
+        if isinstance(size, torch.SymInt) and expression is not None:
+            simplified = size.node.conditions.simplified(expression)
+            found += [(dim, symbol) for symbol in simplified.symbols() if [*simplified.terms] == [(symbol,)]]
+    return found
+
+
+def _places(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
+    """For each symbol one input and dimension where it is read; all other sizes follow from these by what was asked while capturing."""
+    places: dict[Symbol, tuple[int, int]] = {}
+    for position, node in enumerate(placeholders(gm)):
+        for dim, symbol in _open_dims(node):
+            places.setdefault(symbol, (position, dim))
+    return places

@@ -1,0 +1,65 @@
+"""A graph with open sizes, as it would have been captured for inputs of certain sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from framejit.backends.fuse.account.compiled_graph import SIZES
+from framejit.backends.fuse.graph.record import attribute_of
+from framejit.backends.fuse.thread_state import restored_thread_state
+from framejit.backends.graph_identity import identify, identity
+from framejit.fakes.light_torch import light
+
+
+def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> fx.GraphModule:
+    """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are those that the graph leaves open."""
+    from framejit.fakes.fake_mode import Fakes
+
+    graph = fx.Graph()
+    env: dict[fx.Node, Any] = {}
+    values: dict[fx.Node, Any] = {}
+    given = iter(inputs)
+    with light(), restored_thread_state():
+        mode = Fakes(allow_fallback_kernels=False)
+        with mode:
+            for node in gm.graph.nodes:
+                if node.op == "placeholder":
+                    value = _fake_like(node, next(given))
+                elif node.op == "get_attr":
+                    value = attribute_of(gm, str(node.target))
+                    value = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+                elif node.op != "output":
+                    value = _run(node, values)
+                values[node] = value
+                if type(value) is int:
+                    env[node] = value  # no node: it is a number now
+                    continue
+                made = env[node] = graph.node_copy(node, env.__getitem__)
+                if node.op != "output":
+                    made.meta["val"] = made.meta["example_value"] = value
+    made_module = fx.GraphModule(gm, graph)
+    number = identity(gm)
+    if number is not None:
+        identify(made_module, number)
+    made_module.meta[SIZES] = sizes
+    return made_module
+
+
+def _fake_like(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+    before: Any = node.meta.get("val", node.meta.get("example_value"))
+    with torch.no_grad():
+        fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+        fake = fake.conj() if tensor.is_conj() else fake
+        fake = torch._neg_view(fake) if tensor.is_neg() else fake
+    return fake.requires_grad_(True) if before.requires_grad else fake
+
+
+def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)

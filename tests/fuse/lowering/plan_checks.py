@@ -1,0 +1,68 @@
+"""Whole programs through the fusing backend, with the plan itself run on every call: never eager instead because it measured quicker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import framejit
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall
+from framejit.backends.fuse.backend import fuse_graph
+from tests.fuse.lowering.lowering_checks import compare, copies, tensors
+
+
+def planned(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[CompiledGraph]]:
+    """`fn` compiled, and the accounts of its graphs, which are added as they are captured."""
+    graphs: list[CompiledGraph] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled = fuse_graph(gm, examples)
+        account = recall(compiled)
+        assert account is not None
+        graphs.append(account)
+        return getattr(compiled, "compiled", compiled)
+
+    return framejit.optimize(fn, backend=backend), graphs
+
+
+def check(
+    fn: Callable[..., Any], *args: Any, refused: bool = False, externs: int | None = None, atol: float | None = None, rtol: float | None = None
+) -> list[CompiledGraph]:
+    """Compare three calls of the compiled function with eager: results, aliases, and what is left in the arguments.
+
+    `refused`: whether the graph must run as ATen; `externs`: how many operations ATen may do. Returns the accounts of the graphs.
+    """
+    compiled, graphs = planned(fn)
+    for _ in range(3):
+        mine, theirs = copies(args), copies(args)
+        torch.manual_seed(3)
+        expected = fn(*theirs)
+        torch.manual_seed(3)
+        got = compiled(*mine)
+        compare(got, expected, atol, rtol)
+        compare(mine, theirs, atol, rtol)
+        same_aliases([got, mine], [expected, theirs])
+    assert graphs, "no graph was captured"
+    for graph in graphs:
+        assert bool(graph.reason) == refused, graph.reason or "it was compiled"
+        if externs is not None:
+            assert len(graph.externs) <= externs, graph.externs
+    return graphs
+
+
+def same_aliases(mine: Any, theirs: Any) -> None:
+    """The same tensors must be the same objects, share memory, and need gradients."""
+    a, b = tensors(mine), tensors(theirs)
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        assert x.requires_grad == y.requires_grad
+        for j in range(i):
+            assert (x is a[j]) == (y is b[j]), "other objects are the same"
+            if x.numel() and a[j].numel():
+                assert (memory(x) == memory(a[j])) == (memory(y) == memory(b[j])), "other tensors share memory"
+
+
+def memory(tensor: torch.Tensor) -> int:
+    """Where the tensor's storage lies."""
+    return tensor.untyped_storage().data_ptr()

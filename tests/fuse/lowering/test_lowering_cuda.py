@@ -1,0 +1,95 @@
+"""What is lowered on CUDA only: reads at computed places. The loops are checked on the CPU; no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from framejit.backends.fuse.loop_ir.nodes import LoweredGraph
+from framejit.fakes.light_torch import light
+from tests.fuse.interpreter import Interpreter
+from tests.fuse.lowering.lowering_checks import compare, externs, kernels
+from tests.fuse.stages import lower
+
+
+def check_as_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> LoweredGraph:
+    """Lower `f` for inputs that are said to be on a GPU, and run the loops on the CPU."""
+    with light():
+        mode = FakeTensorMode(allow_fallback_kernels=False)
+        with mode:
+            fakes = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda") for x in inputs]
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"x{position}") for position in range(len(inputs))]
+    for node, fake in zip(nodes, fakes):
+        node.meta["val"] = fake
+    graph.output((graph.call_function(f, tuple(nodes)),))
+    lowered = lower(fx.GraphModule(torch.nn.Module(), graph), fakes)
+    assert all(buffer.device.type == "cuda" for buffer in lowered.buffers.values())
+    (result,) = Interpreter(lowered).run(inputs)
+    compare(result, f(*inputs))
+    return lowered
+
+
+LABELS = torch.tensor([0, 3, -100, 4, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: F.cross_entropy(x, y),
+        lambda x, y: F.cross_entropy(x, y, reduction="sum"),
+        lambda x, y: F.cross_entropy(x, y, reduction="none"),
+        lambda x, y: F.cross_entropy(x, y.clamp(min=0), ignore_index=1),
+        lambda x, y: F.nll_loss(x, y.clamp(min=0)),
+        lambda x, y: F.embedding(y.clamp(min=0), x),
+        lambda x, y: x.index_select(0, y.clamp(min=0)) * 2,
+        lambda x, y: (x + 1).gather(1, y.clamp(min=0).unsqueeze(1).expand(-1, 3)),
+        lambda x, y: x.sum(1) + F.layer_norm(x, (5,)).amax(1),
+    ],
+)
+def test_computed_places_are_fused(f):
+    assert externs(check_as_cuda(f, torch.randn(6, 5), LABELS)) == []
+
+
+def test_an_empty_index_may_have_another_rank():
+    assert check_as_cuda(lambda x, y: x.gather(0, y), torch.randn(5), torch.empty(2, 0, dtype=torch.int64)).outputs[0].sizes == (2, 0)
+
+
+def test_cross_entropy_reads_its_input_in_three_passes():
+    """The logarithms of all probabilities are never put into memory."""
+    graph = check_as_cuda(F.cross_entropy, torch.randn(6, 5), LABELS)
+    assert all(buffer.sizes != (6, 5) for buffer in graph.buffers.values() if buffer.input is None)
+    assert sum(bool(kernel.inner) for kernel in kernels(graph)) == 4
+
+
+def test_long_rows_are_cut_for_more_workers():
+    graph = check_as_cuda(lambda x: x.sum(1), torch.randn(3, 1 << 17).double())
+    assert [kernel.outer for kernel in kernels(graph)][0][-1].size == 1024
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+        lambda x: F.max_pool2d(x.exp() * 2 + 1, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)),
+        lambda x: F.max_pool2d(x, 3, stride=2, ceil_mode=True),
+        lambda x: F.max_pool2d(x.select(0, 0), 3, stride=2, padding=1),
+    ],
+)
+def test_max_pooling(f):
+    x = torch.randn(2, 3, 9, 10)
+    x[0, 1, 2, 3], x[1] = torch.nan, -torch.inf
+    assert externs(check_as_cuda(f, x)) == []
+    assert externs(check_as_cuda(f, x.contiguous(memory_format=torch.channels_last))) == []
+
+
+def test_positions_of_maxima_are_left_to_aten():
+    graph = check_as_cuda(lambda x: F.max_pool2d(x, 2, return_indices=True)[1], torch.randn(2, 3, 8, 8))
+    assert externs(graph) != []

@@ -1,0 +1,199 @@
+"""Writes in place: arguments, values, parts of them, and what was read before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.fuse.lowering.lowering_checks import check, kernels, lowered
+
+
+def _relu_in_place(x):
+    y = x + 1
+    y.relu_()
+    return y
+
+
+def _argument(x):
+    x.add_(1).mul_(2)
+    return x.sum()
+
+
+def _part(x):
+    y = x * 2
+    y[:, 0] = 5
+    y[1:, 1:3].add_(1)
+    return y
+
+
+def _part_of_argument(x):
+    x[:, 1] = x[:, 0] * 2
+    return x + 1
+
+
+def _read_before(x):
+    before = x * 2
+    x.zero_()
+    return before + x
+
+
+def _view_before(x):
+    y = x.sin()
+    view = y.t()
+    y.add_(1)
+    return view * 2, y
+
+
+def _through_view(x):
+    y = x.sin()
+    y.t().mul_(3)
+    y[1].unsqueeze(0)[:, 2:] = 0
+    return y
+
+
+def _overlapping(x):
+    x[1:] = x[:-1].clone()
+    return x
+
+
+def _shifted(x):
+    y = x * 1
+    y[1:] += y[:-1] * 2
+    return y
+
+
+def _flipped(x):
+    x.copy_(x.flip(0))
+    return x
+
+
+def _copy_with_conversion(x):
+    y = torch.zeros(3, 4, dtype=torch.int32)
+    y.copy_(x)
+    return y, x.to(torch.int32)
+
+
+def _compare_in_place(x):
+    return x.lt_(0.5)
+
+
+def _out(x):
+    y = torch.empty(3, 4)
+    torch.add(x, 1, out=y)
+    torch.mul(y, 2, out=y)
+    return y
+
+
+def _out_of_argument(x):
+    torch.exp(x, out=x)
+    return x.sum(0)
+
+
+def _filled_empty(x):
+    y = torch.empty(2, 3, 4)
+    y[0] = x
+    y[1].fill_(7)
+    return y
+
+
+def _index_put(x):
+    y = x + 1
+    y[torch.tensor([0, 2])] = 9.0
+    y[y > 1] = 0.0
+    return y
+
+
+def _masked(x):
+    x.masked_fill_(x > 0, -1)
+    return x.clamp_(min=-0.5)
+
+
+def _swap(x):
+    first = x[0].clone()
+    x[0] = x[1]
+    x[1] = first
+    return x
+
+
+def _twice_read(x):
+    y = x.exp().sin()
+    z = y + 1
+    y.mul_(0)
+    return z + y
+
+
+def _output_then_written(x):
+    y = x + 1
+    z = y[0]
+    y[0, 0] = 100
+    return y, z, y[:, 0] + 1
+
+
+def _scatter(x):
+    y = torch.zeros(3, 4)
+    y.scatter_(1, torch.tensor([[0], [1], [2]]), 1.0)
+    return y + x
+
+
+def _sorted(x):
+    values, order = torch.sort(x, dim=1)
+    values.add_(1)
+    return values, order
+
+
+def _returned_argument(x):
+    x.add_(1)
+    return x
+
+
+def _loop(x):
+    for i in range(3):
+        x[i] = x[i] * i + x.sum()
+    return x
+
+
+PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("_") and callable(value) and getattr(value, "__module__", "") == __name__]
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=[f.__name__ for f in PROGRAMS])
+@pytest.mark.parametrize("strides", ["contiguous", "transposed", "part"])
+def test_in_place(f, strides):
+    x = {"contiguous": torch.randn(3, 4), "transposed": torch.randn(4, 3).t(), "part": torch.randn(5, 8)[1:4, ::2]}[strides]
+    check(f, x, fused=False)
+
+
+def test_running_statistics():
+    def f(x, m, v):
+        old = m + 0
+        F.batch_norm(x, m, v, training=True)
+        return old, m + 0
+
+    check(f, torch.randn(4, 3), torch.randn(3), torch.rand(3))
+
+
+def test_in_place_activation_needs_no_memory():
+    assert len(kernels(lowered(_relu_in_place, torch.randn(3)))) == 1
+
+
+def test_arguments_that_share_memory():
+    base = torch.randn(4, 4)
+
+    def f(x, y):
+        return x * 2 + y, y.t()
+
+    check(f, base, base.t())
+
+
+def test_random_numbers_come_in_order():
+    check(lambda x: (torch.rand(3) + x, F.dropout(x, 0.5), torch.randn_like(x), torch.bernoulli(torch.full((3,), 0.5))), torch.randn(3), fused=False)
+
+
+@pytest.mark.parametrize("number", [1.5, -2.75, 3, True], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool], ids=str)
+def test_copying_a_number_into_a_tensor(number, dtype):
+    def copied(x):
+        x.copy_(number)
+        return x + 1
+
+    check(copied, torch.zeros(3, 4, dtype=dtype))

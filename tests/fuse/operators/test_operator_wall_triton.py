@@ -1,0 +1,107 @@
+"""Every operator of torch's test database as on a GPU: its kernels in Triton's interpreter do as eager does, and are machine code for sm_90."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from framejit.backends.fuse.triton.compile import compile_gpu_kernels  # noqa: E402
+from tests.fuse.operators.operator_cases import operators  # noqa: E402
+from tests.fuse.operators.operator_wall_triton import TritonReport  # noqa: E402
+
+SCRIPT = Path(__file__).with_name("operator_wall_triton.py")
+SHARDS = 2
+"""Processes that share the operators, as many as machines for tests have cores. Each takes about 80 seconds of a core."""
+MOST_SECONDS = 1500
+"""A machine that others share may take many times as long."""
+BATCH = 64
+"""Kernels compiled at a time: the collector rests meanwhile, and what a compiler has used stays in memory until it works again."""
+KNOWN_FUSED = ("add", "sigmoid", "softmax", "nn.functional.layer_norm", "sum", "where", "nn.functional.gelu", "gather", "argmax", "nn.functional.cross_entropy")
+
+
+def interpreting() -> dict[str, str]:
+    """An environment in which Triton interprets; that must be so before it is imported, and so in another process."""
+    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonReport]:
+    folder = tmp_path_factory.mktemp("wall")
+    running = []
+    for number in range(1, SHARDS + 1):
+        with (folder / f"{number}.err").open("w") as progress:
+            command = [sys.executable, "-W", "ignore", str(SCRIPT), "--json", str(folder / f"{number}.json"), "--shard", f"{number}/{SHARDS}"]
+            running.append(subprocess.Popen(command, env=interpreting(), stdout=subprocess.DEVNULL, stderr=progress))
+    try:
+        for process in running:
+            process.wait(MOST_SECONDS)
+    finally:
+        for process in running:
+            process.kill()
+    collected = TritonReport()
+    for number, process in enumerate(running, 1):
+        assert process.returncode in (0, 1), f"crashed with {process.returncode} after {(folder / f'{number}.err').read_text()[-2000:]}"
+        collected.merge(TritonReport.from_json(json.loads((folder / f"{number}.json").read_text())))
+    yield collected
+    print(f"\n{collected}")
+
+
+@pytest.mark.timeout(MOST_SECONDS)
+def test_no_operator_is_wrong(report: TritonReport) -> None:
+    assert not report.failures, "\n".join(report.failures)[-20000:]
+    assert len(report.operators) > 0.95 * len(operators())  # the others have no samples of tensors on a CPU
+    assert report.launches >= 2 * len(report.kernels) > 2000
+
+
+@pytest.mark.timeout(MOST_SECONDS)
+@pytest.mark.parametrize("name", KNOWN_FUSED)
+def test_what_is_meant_to_be_fused_is(name: str, report: TritonReport) -> None:
+    assert report.users[name], f"{name} has no kernel"
+
+
+@pytest.mark.timeout(MOST_SECONDS)
+def test_every_kernel_compiles_for_sm_90(report: TritonReport) -> None:
+    sources = list(report.kernels.values())
+    assert {source.key for source in sources} == set(report.kernels) == set().union(*report.users.values())
+    for start in range(0, len(sources), BATCH):
+        batch = sources[start : start + BATCH]
+        for source, binary in zip(batch, compile_gpu_kernels(batch, 90), strict=True):
+            assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers)
+    print(f"\n{len(sources)} kernels of {len(report.users)} operators compiled for sm_90")
+
+
+@pytest.mark.parametrize(
+    ("operator", "old", "new", "difference"),
+    [
+        ("add", " + in", " - in", "not close"),
+        ("sin", "tl.store(out_ptr0 + (", "tl.store(out_ptr0 + (1 + ", "outside of its buffers"),
+        ("sin", "tl.store(out_ptr0", "tl.store(in_ptr0", "only to read"),
+        ("sin", "in1 = ", "in1 = nothing + ", "crashed"),
+    ],
+)
+@pytest.mark.timeout(120)
+def test_the_wall_sees_a_wrong_kernel(operator: str, old: str, new: str, difference: str) -> None:
+    program = f"""
+import sys
+from dataclasses import replace
+from tests.fuse.operators import operator_wall_triton
+from tests.fuse.triton_kernels import triton_run
+write = triton_run.triton_source
+def sabotaged(kernel, tile):
+    source = write(kernel, tile)
+    return replace(source, code=source.code.replace({old!r}, {new!r}))
+triton_run.triton_source = sabotaged
+sys.exit(operator_wall_triton.main([{operator!r}]))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, env=interpreting(), cwd=SCRIPT.parents[2], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert difference in done.stdout
