@@ -22,7 +22,7 @@ from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.cache import cache_entry, disk_cache, plan_key, plan_record
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
-from framejit.backends.fuse.plan.build_plan import plan_parts
+from framejit.backends.fuse.plan import plan_parts
 from framejit.backends.fuse.triton.compile import GpuBinary
 
 from comparison import assert_same
