@@ -11,11 +11,11 @@ from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
-from framejit.backends.symbolic_sizes import takes_symbolic_sizes
-from framejit.backends.torch_sizes import NeedsKnownSizes, compile_open, is_open
+from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_open, takes_symbolic_sizes
 from framejit.config import config
 from framejit.errors import BackendError, InvalidOption, UnknownBackend
 from framejit.events import emit
+from framejit.imports_under_way import met_half_a_module
 from framejit.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -103,12 +103,18 @@ def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inp
     open sizes."""
     start = time.perf_counter()
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
-    compile = options.backend if takes_symbolic_sizes(options.backend) or not is_open(gm) else partial(compile_open, options.backend)
+    compile = options.backend
+    if not takes_symbolic_sizes(compile) and is_open(gm):
+        from framejit.backends.torch_sizes import compile_open
+
+        compile = partial(compile_open, compile)
     try:
         compiled = compile(gm, example_inputs)
     except NeedsKnownSizes:
         raise
     except Exception as e:
+        if met_half_a_module(e):
+            raise
         raise BackendError(f"the backend {options.backend_name!r} raised {type(e).__name__}: {e}") from e
     if not callable(compiled):
         raise BackendError(f"the backend {options.backend_name!r} must return something that can be called, not {type(compiled).__name__}")

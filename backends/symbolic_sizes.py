@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 B = TypeVar("B", bound=Callable[..., Any])
+
+
+class NeedsKnownSizes(Exception):
+    """A graph can't be compiled while sizes of its inputs are open; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def with_symbolic_sizes(backend: B) -> B:
@@ -20,3 +30,13 @@ def with_symbolic_sizes(backend: B) -> B:
 
 def takes_symbolic_sizes(backend: Callable[..., Any]) -> bool:
     return bool(getattr(backend, "symbolic_sizes", False))
+
+
+def is_open(gm: torch.fx.GraphModule) -> bool:
+    """Whether the size of an input of the graph is a symbol of ours."""
+    return any(has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
+
+
+def has_symbols(fake: Any) -> bool:
+    """Whether a size or stride of a fake is a symbol."""
+    return isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides

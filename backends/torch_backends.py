@@ -17,9 +17,9 @@ _WELL_KNOWN = frozenset(("inductor", "aot_eager", "aot_eager_decomp_partition", 
 
 def names() -> list[str]:
     """The names of torch.compile's backends, those for debugging included; `framejit` itself is not one."""
-    from torch._dynamo import list_backends
+    from framejit.fakes.light_torch import DYNAMO, real
 
-    return sorted(set(list_backends(exclude_tags=())) - {"framejit"})
+    return sorted(set(real(DYNAMO).list_backends(exclude_tags=())) - {"framejit"})
 
 
 def has(name: str) -> bool:
@@ -34,9 +34,9 @@ def adapter(name: str) -> Backend:
     def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
         if any(isinstance(node.target, OpaqueCall) for node in gm.graph.nodes):
             return gm.forward  # torch's compilers trace what nodes call, and would take its effects for their own
-        from torch._dynamo.backends.registry import lookup_backend
+        from framejit.fakes.light_torch import real
 
-        return lookup_backend(name)(gm, example_inputs)
+        return real("torch._dynamo.backends.registry").lookup_backend(name)(gm, example_inputs)
 
     backend.__name__ = backend.__qualname__ = name
     return backend

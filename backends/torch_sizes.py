@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.shared_memory import writes_into_inputs
+from framejit.backends.symbolic_sizes import NeedsKnownSizes, has_symbols
+from framejit.fakes.light_torch import DYNAMO, SOURCES, SYMBOLS, real
+from framejit.imports_under_way import met_half_a_module
 from framejit.symbols.expression import Compound, Expression, Symbol
 from framejit.symbols.node import expression_of, symbolic
 
 if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from framejit.backends.registry import Backend
@@ -31,23 +35,6 @@ _DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
 """The attribute of results in which AOTAutograd leaves word to Dynamo. Plain Python has none such."""
 
 
-class NeedsKnownSizes(Exception):
-    """A graph can't be compiled while sizes of its inputs are open; `reason` says why."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-def is_open(gm: fx.GraphModule) -> bool:
-    """Whether the size of an input of the graph is a symbol of ours."""
-    return any(_has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
-
-
-def _has_symbols(fake: Any) -> bool:
-    return isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides
-
-
 def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """What the backend makes of a graph with open sizes, to be called with the inputs of `gm`. NeedsKnownSizes where that can't be."""
     try:
@@ -55,10 +42,14 @@ def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torc
     except NeedsKnownSizes:
         raise
     except Exception as e:
+        if met_half_a_module(e):
+            raise
         raise NeedsKnownSizes(f"torch's symbols can't stand for them ({type(e).__name__}: {e})") from e
     try:
         compiled = graph.compile(backend)
     except Exception as e:
+        if met_half_a_module(e):
+            raise
         raise NeedsKnownSizes(f"it raised {type(e).__name__}: {e}") from e
     if not callable(compiled):
         return compiled  # for the caller to complain about
@@ -84,14 +75,12 @@ class _TorchGraph:
     """
 
     def __init__(self, gm: fx.GraphModule, examples: list[torch.Tensor]) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
         if next(iter(gm.graph.find_nodes(op="get_attr")), None) is not None:
             raise NeedsKnownSizes("functions that are arguments of operations are captured for known sizes")
         self.placeholders = gm.graph.find_nodes(op="placeholder")
-        self.shape_env: ShapeEnv = ShapeEnv(duck_shape=False)
-        self.mode: FakeTensorMode = FakeTensorMode(shape_env=self.shape_env)
+        real(DYNAMO)  # a ShapeEnv imports a part of it
+        self.shape_env: ShapeEnv = real(SYMBOLS).ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self.shape_env)
         self.ours: dict[Any, Any] = {}  # by symbol of torch: the same integer as ours
         self.theirs: dict[Symbol, Any] = {}  # by symbol of ours: torch's SymInt
         self.conditions: Conditions | None = None
@@ -102,7 +91,7 @@ class _TorchGraph:
         shared = _shared_storages(examples) if writes_into_inputs(gm) else set()
         for i, (node, example) in enumerate(zip(self.placeholders, examples)):
             fake = node.meta["val"]
-            if not _has_symbols(fake):
+            if not has_symbols(fake):
                 self.kept.append(i)
                 self.examples.append(example)
                 continue
@@ -130,12 +119,9 @@ class _TorchGraph:
             self.examples.append(_without_history(example))
 
     def _number(self, name: str, symbol: Symbol, is_plain_int: bool) -> Any:
-        from torch._dynamo.source import ConstantSource
-        from torch.fx.experimental.symbolic_shapes import DimDynamic
-
-        source = ConstantSource(name)
+        source = real(SOURCES).ConstantSource(name)
         made = self.shape_env.create_symbol(
-            symbol.hint, source, dynamic_dim=DimDynamic.DYNAMIC, positive=None if is_plain_int else True, do_not_specialize_zero_one=is_plain_int
+            symbol.hint, source, dynamic_dim=real(SYMBOLS).DimDynamic.DYNAMIC, positive=None if is_plain_int else True, do_not_specialize_zero_one=is_plain_int
         )
         if is_plain_int:
             self.shape_env.constrain_symbol_range(made, 0, int(symbol.bounds[1]))
@@ -211,15 +197,12 @@ class _TorchGraph:
 
     def compile(self, backend: Backend) -> Callable[..., Any]:
         """Call the backend as torch.compile does: with real tensors, whose fakes it finds in the context."""
-        from torch._guards import TracingContext, tracing
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
         mode = FakeTensorMode(shape_env=self.shape_env)  # a fresh one: backends write into the fakes
         context = TracingContext(mode)
         fakes: list[Any] = []  # the mode knows them only for as long as somebody has them
         for i, example in zip(self.kept, self.examples):
             fake = self.placeholders[i].meta["val"]
-            if not _has_symbols(fake):
+            if not has_symbols(fake):
                 fakes.append(mode.from_tensor(example, static_shapes=True))
                 continue
             sizes, strides = (tuple(map(self._in_their_symbols, numbers)) for numbers in (fake.shape, fake.stride()))

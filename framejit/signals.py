@@ -41,6 +41,10 @@ class NotYet(SkipFrame):
     """This call is left to plain Python, which changes what stands in the way; the next one is worth another attempt."""
 
 
+class ImportUnderWay(NotYet):
+    """Another thread is importing what captures need; that ends, however many calls there are until then."""
+
+
 class Restart(Exception):
     """Capture again from the start and break the graph at step `seq`, because its effects can't be kept."""
 

@@ -39,6 +39,7 @@ from framejit.backends.graph_identity import identity
 from framejit.config import config
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
+from framejit.imports_under_way import met_half_a_module
 
 if TYPE_CHECKING:
     from framejit.symbols.conditions import Condition, Conditions
@@ -74,6 +75,8 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         graph.reason = str(e)
         _tell_unfused(graph)
     except Exception as e:
+        if met_half_a_module(e):
+            raise
         _failed(gm, example_inputs, graph, e)
     if config.artifacts and not graph.artifacts:
         _write_down(gm, example_inputs, graph)

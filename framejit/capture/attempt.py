@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
 
 from framejit import _native as native
-from framejit.backends.torch_sizes import NeedsKnownSizes
+from framejit.backends.symbolic_sizes import NeedsKnownSizes
 from framejit.capture.breaks.graph_break import finish_at_break
 from framejit.capture.budget import Budget
 from framejit.capture.capture import Broken, Capture
@@ -17,8 +16,10 @@ from framejit.capture.replacement.entry_assembly import codegen, compiled_entry,
 from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, guard_aside, hooks_would_see_effects, reason_to_stand_aside
 from framejit.config import config
 from framejit.events import emit, warn
+from framejit.fakes.light_torch import DYNAMO
+from framejit.imports_under_way import is_being_imported
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
-from framejit.signals import NotYet, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, forget_frames
 
 MAX_RESTARTS = 200
 
@@ -29,8 +30,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     Raises LimitReached, SkipFrame or Unsupported when it stays with plain Python, GraphBreakError under fullgraph, and BackendError.
     """
     fn, flat_args = compilation.fn, compilation.flat_args
-    if _dynamo_is_being_imported():
-        raise NotYet("torch._dynamo is being imported", "FJ212")
+    if is_being_imported(DYNAMO):  # an operation under a dispatch mode looks into it
+        raise ImportUnderWay("torch._dynamo is being imported", "FJ212")
     emit("capture_started", **compilation.place, fn=fn, flat_args=flat_args)
     aside = reason_to_stand_aside()
     if aside is not None:
@@ -61,11 +62,6 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             for reason in forced.values():
                 forget_frames(reason)
     raise SkipFrame("too many restarts", "FJ205")
-
-
-def _dynamo_is_being_imported() -> bool:
-    """Whether torch's fakes, which look into it once it is there, can't be made: an operation under a dispatch mode imports it."""
-    return getattr(getattr(sys.modules.get("torch._dynamo"), "__spec__", None), "_initializing", False)
 
 
 def _entry_aside(compilation: FrameCompilation, reason: str) -> native.Entry:

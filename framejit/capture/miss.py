@@ -17,10 +17,11 @@ from framejit.errors import BackendError, GraphBreakError, InternalError, Recomp
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
+from framejit.imports_under_way import met_half_a_module
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
-from framejit.signals import NotYet, SkipFrame, Unsupported
+from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported
 from framejit.values import own_functions  # noqa: F401  registers what it handles
 from framejit.values.objects import class_statement  # noqa: F401  registers what it handles
 from framejit.values.tensors import (  # noqa: F401  register what they handle
@@ -66,11 +67,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
         _report(fn.__code__, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
         return None
     except NotYet as e:
-        _postponed[owner] = _postponed.get(owner, 0) + 1
-        if _postponed[owner] < MOST_POSTPONED:
-            _report(fn.__code__, e.reason, "eager", e.code)
-        else:
-            _skip(owner, fn, e.reason, "skipped", e.code)
+        _postpone(owner, fn, e)
         return None
     except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
         if options.fullgraph:
@@ -81,6 +78,9 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
         _skip(owner, fn, "its data is nested too deeply to capture", "skipped", "FJ203")
         return None
     except Exception as e:
+        if met_half_a_module(e):
+            _postpone(owner, fn, NotYet(f"a module is being imported ({type(e).__name__}: {e})", "FJ212"))
+            return None
         if config.debug:
             raise
         if options.fullgraph:
@@ -93,6 +93,15 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             _place(fn),
         )
         return None
+
+
+def _postpone(owner: Any, fn: FunctionType, reason: NotYet) -> None:
+    if not isinstance(reason, ImportUnderWay):
+        _postponed[owner] = _postponed.get(owner, 0) + 1
+    if _postponed.get(owner, 0) < MOST_POSTPONED:
+        _report(fn.__code__, reason.reason, "eager", reason.code)
+    else:
+        _skip(owner, fn, reason.reason, "skipped", reason.code)
 
 
 def _place(fn: FunctionType) -> tuple[str, int]:

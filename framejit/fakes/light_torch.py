@@ -6,6 +6,9 @@ values; for whatever else is asked of it, and for other threads, it imports the 
 left behind in `sys.modules`, and where the real modules are there already nothing is done. Modules loaded meanwhile see no stand-in, but for
 torch.distributed.tensor, which torch's C++ loads when it first dispatches to a fake: that may keep what stays equal
 to the real thing, and a finder waits to give it the rest.
+
+Parts of torch._dynamo import each other, and two threads that import two of them at once get halves from the import system. So one thread at a time
+has `real` import, whole packages first, after the others have left `light()`, and no thread enters it meanwhile.
 """
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ import logging
 import operator
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -23,11 +28,16 @@ from typing import Any
 
 import torch
 
+from framejit.imports_under_way import is_being_imported
 from framejit.symbols.node import is_ours
 
 DYNAMO, CONFIG, SOURCES = "torch._dynamo", "torch._dynamo.config", "torch._dynamo.source"
 SYMBOLS, FUNCTIONS, SYMPY = "torch.fx.experimental.symbolic_shapes", "torch.utils._sympy.functions", "sympy"
 LOADED_BY_DISPATCH = "torch.distributed.tensor"
+PATIENCE = 20.0
+"""Seconds that a thread waits for another's imports. Those that take longer wait for this thread in their turn, or run a program."""
+GLANCE = 1.0
+"""Seconds that an import which may have begun outside waits for threads in `light()`: they may need what it holds."""
 
 
 class StandIn(ModuleType):
@@ -36,7 +46,7 @@ class StandIn(ModuleType):
     def __init__(self, name: str, **content: Any) -> None:
         super().__init__(name)
         self._content = content
-        self.__spec__ = ModuleSpec(name, None)
+        self.__spec__ = ModuleSpec(name, _Complete())  # a thread that looks for the module while this is put in its place loads it by this
         self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
 
     def __getattr__(self, name: str) -> Any:
@@ -48,33 +58,54 @@ class StandIn(ModuleType):
 
 
 class _Here(threading.local):
-    """This thread: how often it has entered `light()`, and whether it loads a module with the stand-ins in place."""
+    """This thread: how often it has entered `light()`, whether it loads a module with the stand-ins in place, and how many real ones it imports."""
 
     depth = 0
     loading = False
+    importing = 0
 
 
 _here = _Here()
-_lock = threading.RLock()
+_changed = threading.Condition(threading.RLock())
 _inside = 0  # how often all threads together have
+_running = 0  # threads that have, and run torch's code with the stand-ins
 _loading = 0  # stand-ins are away while anything is imported
+_importer: int | None = None  # the thread that imports something that stand-ins stand for
 _marked: list[Callable[..., Any]] = []  # functions that hold an answer of `_disable`
+
+
+def _wait_until(ready: Callable[[], bool], seconds: float) -> None:
+    """With `_changed` held: give it to other threads until something holds, or for so long."""
+    end = time.monotonic() + seconds
+    while not ready() and time.monotonic() < end:
+        _changed.wait(0.02)  # nobody tells of imports of the program's
+
+
+def _nobody_imports() -> bool:
+    return _importer in (None, threading.get_ident()) and not is_being_imported(DYNAMO)
 
 
 class _Light:
     def __enter__(self) -> None:
-        global _inside
-        with _lock:
+        global _inside, _running
+        with _changed:
+            if not _here.depth and not _here.importing:
+                if not _nobody_imports():
+                    _wait_until(_nobody_imports, PATIENCE)
+                _running += 1
             _inside += 1
             _here.depth += 1
             if _inside == 1:
                 _put()
 
     def __exit__(self, *exception: Any) -> None:
-        global _inside
-        with _lock:
+        global _inside, _running
+        with _changed:
             _inside -= 1
             _here.depth -= 1
+            if not _here.depth and not _here.importing:
+                _running -= 1
+                _changed.notify_all()
             if not _inside:
                 _take_away()
                 _unmark()
@@ -115,17 +146,57 @@ def _take_away() -> None:
 
 def real(name: str) -> ModuleType:
     """The module itself, imported without stand-ins in sight."""
+    there = sys.modules.get(name)
+    if there is not None and not isinstance(there, StandIn) and not is_being_imported(name):
+        return there
+    whole = next((home for home in (DYNAMO, SYMPY) if name == home or name.startswith(f"{home}.")), None)
+    if whole is None and name not in _stand_ins:
+        with _stand_ins_away():
+            return importlib.import_module(name)
+    with _alone(), _stand_ins_away():
+        importlib.import_module(whole or name)
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _stand_ins_away() -> Iterator[None]:
     global _loading
-    with _lock:
+    with _changed:
         _loading += 1
         _take_away()
     try:
-        return importlib.import_module(name)
+        yield
     finally:
-        with _lock:
+        with _changed:
             _loading -= 1
             if _inside:
                 _put()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other thread imports what stand-ins stand for, or runs torch's code that looks for it."""
+    global _importer, _running
+    me = threading.get_ident()
+    with _changed:
+        if not _here.importing:
+            runs = _here.depth > 0
+            _running -= runs
+            _changed.notify_all()
+            _wait_until(lambda: _importer in (None, me), PATIENCE)
+            _importer = me
+            _wait_until(lambda: _running <= 0, GLANCE)
+        _here.importing += 1
+    try:
+        yield
+    finally:
+        with _changed:
+            _here.importing -= 1
+            if not _here.importing:
+                _running += runs
+                if _importer == me:
+                    _importer = None
+                _changed.notify_all()
 
 
 def _load_beside_stand_ins(name: str) -> ModuleType:
@@ -152,6 +223,16 @@ class _Completer:
                     setattr(module, key, symbols.GuardOnDataDependentSymNode)
         del sys.modules[name]
         return ModuleSpec(name, _Loaded(symbols))
+
+
+class _Complete(Loader):
+    """Has the real module imported in place of a stand-in."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return real(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is complete."""
 
 
 class _Finder:
@@ -317,8 +398,16 @@ class _ConstantSource:
         self.name = name
 
 
+class _AttrSource:
+    """Where the base or the gradient of such a tensor was found."""
+
+    def __init__(self, base: Any, member: str) -> None:
+        self.base, self.member, self.name = base, member, f"{base.name}.{member}"
+
+
 # torch's defaults: without Dynamo nobody can have changed them
 _config = StandIn(CONFIG, fake_tensor_cache_enabled=True, fake_tensor_cache_crosscheck_enabled=False, _custom_ops_profile=None)
+_sources = StandIn(SOURCES, ConstantSource=_ConstantSource, AttrSource=_AttrSource, **_classes(SOURCES, "RandomValueSource"))
 _stand_ins: dict[str, StandIn] = {
     module.__name__: module
     for module in (
@@ -331,7 +420,7 @@ _stand_ins: dict[str, StandIn] = {
             **{name: _unless_symbolic(SYMBOLS, name, plain) for name, plain in _ON_PLAIN_VALUES.items()},
         ),
         _config,
-        StandIn(SOURCES, ConstantSource=_ConstantSource, **_classes(SOURCES, "RandomValueSource")),
-        StandIn(DYNAMO, disable=_disable, config=_config),
+        _sources,
+        StandIn(DYNAMO, disable=_disable, config=_config, source=_sources),
     )
 }

@@ -15,6 +15,7 @@ from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
 from framejit.fakes.open_fakes import KnownResults
+from framejit.imports_under_way import met_half_a_module
 from framejit.signals import Unsupported
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Metadata:
         except Unsupported:
             raise
         except Exception as e:
+            if met_half_a_module(e):
+                raise
             # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
             raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
 

@@ -43,7 +43,7 @@ class Soak:
     threads: int = 16
     seed: int = 0
     differences: list[str] = field(default_factory=list)
-    suspects: list[int] = field(default_factory=list)
+    suspects: list[tuple[int, str]] = field(default_factory=list)
     steps: int = 0
     last: dict[int, float] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class Soak:
                 if late:
                     faulthandler.dump_traceback(all_threads=True)
                     return [*self.differences, f"threads {late} hang"]
-        return self.differences + [text for seed in self.suspects for text in self.alone(seed)]
+        return self.differences + [text for seed, found in self.suspects for text in self.alone(seed, found)]
 
     def work(self, i: int) -> None:
         rng = random.Random(self.seed * 1000 + i)
@@ -95,8 +95,9 @@ class Soak:
         made = program(seed, calls=3)
         if any(word in made.text.split("def call_0")[0] for word in SHARED_STATE):
             return
-        if self.differs(seed):
-            self.suspects.append(seed)
+        found = self.differs(seed)
+        if found:
+            self.suspects.append((seed, found))
 
     def differs(self, seed: int) -> str | None:
         made = program(seed, calls=3)
@@ -115,9 +116,9 @@ class Soak:
                 return text
         return None
 
-    def alone(self, seed: int) -> list[str]:
+    def alone(self, seed: int, found: str) -> list[str]:
         """A program that differs without other threads too is no matter of threads."""
-        return [] if self.differs(seed) else [f"program {seed} differs among threads and not alone"]
+        return [] if self.differs(seed) else [f"program {seed} differs among threads and not alone: {found}"]
 
 
 def arguments_of(world: World, i: int) -> tuple[tuple[Any, ...], dict[str, Any]] | None:

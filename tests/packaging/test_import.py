@@ -27,9 +27,10 @@ def test_it_adds_at_most_150_ms_to_importing_torch():
         "pass",
         "framejit.optimize(lambda x: x + 1)(torch.ones(3))",
         "framejit.optimize(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))(torch.ones(1, 2)).sum().backward()",
+        "framejit.optimize(lambda x: x + 1)(torch.ones(3, 2).t())",
         "framejit.explain(lambda x: x * x.sum().item())(torch.ones(3)); framejit.status()",
     ],
-    ids=["import", "function", "module", "explain"],
+    ids=["import", "function", "module", "view", "explain"],
 )
 def test_the_default_path_imports_nothing_heavy(use):
     program = f"import sys, torch, framejit; {use}; print([m for m in {HEAVY} if m in sys.modules])"
@@ -78,6 +79,25 @@ import sympy
 assert not [m for m in sys.modules.values() if isinstance(m, StandIn)]
 assert Integer is sympy.Integer and ShapeEnv() is not None
 assert torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
+""")
+
+
+def test_threads_that_need_several_real_modules_at_once_get_whole_ones():
+    python(STAND_INS + """
+wanted = ["torch._dynamo.source", "torch._dynamo.guards", "torch._dynamo.eval_frame", "torch.fx.experimental.symbolic_shapes"]
+failed, together = [], threading.Barrier(len(wanted))
+def use(name):
+    together.wait()
+    try:
+        for _ in range(20):
+            with light():
+                torch._subclasses.fake_tensor.FakeTensorMode()
+                assert __import__(name, fromlist=["_"]).functools
+    except Exception as e:
+        failed.append(f"{name}: {type(e).__name__}: {e}")
+threads = [threading.Thread(target=use, args=(name,)) for name in wanted]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+assert not failed, failed
 """)
 
 
