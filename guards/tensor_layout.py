@@ -7,7 +7,7 @@ their metadata, and the three ways are compared on other tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -134,32 +134,19 @@ def _function_state_known() -> bool:
     return True
 
 
-def _describe_state() -> dict[str, Any]:
-    """The modes of this thread by the names people know them by. Called for each snapshot, and compared in messages."""
+def _function_modes() -> tuple[str, ...]:
     c = torch._C
-    state: dict[str, Any] = {
-        "grad mode": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "forward-mode grad": c._is_fwd_grad_enabled(),
-        "level of forward-mode differentiation": forward_ad._current_level,
-        "methods of torch.Tensor": "torch's" if (methods := _native.tensor_methods()) == 1 else f"replaced ({methods})",
-        "autograd multithreading": c._is_multithreading_enabled(),
-        "default dtype": torch.get_default_dtype(),
-        "anomaly detection": torch.is_anomaly_enabled(),
-        "deterministic algorithms": _deterministic(),
-        "torch functions": "enabled" if c._is_torch_function_enabled() else "disabled" if c._is_torch_function_all_disabled() else "disabled for subclasses",
-        "torch function modes": tuple(_mode_name(c._get_function_stack_at(i)) for i in range(c._len_torch_function_stack())),
-        "dispatch modes": c._len_torch_dispatch_stack(),
-        "functorch level": c._functorch.maybe_current_level(),
-        "included dispatch keys": str(c._dispatch_tls_local_include_set()),
-        "excluded dispatch keys": str(c._dispatch_tls_local_exclude_set()),
-    }
-    for device in ("cpu", "cuda"):
-        on = torch.is_autocast_enabled(device)
-        state[f"autocast on {device}"] = torch.get_autocast_dtype(device) if on else "off"
-        if on:
-            state["autocast cache"] = torch.is_autocast_cache_enabled()
-    return state
+    return tuple(_mode_name(c._get_function_stack_at(i)) for i in range(c._len_torch_function_stack()))
+
+
+def _torch_functions() -> str:
+    c = torch._C
+    return "enabled" if c._is_torch_function_enabled() else "disabled" if c._is_torch_function_all_disabled() else "disabled for subclasses"
+
+
+def _tensor_methods() -> str:
+    methods = _native.tensor_methods()
+    return "torch's" if methods == 1 else f"replaced ({methods})"
 
 
 def _deterministic() -> str:
@@ -173,6 +160,44 @@ def _mode_name(mode: Any) -> str:
     if isinstance(mode, DeviceContext):
         return f"default device {mode.device}"
     return f"{type(mode).__module__}.{type(mode).__qualname__} at {id(mode):#x}"
+
+
+_STATE: dict[str, dict[str, Callable[[], Any]]] = {
+    "autograd": {
+        "grad mode": torch.is_grad_enabled,
+        "inference mode": torch.is_inference_mode_enabled,
+        "forward-mode grad": torch._C._is_fwd_grad_enabled,
+        "autograd multithreading": torch._C._is_multithreading_enabled,
+    },
+    "process": {
+        "level of forward-mode differentiation": lambda: forward_ad._current_level,
+        "methods of torch.Tensor": _tensor_methods,
+    },
+    "default dtype": {"default dtype": torch.get_default_dtype},
+    "anomaly detection": {"anomaly detection": torch.is_anomaly_enabled},
+    "deterministic algorithms": {"deterministic algorithms": _deterministic},
+    "torch functions": {"torch functions": _torch_functions, "torch function modes": _function_modes},
+    "dispatch keys": {
+        "dispatch modes": torch._C._len_torch_dispatch_stack,
+        "functorch level": torch._C._functorch.maybe_current_level,
+        "included dispatch keys": lambda: str(torch._C._dispatch_tls_local_include_set()),
+        "excluded dispatch keys": lambda: str(torch._C._dispatch_tls_local_exclude_set()),
+    },
+}
+"""How Python reads the modes of a thread, by the part that the native core reads at once, and by the names people know them by."""
+
+
+def _describe_state(parts: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The modes of this thread, or some parts of them. Called for each snapshot, and compared in messages."""
+    wanted = _STATE if parts is None else [part for part in parts if part in _STATE]
+    state = {name: read() for part in wanted for name, read in _STATE[part].items()}
+    if parts is None or "autocast" in parts:
+        for device in ("cpu", "cuda"):
+            on = torch.is_autocast_enabled(device)
+            state[f"autocast on {device}"] = torch.get_autocast_dtype(device) if on else "off"
+            if on:
+                state["autocast cache"] = torch.is_autocast_cache_enabled()
+    return state
 
 
 def _versions_known() -> bool:
@@ -204,17 +229,18 @@ def _set_up() -> dict[str, Any]:
     with torch._C.DisableTorchFunction():
         autograd_bits = _autograd_bits()
     functions_known = _function_state_known()
-    native_state = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known)
+    lost = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known)
     # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing of them.
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
         layout["versions"] = _versions_known()
-    layout["state"] = native_state
+    layout["state"] = not lost
+    layout |= {f"state of {part}": False for part in lost}
     layout["functions"] = functions_known
     return layout
 
 
 LAYOUT: dict[str, Any] = _set_up()
 """Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found.
-The flags `direct`, `shim`, `state`, `functions` and `versions` say what can be read natively."""
+The flags `direct`, `shim`, `state`, `functions` and `versions` say what can be read natively; `state of ...` is a part of the state that can't."""

@@ -5,12 +5,9 @@ Run it with a torch or a CPython that framejit was never run with: what it print
 
 from __future__ import annotations
 
-import ctypes
 import platform
-import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
@@ -18,25 +15,7 @@ import framejit
 from framejit import _native, cpython_layout
 from framejit.guards.tensor_layout import LAYOUT
 
-SYMBOL = re.compile(r'"(aoti_torch_\w+[a-z0-9]|_Z\w+)"')
-LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_cuda.so")
 OF_CUDA = "cuda"
-
-
-def symbols() -> list[str]:
-    """The symbols of torch that the sources of the native core name."""
-    sources = sorted((Path(framejit.__file__).parent / "native").glob("*.c"))
-    return sorted({name for path in sources for name in SYMBOL.findall(path.read_text())})
-
-
-def is_exported(name: str) -> bool:
-    for library in LIBRARIES:
-        try:
-            getattr(ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL | 4), name)  # 4: RTLD_NOLOAD
-        except (OSError, AttributeError):
-            continue
-        return True
-    return False
 
 
 def findings() -> Iterator[tuple[str, str, bool]]:
@@ -52,11 +31,9 @@ def findings() -> Iterator[tuple[str, str, bool]]:
             yield f"torch's {name}", "found" if place else "not found", place
         elif isinstance(place, int):
             yield f"offset of {name}", str(place), place >= 0
-    for name in symbols():
-        if OF_CUDA in name and not torch.cuda.is_available():
-            continue
-        there = is_exported(name)
-        yield name, "exported" if there else "not exported", there
+    for name, (exported, instead) in _native.torch_symbols().items():
+        if OF_CUDA not in name or torch.cuda.is_available():
+            yield name, "exported" if exported else f"not exported: {instead}", exported
 
 
 def main() -> int:

@@ -6,6 +6,7 @@
 #include "plan/plan.h"
 #include "torch/process_state.h"
 #include "guards/size_program.h"
+#include "torch/torch_symbols.h"
 
 int fj_disabled;
 FJ_THREAD_LOCAL int fj_busy;
@@ -83,7 +84,7 @@ PyMODINIT_FUNC PyInit__native(void)
     if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || process_state_init(module) < 0
         || entry_cache_init(module) < 0
         || entry_init(module) < 0 || dispatcher_init(module) < 0
-        || code_record_init(module) < 0 || frame_hook_init(module) < 0 || plan_init(module) < 0 || torch_warnings_init(module) < 0 || cuda_driver_init(module) < 0
+        || code_record_init(module) < 0 || frame_hook_init(module) < 0 || plan_init(module) < 0 || torch_symbols_init(module) < 0 || torch_warnings_init(module) < 0 || cuda_driver_init(module) < 0
         || lru_cache_init(module) < 0 || hash_table_init(module) < 0 || region_init(module) < 0 || size_switch_init(module) < 0 || size_program_init(module) < 0 || guard_version_init(module) < 0) {
         Py_DECREF(module);
         return NULL;

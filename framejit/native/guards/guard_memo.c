@@ -131,7 +131,7 @@ static FJ_APART void note_change(GuardMemos *memos, GuardMemo *memo, int changed
 static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)
 {
     for (const MemoTensor *tensor = memo->tensors, *end = tensor + memo->n_tensors; tensor < end; tensor++)
-        if (FJ_UNLIKELY(!Py_IS_TYPE(tensor->value, tensor->spec->type) || !match_direct(tensor->spec, tensor->value)))
+        if (FJ_UNLIKELY(!Py_IS_TYPE(tensor->value, tensor->spec->type) || match_direct(tensor->spec, tensor->value) != 1))
             return FAIL;
     int result = PASS;
     if (memo->n_residuals)

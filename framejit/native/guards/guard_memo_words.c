@@ -58,7 +58,7 @@ int memo_add_tensor(MemoBuilder *b, PyObject *value, const TensorSpec *spec)
     GuardMemo *memo = b->memo;
     if (spec->attributes_only)
         return RESIDUAL;
-    if (!Py_IS_TYPE(value, spec->type) || !match_direct(spec, value))
+    if (!Py_IS_TYPE(value, spec->type) || match_direct(spec, value) != 1)
         return ABANDON;
     int known = 0;
     while (known < b->n_specs && !expect_same(b->specs[known], spec))

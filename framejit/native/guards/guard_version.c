@@ -2,11 +2,10 @@
  *
  * torch keeps the counter outside of the tensor, because views share that of their base: the tensor has a pointer to an object in which the number
  * lies. Where both are is measured on tensors of known versions (guards/tensor_layout.py); unless that succeeds, Python is asked. */
-#define _GNU_SOURCE
 #include "guards/guard_tree.h"
 #include "cpython/safe_read.h"
 #include "torch/tensor_spec.h"
-#include <dlfcn.h>
+#include "torch/torch_symbols.h"
 
 enum { FIRST_FIELD = 16, FIRST_NUMBER = 8, NUMBER_END = 48 };        /* bytes; what comes before is the table of virtual functions and a reference count */
 
@@ -122,9 +121,7 @@ static PyObject *setup_versions(PyObject *module, PyObject *probes)
         PyErr_Format(PyExc_TypeError, "setup_versions takes a tuple of up to %d tensors", MAX_PROBES);
         return NULL;
     }
-    void *library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
-    if (library != NULL)
-        *(void **)&get_data_ptr = dlsym(library, "aoti_torch_get_data_ptr");
+    *(void **)&get_data_ptr = torch_symbol("aoti_torch_get_data_ptr");
     if (PyTuple_GET_SIZE(probes) < 2 || get_data_ptr == NULL || fj_torch.impl < 0 || fj_torch.sizes < 0)
         Py_RETURN_FALSE;
     if (read_versions(probes, versions) < 0)

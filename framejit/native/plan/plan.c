@@ -80,7 +80,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     if (torch_shim_load() < 0)
         return NULL;
-    if (fj_torch.impl < 0 || fj_torch.dtype < 0) {
+    if (fj_torch.impl < 0 || fj_torch.dtype < 0 || !fj_torch.get_dim || !fj_torch.get_sizes || !fj_torch.get_strides) {
         PyErr_SetString(fj_plan_unsupported, "it is not known where this torch keeps what a tensor consists of");
         return NULL;
     }

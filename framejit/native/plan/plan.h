@@ -33,6 +33,7 @@ typedef struct {
     Shape shape;
     int64_t offset;
     int32_t dtype;
+    PyObject *arguments;                  /* sizes, strides, offset, dtype: for torch.Tensor.set_ */
 } ReinterpretStep;
 
 typedef struct {

@@ -23,9 +23,9 @@ void run_cpu(const CpuStep *step, char *const *pointers)
         step->kernel(pointers, step->ints, 0, step->total);
         return;
     }
-    PyThreadState *ts = PyEval_SaveThread();
     int64_t most = step->total / step->grain;
     int threads = fj_shim.parallel ? fj_shim.get_num_threads() : 1;
+    PyThreadState *ts = PyEval_SaveThread();
     threads = threads < most ? threads : (int)most;
     if (threads > 1) {
         Work work = {step, pointers};

@@ -30,14 +30,43 @@ static inline int run_empty(const EmptyStep *step, PlanValue *value)
     return empty_in_python(step, value);
 }
 
+/* Not a view: the plan's values are tensors of their own that share memory. */
+static FJ_APART int reinterpret_in_python(const ReinterpretStep *step, PlanValue *base, PlanValue *made)
+{
+    PyObject *sizes = PyTuple_GET_ITEM(step->arguments, 0), *strides = PyTuple_GET_ITEM(step->arguments, 1), *dtype = PyTuple_GET_ITEM(step->arguments, 3);
+    PyObject *tensor = plan_value_object(base), *torch = tensor ? PyImport_ImportModule("torch") : NULL;
+    PyObject *empty = torch ? PyObject_GetAttrString(torch, "empty") : NULL, *device = empty ? PyObject_GetAttrString(tensor, "device") : NULL;
+    PyObject *none = device ? Py_BuildValue("(i)", 0) : NULL, *options = none ? Py_BuildValue("{sOsO}", "dtype", dtype, "device", device) : NULL;
+    PyObject *other = options ? PyObject_Call(empty, none, options) : NULL;
+    PyObject *mine = other ? PyObject_CallMethod(tensor, "element_size", NULL) : NULL, *theirs = mine ? PyObject_CallMethod(other, "element_size", NULL) : NULL;
+    PyObject *start = theirs ? PyObject_CallMethod(tensor, "storage_offset", NULL) : NULL;
+    PyObject *storage = start ? PyObject_CallMethod(tensor, "untyped_storage", NULL) : NULL;
+    PyObject *result = NULL;
+    if (storage && PyObject_RichCompareBool(mine, theirs, Py_EQ) != 1)
+        PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be read as a dtype of another size");
+    else if (storage)
+        result = PyObject_CallMethod(other, "set_", "OLOO", storage, PyLong_AsLongLong(start) + (long long)step->offset, sizes, strides);
+    PyObject *const used[] = {torch, empty, device, none, options, other, mine, theirs, start, storage};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(used); i++)
+        Py_XDECREF(used[i]);
+    if (result == NULL)
+        return -1;
+    made->object = result;
+    made->handle = HANDLE(result);
+    return 0;
+}
+
 static int run_reinterpret(const ReinterpretStep *step, PlanValue *values)
 {
     PlanValue *made = &values[step->slot];
     TensorHandle base = values[step->base].handle;
-    if (base == NULL || fj_shim.reinterpret(base, step->shape.ndim, step->shape.sizes, step->shape.strides, step->offset, &made->handle)) {
-        made->handle = NULL;
+    if (base == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be shared by another tensor");
         return -1;
+    }
+    if (FJ_UNLIKELY(fj_shim.reinterpret(base, step->shape.ndim, step->shape.sizes, step->shape.strides, step->offset, &made->handle))) {
+        made->handle = NULL;
+        return reinterpret_in_python(step, &values[step->base], made);
     }
     /* The new tensor has the dtype of its base, and no exported function makes one of another. It is ours alone as yet. */
     uint16_t *dtype = &FIELD(*(char **)made->handle, uint16_t, fj_torch.dtype);

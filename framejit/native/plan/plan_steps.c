@@ -9,6 +9,14 @@ static int need_scratch(Plan *plan, Py_ssize_t words)
     return 0;
 }
 
+/* Steals object, which may be NULL with an exception; the plan holds it from now on. */
+static int keep(PlanBuilder *b, PyObject *object)
+{
+    int status = object ? PyList_Append(b->plan->keep, object) : -1;
+    Py_XDECREF(object);
+    return status;
+}
+
 static int build_empty(PlanBuilder *b, PyObject *parts, PlanStep *step)
 {
     PyObject *slot, *sizes, *strides, *dtype, *device;
@@ -20,9 +28,7 @@ static int build_empty(PlanBuilder *b, PyObject *parts, PlanStep *step)
         || torch_dtype_number(dtype, &empty->dtype) < 0 || torch_device_numbers(device, &empty->device_type, &empty->device_index) < 0)
         return -1;
     empty->arguments = PyTuple_GetSlice(parts, 1, PyTuple_GET_SIZE(parts));
-    int status = empty->arguments ? PyList_Append(b->plan->keep, empty->arguments) : -1;
-    Py_XDECREF(empty->arguments);
-    return status;
+    return keep(b, empty->arguments);
 }
 
 static int build_reinterpret(PlanBuilder *b, PyObject *parts, PlanStep *step)
@@ -34,8 +40,11 @@ static int build_reinterpret(PlanBuilder *b, PyObject *parts, PlanStep *step)
         return -1;
     step->kind = STEP_REINTERPRET;
     view->offset = offset;
-    return plan_read_slot(b, base, &view->base) < 0 || plan_write_slot(b, slot, &view->slot) < 0 || plan_read_shape(b->plan, sizes, strides, &view->shape) < 0
-        || torch_dtype_number(dtype, &view->dtype) < 0 ? -1 : 0;
+    if (plan_read_slot(b, base, &view->base) < 0 || plan_write_slot(b, slot, &view->slot) < 0 || plan_read_shape(b->plan, sizes, strides, &view->shape) < 0
+        || torch_dtype_number(dtype, &view->dtype) < 0)
+        return -1;
+    view->arguments = PyTuple_GetSlice(parts, 2, PyTuple_GET_SIZE(parts));
+    return keep(b, view->arguments);
 }
 
 static int build_cpu(PlanBuilder *b, PyObject *parts, PlanStep *step)

@@ -1,37 +1,73 @@
 /* Reading a tensor's metadata without torch's headers, in one of three ways:
  *   direct      loads at offsets that setup() measured on known tensors,
- *   shim        the stable C functions that libtorch exports (aoti_torch_get_*),
+ *   shim        the stable C functions that libtorch exports (aoti_torch_get_*), which the first way does without where one is missing,
  *   attributes  PyObject_GetAttr.
  * guards/tensor_layout.py calls setup() at import, compares the ways with each other and chooses the fastest one that is right. */
-#define _GNU_SOURCE
+#include "cpython/safe_read.h"
 #include "torch/tensor_spec.h"
-#include <dlfcn.h>
+#include "torch/torch_symbols.h"
 
 TensorAccess fj_tensor_access = ACCESS_ATTRIBUTES;
 TorchLayout fj_torch = {.impl = -1, .keyset = -1, .sizes = -1, .strides = -1, .ndim = -1, .dtype = -1, .device = -1, .autograd_meta = -1};
 
 enum { MAX_PROBES = 64, SCAN_BYTES = 400, SURELY_INLINE = 3 };
 
-typedef struct { char *p; int64_t *sizes, *strides; int64_t ndim; int32_t dtype, type, index; uint64_t keyset; int grad, is_view; } Probe;
+typedef struct {
+    char *p;
+    int64_t dims[2 * MAX_DIMS];           /* sizes, then strides */
+    int64_t ndim;
+    int32_t dtype, type, index;
+    uint64_t keyset;
+    int grad, is_view;
+} Probe;
 
-static void *symbol(void *library, const char *name)
-{
-    return library ? dlsym(library, name) : NULL;
-}
+static int shim_is_whole;
 
+/* Whether all that the shim's way of reading takes is there. */
 static int load_symbols(void)
 {
-    void *cpu = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY), *c10 = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
-    *(void **)&fj_torch.get_sizes = symbol(cpu, "aoti_torch_get_sizes");
-    *(void **)&fj_torch.get_strides = symbol(cpu, "aoti_torch_get_strides");
-    *(void **)&fj_torch.get_dtype = symbol(cpu, "aoti_torch_get_dtype");
-    *(void **)&fj_torch.get_device_type = symbol(cpu, "aoti_torch_get_device_type");
-    *(void **)&fj_torch.get_device_index = symbol(cpu, "aoti_torch_get_device_index");
-    *(void **)&fj_torch.get_layout = symbol(cpu, "aoti_torch_get_layout");
-    *(void **)&fj_torch.get_dim = symbol(cpu, "aoti_torch_get_dim");
-    *(void **)&fj_torch.requires_grad = symbol(c10, "_ZNK3c1010TensorImpl13requires_gradEv");
+    *(void **)&fj_torch.get_sizes = torch_symbol("aoti_torch_get_sizes");
+    *(void **)&fj_torch.get_strides = torch_symbol("aoti_torch_get_strides");
+    *(void **)&fj_torch.get_dtype = torch_symbol("aoti_torch_get_dtype");
+    *(void **)&fj_torch.get_device_type = torch_symbol("aoti_torch_get_device_type");
+    *(void **)&fj_torch.get_device_index = torch_symbol("aoti_torch_get_device_index");
+    *(void **)&fj_torch.get_layout = torch_symbol("aoti_torch_get_layout");
+    *(void **)&fj_torch.get_dim = torch_symbol("aoti_torch_get_dim");
+    *(void **)&fj_torch.requires_grad = torch_symbol("_ZNK3c1010TensorImpl13requires_gradEv");
     return fj_torch.get_sizes && fj_torch.get_strides && fj_torch.get_dtype && fj_torch.get_device_type && fj_torch.get_device_index && fj_torch.get_layout
         && fj_torch.get_dim && fj_torch.requires_grad;
+}
+
+/* In place of what torch does not export, at the offsets that were found: right for tensors with strides. */
+static int32_t sizes_where_they_are(void *handle, int64_t **sizes)
+{
+    char *p = *(char **)handle;
+    *sizes = (int64_t *)direct_sizes(p, FIELD(p, int64_t, fj_torch.ndim));
+    return 0;
+}
+static int32_t strides_where_they_are(void *handle, int64_t **strides)
+{
+    char *p = *(char **)handle;
+    *strides = (int64_t *)direct_strides(p, FIELD(p, int64_t, fj_torch.ndim));
+    return 0;
+}
+static int32_t dim_where_it_is(void *handle, int64_t *ndim) { *ndim = FIELD(*(char **)handle, int64_t, fj_torch.ndim); return 0; }
+static int32_t dtype_where_it_is(void *handle, int32_t *dtype) { *dtype = FIELD(*(char **)handle, uint16_t, fj_torch.dtype); return 0; }
+static int32_t device_type_where_it_is(void *handle, int32_t *type) { *type = FIELD(*(char **)handle, int8_t, fj_torch.device); return 0; }
+static int32_t device_index_where_it_is(void *handle, int32_t *index) { *index = FIELD(*(char **)handle, int8_t, fj_torch.device + 1); return 0; }
+static int32_t strided_layout(void *handle, int32_t *layout) { (void)handle; *layout = 0; return 0; }
+
+static void stand_in(void)
+{
+#define STAND_IN(name, function) if (fj_torch.name == NULL) fj_torch.name = function
+    STAND_IN(get_sizes, sizes_where_they_are);
+    STAND_IN(get_strides, strides_where_they_are);
+    STAND_IN(get_dim, dim_where_it_is);
+    STAND_IN(get_dtype, dtype_where_it_is);
+    STAND_IN(get_device_type, device_type_where_it_is);
+    STAND_IN(get_device_index, device_index_where_it_is);
+    STAND_IN(get_layout, strided_layout);
+#undef STAND_IN
 }
 
 /* Offset in the Python object of the pointer that t._cdata gives, the same in every probe. */
@@ -96,41 +132,86 @@ static Py_ssize_t find_pointer(const Probe *probes, int n, Py_ssize_t from, Py_s
     return found < 0 || find_field(probes, n, null_agrees, NULL, found + sizeof(void *), to, sizeof(void *)) >= 0 ? -1 : found;
 }
 
+/* The first offset from `from` on at which every probe of few dimensions has these of its numbers. */
+static Py_ssize_t find_numbers(const Probe *probes, int n, int strides, Py_ssize_t from)
+{
+    for (Py_ssize_t offset = from; offset < SCAN_BYTES; offset += sizeof(int64_t)) {
+        int seen = 0, same = 1;
+        for (int i = 0; i < n && same; i++) {
+            int64_t ndim = probes[i].ndim, found[SURELY_INLINE];
+            if (ndim == 0 || ndim > SURELY_INLINE)
+                continue;                 /* nothing to see, or perhaps kept outside the tensor */
+            seen++;
+            same = safe_read(probes[i].p + offset, found, ndim * sizeof(int64_t))
+                && memcmp(found, probes[i].dims + strides * ndim, ndim * sizeof(int64_t)) == 0;
+        }
+        if (same && seen > 1)
+            return offset;
+    }
+    return -1;
+}
+
 static int find_sizes(const Probe *probes, int n)
 {
-    Py_ssize_t sizes = -1, strides = -1;
-    for (int i = 0; i < n; i++) {
-        Py_ssize_t s = (char *)probes[i].sizes - probes[i].p, q = (char *)probes[i].strides - probes[i].p;
-        if (probes[i].ndim == 0 || probes[i].ndim > SURELY_INLINE)
-            continue;                     /* nothing to see, or perhaps kept outside the tensor */
-        if (s < 0 || s >= SCAN_BYTES || q < 0 || q >= SCAN_BYTES)
-            return -1;
-        if (sizes >= 0 && (s != sizes || q != strides))
-            return -1;
-        sizes = s;
-        strides = q;
-    }
-    if (sizes < 0 || strides <= sizes)
+    Py_ssize_t sizes = find_numbers(probes, n, 0, sizeof(int64_t)), strides = sizes < 0 ? -1 : find_numbers(probes, n, 1, sizes + sizeof(int64_t));
+    if (strides < 0)
         return -1;
     fj_torch.sizes = sizes;
     fj_torch.strides = strides;
     fj_torch.inline_dims = (int)((strides - sizes) / (Py_ssize_t)sizeof(int64_t));
     for (int i = 0; i < n; i++) {
-        const Probe *probe = &probes[i];
-        if (probe->ndim > 0
-            && (direct_sizes(probe->p, probe->ndim) != probe->sizes || direct_strides(probe->p, probe->ndim) != probe->strides))
+        int64_t ndim = probes[i].ndim, found[2 * MAX_DIMS];
+        size_t bytes = ndim * sizeof(int64_t);
+        if (ndim > 0
+            && (!safe_read(direct_sizes(probes[i].p, ndim), found, bytes) || !safe_read(direct_strides(probes[i].p, ndim), found + ndim, bytes)
+                || memcmp(found, probes[i].dims, 2 * bytes) != 0))
             return -1;
     }
     return 0;
 }
 
+/* The number of a dtype or a kind of device, as torch's enumerations have had it from the beginning; -1: not one of these. */
+static int32_t number_of(PyObject *thing, const char *const *names, const int32_t *numbers)
+{
+    PyObject *text = PyObject_Str(thing);
+    int32_t number = -1;
+    for (int i = 0; text && names[i]; i++)
+        if (PyUnicode_CompareWithASCIIString(text, names[i]) == 0)
+            number = numbers[i];
+    Py_XDECREF(text);
+    return number;
+}
+
+static int read_numbers(PyObject *tensor, Probe *probe)
+{
+    static const char *const dtypes[] = {"torch.uint8", "torch.int32", "torch.int64", "torch.float16", "torch.float32", "torch.float64", "torch.complex64",
+                                         "torch.bool", "torch.bfloat16", NULL}, *const devices[] = {"cpu", "cuda", "meta", NULL};
+    static const int32_t dtype_numbers[] = {0, 3, 4, 5, 6, 7, 9, 11, 15}, device_numbers[] = {0, 1, 14};
+    void *h = HANDLE(tensor);
+    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype"), *device = dtype ? PyObject_GetAttrString(tensor, "device") : NULL;
+    PyObject *type = device ? PyObject_GetAttrString(device, "type") : NULL, *index = type ? PyObject_GetAttrString(device, "index") : NULL;
+    int status = index ? 0 : -1;
+    if (index) {
+        probe->dtype = number_of(dtype, dtypes, dtype_numbers);
+        probe->type = number_of(type, devices, device_numbers);
+        probe->index = index == Py_None ? -1 : (int32_t)PyLong_AsLong(index);
+    }
+    if (fj_torch.get_dtype && fj_torch.get_dtype(h, &probe->dtype))
+        status = -1;
+    if (fj_torch.get_device_type && fj_torch.get_device_type(h, &probe->type))
+        status = -1;
+    Py_XDECREF(dtype);
+    Py_XDECREF(device);
+    Py_XDECREF(type);
+    Py_XDECREF(index);
+    return PyErr_Occurred() ? -1 : status;
+}
+
 static int read_probe(PyObject *tensor, Probe *probe)
 {
-    int error;
-    void *h = HANDLE(tensor);
+    int error, has_strides;
     probe->p = IMPL(tensor);
-    if (fj_torch.get_sizes(h, &probe->sizes) || fj_torch.get_strides(h, &probe->strides) || fj_torch.get_dim(h, &probe->ndim)
-        || fj_torch.get_dtype(h, &probe->dtype) || fj_torch.get_device_type(h, &probe->type) || fj_torch.get_device_index(h, &probe->index))
+    if (tensor_dims_by_attribute(tensor, probe->dims, &probe->ndim, &has_strides) < 0 || !has_strides || read_numbers(tensor, probe) < 0)
         return -1;
     probe->grad = read_bool_attribute(tensor, fj_name_requires_grad);
     probe->keyset = keyset_by_attribute(tensor, &error);
@@ -166,12 +247,19 @@ static int put(PyObject *dict, const char *name, Py_ssize_t number)
     return bad ? -1 : 0;
 }
 
+static int direct_is_known(void)
+{
+    /* without the function, metadata of autograd that is not there says at least that a tensor does not require grad */
+    return fj_torch.impl >= 0 && fj_torch.sizes >= 0 && fj_torch.ndim >= 0 && fj_torch.keyset >= 0 && fj_torch.dtype >= 0 && fj_torch.device >= 0
+        && (fj_torch.requires_grad || fj_torch.autograd_meta >= 0);
+}
+
 static PyObject *describe_layout(int shim)
 {
     PyObject *dict = PyDict_New();
     if (dict == NULL)
         return NULL;
-    int direct = shim && fj_torch.impl >= 0 && fj_torch.sizes >= 0 && fj_torch.ndim >= 0 && fj_torch.keyset >= 0 && fj_torch.dtype >= 0 && fj_torch.device >= 0;
+    int direct = direct_is_known();
     if (put(dict, "impl", fj_torch.impl) < 0 || put(dict, "ndim", fj_torch.ndim) < 0 || put(dict, "sizes", fj_torch.sizes) < 0
         || put(dict, "strides", fj_torch.strides) < 0 || put(dict, "inline_dims", fj_torch.inline_dims) < 0 || put(dict, "keyset", fj_torch.keyset) < 0
         || put(dict, "dtype", fj_torch.dtype) < 0 || put(dict, "device", fj_torch.device) < 0 || put(dict, "autograd_meta", fj_torch.autograd_meta) < 0
@@ -201,20 +289,27 @@ static PyObject *setup(PyObject *module, PyObject *args)
     }
     Py_XSETREF(fj_torch.tensor_type, (PyTypeObject *)Py_NewRef(tensor_type));
     Py_XSETREF(fj_torch.dispatch_keys, Py_NewRef(dispatch_keys));
-    int shim = load_symbols();
+    fj_torch.sizes = fj_torch.ndim = fj_torch.keyset = fj_torch.dtype = fj_torch.device = fj_torch.autograd_meta = -1;
+    shim_is_whole = load_symbols();
     fj_torch.impl = find_impl(probes);
     if (fj_torch.impl < 0 && PyErr_Occurred())
         return NULL;
-    if (shim && fj_torch.impl >= 0) {
-        Probe read[MAX_PROBES];
-        for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *probe = PyTuple_GET_ITEM(probes, i);
-            if (read_probe(probe, &read[i]) < 0)
-                return PyErr_Occurred() ? NULL : describe_layout(0);
-        }
-        calibrate_direct(read, (int)n);
+    if (fj_torch.impl >= 0) {
+        Probe *read = PyMem_Malloc(n * sizeof(Probe));
+        if (read == NULL)
+            return PyErr_NoMemory();
+        Py_ssize_t i = 0;
+        while (i < n && read_probe(PyTuple_GET_ITEM(probes, i), &read[i]) == 0)
+            i++;
+        if (i == n)
+            calibrate_direct(read, (int)n);
+        PyMem_Free(read);
+        if (PyErr_Occurred())
+            return NULL;
+        if (direct_is_known())
+            stand_in();
     }
-    return describe_layout(shim);
+    return describe_layout(shim_is_whole);
 }
 
 /* ---- for the cross-check and for tests ---- */
@@ -232,8 +327,7 @@ static PyObject *force_tensor_access(PyObject *module, PyObject *name)
     (void)module;
     for (int i = 0; i <= ACCESS_ATTRIBUTES; i++)
         if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, access_names[i]) == 0) {
-            int native = fj_torch.impl >= 0 && fj_torch.get_dtype && fj_torch.requires_grad;
-            if ((i == ACCESS_DIRECT && (!native || fj_torch.keyset < 0 || fj_torch.device < 0 || fj_torch.ndim < 0)) || (i == ACCESS_SHIM && !native)) {
+            if ((i == ACCESS_DIRECT && !direct_is_known()) || (i == ACCESS_SHIM && !(shim_is_whole && fj_torch.impl >= 0))) {
                 PyErr_Format(PyExc_ValueError, "tensors cannot be read in the way '%s' here", access_names[i]);
                 return NULL;
             }

@@ -87,7 +87,7 @@ int tensor_spec_match_slowly(const TensorSpec *spec, PyObject *value)
 
 int tensor_spec_runs_python(const TensorSpec *spec)
 {
-    return spec->attributes_only || fj_tensor_access != ACCESS_DIRECT;
+    return spec->attributes_only || fj_tensor_access != ACCESS_DIRECT || fj_torch.requires_grad == NULL;
 }
 
 /* ---- construction ---- */
@@ -188,7 +188,7 @@ static int fill_from_attributes(TensorSpec *spec, PyObject *tensor)
  * with the attributes (a subclass that computes its sizes, say) is not used for this tensor. */
 static int fill_native(TensorSpec *spec, PyObject *tensor)
 {
-    if (fj_torch.impl < 0 || fj_torch.get_dtype == NULL || fj_torch.requires_grad == NULL) {
+    if (fj_torch.impl < 0 || !fj_torch.get_dtype || !fj_torch.get_device_type || !fj_torch.get_device_index || !fj_torch.get_layout) {
         spec->attributes_only = 1;
         return 0;
     }

@@ -5,7 +5,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { MAX_DIMS = 64 };
+enum { MAX_DIMS = 64, ASK_PYTHON = 2 };
 
 struct TensorSpec {
     PyTypeObject *type;
@@ -56,12 +56,13 @@ static inline const int64_t *direct_strides(char *p, int64_t ndim)
     return ndim <= fj_torch.inline_dims ? &FIELD(p, int64_t, fj_torch.strides) : FIELD(p, int64_t *, fj_torch.sizes) + ndim;
 }
 
+/* 1, 0, or ASK_PYTHON */
 static inline int direct_requires_grad(char *p)
 {
     /* without autograd metadata a tensor cannot require grad; that saves most calls */
     if (fj_torch.autograd_meta >= 0 && FIELD(p, void *, fj_torch.autograd_meta) == NULL)
         return 0;
-    return fj_torch.requires_grad(p) & 1;
+    return FJ_LIKELY(fj_torch.requires_grad != NULL) ? fj_torch.requires_grad(p) & 1 : ASK_PYTHON;
 }
 
 static inline int dims_match(const TensorSpec *spec, const int64_t *sizes, const int64_t *strides)
@@ -79,6 +80,7 @@ static inline int dims_match(const TensorSpec *spec, const int64_t *sizes, const
     return 1;
 }
 
+/* 1, 0, or ASK_PYTHON */
 static inline int match_direct(const TensorSpec *spec, PyObject *value)
 {
     char *p = IMPL(value);
@@ -86,19 +88,23 @@ static inline int match_direct(const TensorSpec *spec, PyObject *value)
     if (FIELD(p, uint64_t, fj_torch.keyset) != spec->keyset || FIELD(p, uint16_t, fj_torch.dtype) != spec->dtype
         || FIELD(p, uint16_t, fj_torch.device) != spec->device || FIELD(p, int64_t, fj_torch.ndim) != n)
         return 0;
-    return dims_match(spec, direct_sizes(p, n), direct_strides(p, n)) && direct_requires_grad(p) == spec->requires_grad;
+    if (!dims_match(spec, direct_sizes(p, n), direct_strides(p, n)))
+        return 0;
+    int grad = direct_requires_grad(p);
+    return FJ_UNLIKELY(grad == ASK_PYTHON) ? ASK_PYTHON : grad == spec->requires_grad;
 }
 
 int tensor_spec_match_slowly(const TensorSpec *spec, PyObject *value);
 
-/* 1 or 0, or 2 if only Python can tell and it must not run. Never raises. */
+/* 1 or 0, or ASK_PYTHON if only Python can tell and it must not run. Never raises. */
 static inline int tensor_spec_match(const TensorSpec *spec, PyObject *value, int may_run_python)
 {
     if (FJ_UNLIKELY(!Py_IS_TYPE(value, spec->type)))
         return 0;
+    int found = ASK_PYTHON;
     if (FJ_LIKELY(fj_tensor_access == ACCESS_DIRECT && !spec->attributes_only))
-        return match_direct(spec, value);
-    return may_run_python ? tensor_spec_match_slowly(spec, value) : 2;
+        found = match_direct(spec, value);
+    return FJ_UNLIKELY(found == ASK_PYTHON) && may_run_python ? tensor_spec_match_slowly(spec, value) : found;
 }
 
 #pragma GCC visibility pop

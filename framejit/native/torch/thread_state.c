@@ -1,8 +1,7 @@
 /* The modes of torch that shape what a frame computes without appearing among its values: a State is a snapshot of this thread's, and of the
  * process's. */
-#define _GNU_SOURCE
 #include "torch/process_state.h"
-#include <dlfcn.h>
+#include "torch/torch_symbols.h"
 
 enum { DEVICE_CPU = 0, DEVICE_CUDA = 1, AUTOGRAD_STATE_BYTES = 48 };
 
@@ -21,11 +20,21 @@ typedef struct {
     PyObject_HEAD
     Words words;
     PyObject *modes;                      /* tuple of the torch-function modes, outermost first */
-    PyObject *described;                  /* dict name -> value, for people; also what is compared where words cannot be read */
+    PyObject *described;                  /* dict name -> value, for people */
+    PyObject *rest;                       /* what Python says of the parts that have no words here; None where all have */
 } State;
 
+/* Parts of the state that are read here, each by what torch exports for it; Python is asked for the others. */
+enum { PART_KEYS = 1, PART_AUTOGRAD = 2, PART_FUNCTIONS = 4, PART_DTYPE = 8, PART_AUTOCAST = 16, PART_ANOMALIES = 32, PART_DETERMINISTIC = 64,
+       ALL_PARTS = 127 };
+static const struct { int part; const char *name; } parts[] = {
+    {PART_KEYS, "dispatch keys"}, {PART_AUTOGRAD, "autograd"}, {PART_FUNCTIONS, "torch functions"}, {PART_DTYPE, "default dtype"},
+    {PART_AUTOCAST, "autocast"}, {PART_ANOMALIES, "anomaly detection"}, {PART_DETERMINISTIC, "deterministic algorithms"},
+};
+
 static struct {
-    int native;                           /* every symbol was found and the calibration succeeded */
+    int found;                            /* the parts */
+    PyObject *lost;                       /* tuple of the names of the others */
     uint8_t autograd_mask;                /* the bits of that byte that matter, as calibrated */
     int autograd_offset;
     uint8_t *(*autograd_state)(void);
@@ -37,7 +46,6 @@ static struct {
     _Bool (*deterministic)(const void *), (*only_warns)(const void *), (*fills_memory)(const void *);
     int (*disabled_state)(void), (*default_dtype)(void), (*autocast_dtype)(int), (*autocast_cache)(void);
     PyObject *describe, *mode_at, *device_mode;
-    void *c10;
 } torch;
 
 /* at::impl::PythonTorchFunctionTLS: an enumeration and a vector of shared pointers. Read only once it is seen to behave like this. */
@@ -55,19 +63,25 @@ static PyObject *name_device;
 /* dlsym and the getter give the addresses of this thread's copies, which stay where they are while the thread lives. */
 static __attribute__((noinline)) void find_thread_words(void)
 {
-    thread_keys = dlsym(torch.c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
-    thread_autograd = torch.autograd_state() + torch.autograd_offset;
+    static uint64_t no_keys[2];
+    thread_keys = torch.found & PART_KEYS ? torch_symbol("_ZN3c104impl26raw_local_dispatch_key_setE") : no_keys;
+    thread_autograd = torch.found & PART_AUTOGRAD ? torch.autograd_state() + torch.autograd_offset : NULL;
     thread_functions = torch.function_state_known ? torch.function_state() : NULL;
 }
 
-static inline void read_words(Words *w)
+/* Words of parts that are not found stay 0. */
+static inline void read_parts(Words *w, int found)
 {
     if (FJ_UNLIKELY(thread_keys == NULL))
         find_thread_words();
     w->included = thread_keys[0];
     w->excluded = thread_keys[1];
-    w->autograd = *thread_autograd & torch.autograd_mask;
-    if (FJ_LIKELY(thread_functions != NULL)) {
+    w->autograd = found & PART_AUTOGRAD ? *thread_autograd & torch.autograd_mask : 0;
+    if (!(found & PART_FUNCTIONS)) {
+        w->n_function_modes = 0;
+        w->function_disabled = 0;
+    }
+    else if (FJ_LIKELY(thread_functions != NULL)) {
         w->n_function_modes = (thread_functions->end - thread_functions->begin) / SHARED_POINTER_SIZE;
         w->function_disabled = (uint8_t)thread_functions->disabled;
     }
@@ -75,11 +89,20 @@ static inline void read_words(Words *w)
         w->n_function_modes = torch.stack_len();
         w->function_disabled = (uint8_t)torch.disabled_state();
     }
-    w->default_dtype = (uint8_t)torch.default_dtype();
-    w->anomalies = *torch.anomalies;
-    w->deterministic = torch.deterministic(torch.context) ? (uint8_t)(1 | torch.only_warns(torch.context) << 1 | torch.fills_memory(torch.context) << 2) : 0;
+    w->default_dtype = found & PART_DTYPE ? (uint8_t)torch.default_dtype() : 0;
+    w->anomalies = found & PART_ANOMALIES ? *torch.anomalies : 0;
+    w->deterministic = found & PART_DETERMINISTIC && torch.deterministic(torch.context)
+        ? (uint8_t)(1 | torch.only_warns(torch.context) << 1 | torch.fills_memory(torch.context) << 2) : 0;
     w->forward_level = forward_level_now();
     w->tensor_methods = tensor_methods_now();
+}
+
+static inline void read_words(Words *w)
+{
+    if (FJ_LIKELY(torch.found == ALL_PARTS))
+        read_parts(w, ALL_PARTS);
+    else
+        read_parts(w, torch.found);
 }
 
 /* Only under autocast do its dtypes matter, and autocast changes the dispatch keys. */
@@ -92,7 +115,8 @@ static void read_autocast(Words *w)
 
 static int autocast_may_be_on(const Words *w)
 {
-    return w->included != 0 || w->excluded != 0;   /* the raw words are zero in a thread that changed nothing */
+    /* the raw words are zero in a thread that changed nothing */
+    return (w->included != 0 || w->excluded != 0) && torch.found & PART_AUTOCAST;
 }
 
 static int same_mode(PyObject *a, PyObject *b)
@@ -127,10 +151,16 @@ static int same_modes_now(PyObject *modes)
     return 1;
 }
 
-static int matches_slowly(State *state)
+/* What Python says of the parts that have no words; a new reference. */
+static PyObject *describe_rest(void)
 {
-    PyObject *now = PyObject_CallNoArgs(torch.describe);
-    int same = now ? PyObject_RichCompareBool(now, state->described, Py_EQ) : -1;
+    return torch.found == ALL_PARTS ? Py_NewRef(Py_None) : PyObject_CallOneArg(torch.describe, torch.lost);
+}
+
+static FJ_APART int same_rest_now(const State *state)
+{
+    PyObject *now = describe_rest();
+    int same = now ? PyObject_RichCompareBool(now, state->rest, Py_EQ) : -1;
     Py_XDECREF(now);
     return same;
 }
@@ -138,26 +168,24 @@ static int matches_slowly(State *state)
 int state_matches(PyObject *self)
 {
     State *state = (State *)self;
-    int same;
-    if (FJ_UNLIKELY(!torch.native))
-        same = matches_slowly(state);
-    else {
-        const Words *old = &state->words;
-        Words now;
-        read_words(&now);
-        if (now.included != old->included || now.excluded != old->excluded || now.autograd != old->autograd
-            || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled
-            || now.default_dtype != old->default_dtype || now.anomalies != old->anomalies || now.deterministic != old->deterministic || now.forward_level != old->forward_level || now.tensor_methods != old->tensor_methods)
+    const Words *old = &state->words;
+    Words now;
+    read_words(&now);
+    if (now.included != old->included || now.excluded != old->excluded || now.autograd != old->autograd
+        || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled || now.default_dtype != old->default_dtype
+        || now.anomalies != old->anomalies || now.deterministic != old->deterministic || now.forward_level != old->forward_level
+        || now.tensor_methods != old->tensor_methods)
+        return 0;
+    if (FJ_UNLIKELY(autocast_may_be_on(&now))) {
+        read_autocast(&now);
+        if (now.autocast_cache != old->autocast_cache || now.autocast_cpu != old->autocast_cpu || now.autocast_cuda != old->autocast_cuda)
             return 0;
-        if (FJ_UNLIKELY(autocast_may_be_on(&now))) {
-            read_autocast(&now);
-            if (now.autocast_cache != old->autocast_cache || now.autocast_cpu != old->autocast_cpu || now.autocast_cuda != old->autocast_cuda)
-                return 0;
-        }
-        if (FJ_LIKELY(now.n_function_modes == 0))
-            return 1;
-        same = same_modes_now(state->modes);
     }
+    if (FJ_LIKELY(now.n_function_modes == 0 && torch.found == ALL_PARTS))
+        return 1;
+    int same = same_modes_now(state->modes);
+    if (same == 1)
+        same = same_rest_now(state);
     if (same < 0)
         PyErr_Clear();
     return same == 1;
@@ -175,15 +203,14 @@ static PyObject *snapshot_state(PyObject *module, PyObject *unused)
     State *state = (State *)State_Type.tp_alloc(&State_Type, 0);
     if (state == NULL)
         return NULL;
-    if (torch.native) {
-        read_words(&state->words);
-        if (autocast_may_be_on(&state->words))
-            read_autocast(&state->words);
-    }
+    read_words(&state->words);
+    if (autocast_may_be_on(&state->words))
+        read_autocast(&state->words);
     int64_t n = state->words.n_function_modes;
     state->modes = PyTuple_New(n);
     state->described = PyObject_CallNoArgs(torch.describe);
-    if (state->modes == NULL || state->described == NULL)
+    state->rest = state->described ? describe_rest() : NULL;
+    if (state->modes == NULL || state->rest == NULL)
         goto bad;
     if (!PyDict_CheckExact(state->described)) {
         PyErr_SetString(PyExc_TypeError, "the description of the thread state is a dict");
@@ -203,8 +230,6 @@ bad:
 
 static int states_equal(State *a, State *b)
 {
-    if (!torch.native)
-        return PyObject_RichCompareBool(a->described, b->described, Py_EQ);
     const Words *x = &a->words, *y = &b->words;
     if (x->included != y->included || x->excluded != y->excluded || x->autograd != y->autograd || x->n_function_modes != y->n_function_modes
         || x->function_disabled != y->function_disabled || x->default_dtype != y->default_dtype || x->autocast_cache != y->autocast_cache
@@ -216,7 +241,7 @@ static int states_equal(State *a, State *b)
         if (same != 1)
             return same;
     }
-    return 1;
+    return PyObject_RichCompareBool(a->rest, b->rest, Py_EQ);
 }
 
 static PyObject *state_compare(PyObject *a, PyObject *b, int op)
@@ -256,6 +281,7 @@ static int state_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(((State *)self)->modes);
     Py_VISIT(((State *)self)->described);
+    Py_VISIT(((State *)self)->rest);
     return 0;
 }
 
@@ -264,6 +290,7 @@ static void state_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     Py_XDECREF(((State *)self)->modes);
     Py_XDECREF(((State *)self)->described);
+    Py_XDECREF(((State *)self)->rest);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -300,30 +327,29 @@ static PyObject *state_matches_now(PyObject *module, PyObject *state)
     return PyBool_FromLong(state_matches(state));
 }
 
+/* The parts that torch exports what is needed for. */
 static int find_symbols(void)
 {
-    void *cpu = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
-    torch.c10 = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
-    if (cpu == NULL || torch.c10 == NULL)
-        return 0;
-    *(void **)&torch.autograd_state = dlsym(torch.c10, "_ZN3c1013AutogradState13get_tls_stateEv");
-    *(void **)&torch.default_dtype = dlsym(torch.c10, "_ZN3c1031get_default_dtype_as_scalartypeEv");
-    *(void **)&torch.stack_len = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
-    *(void **)&torch.disabled_state = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
-    *(void **)&torch.function_state = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
-    *(void **)&torch.autocast_dtype = dlsym(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
-    *(void **)&torch.autocast_cache = dlsym(cpu, "_ZN2at8autocast25is_autocast_cache_enabledEv");
-    *(void **)&torch.anomalies = dlsym(cpu, "_ZN5torch8autograd11AnomalyMode8_enabledE");
-    *(void **)&torch.deterministic = dlsym(cpu, "_ZNK2at7Context23deterministicAlgorithmsEv");
-    *(void **)&torch.only_warns = dlsym(cpu, "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv");
-    *(void **)&torch.fills_memory = dlsym(cpu, "_ZNK2at7Context36deterministicFillUninitializedMemoryEv");
     const void *(*context)(void);
-    *(void **)&context = dlsym(cpu, "_ZN2at13globalContextEv");
+    *(void **)&torch.autograd_state = torch_symbol("_ZN3c1013AutogradState13get_tls_stateEv");
+    *(void **)&torch.default_dtype = torch_symbol("_ZN3c1031get_default_dtype_as_scalartypeEv");
+    *(void **)&torch.stack_len = torch_symbol("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
+    *(void **)&torch.disabled_state = torch_symbol("_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
+    *(void **)&torch.function_state = torch_symbol("_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
+    *(void **)&torch.autocast_dtype = torch_symbol("_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
+    *(void **)&torch.autocast_cache = torch_symbol("_ZN2at8autocast25is_autocast_cache_enabledEv");
+    *(void **)&torch.anomalies = torch_symbol("_ZN5torch8autograd11AnomalyMode8_enabledE");
+    *(void **)&torch.deterministic = torch_symbol("_ZNK2at7Context23deterministicAlgorithmsEv");
+    *(void **)&torch.only_warns = torch_symbol("_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv");
+    *(void **)&torch.fills_memory = torch_symbol("_ZNK2at7Context36deterministicFillUninitializedMemoryEv");
+    *(void **)&context = torch_symbol("_ZN2at13globalContextEv");
     torch.context = context ? context() : NULL;
-    if (!torch.anomalies || !torch.deterministic || !torch.only_warns || !torch.fills_memory || !torch.context)
-        return 0;
-    return torch.autograd_state && torch.default_dtype && torch.stack_len && torch.disabled_state && torch.autocast_dtype
-        && torch.autocast_cache && dlsym(torch.c10, "_ZN3c104impl26raw_local_dispatch_key_setE");
+    int keys = torch_symbol("_ZN3c104impl26raw_local_dispatch_key_setE") != NULL;
+    return (keys ? PART_KEYS : 0) | (torch.autograd_state ? PART_AUTOGRAD : 0)
+        | (torch.function_state || (torch.stack_len && torch.disabled_state) ? PART_FUNCTIONS : 0) | (torch.default_dtype ? PART_DTYPE : 0)
+        /* autocast shows in the keys, and is read only where they differ from nothing */
+        | (keys && torch.autocast_dtype && torch.autocast_cache ? PART_AUTOCAST : 0) | (torch.anomalies ? PART_ANOMALIES : 0)
+        | (torch.context && torch.deterministic && torch.only_warns && torch.fills_memory ? PART_DETERMINISTIC : 0);
 }
 
 static PyObject *autograd_flags(PyObject *module, PyObject *unused)
@@ -364,9 +390,26 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
     torch.autograd_mask = (uint8_t)mask;
     torch.autograd_offset = offset;
     thread_keys = NULL;                   /* this thread's addresses may be those of an earlier calibration */
-    torch.native = find_symbols() && mask != 0;
+    torch.found = find_symbols();
     torch.function_state_known = function_state_known && torch.function_state;
-    return PyBool_FromLong(torch.native);
+    if (mask == 0)
+        torch.found &= ~PART_AUTOGRAD;
+    if (!torch.function_state_known && !(torch.stack_len && torch.disabled_state))
+        torch.found &= ~PART_FUNCTIONS;
+    PyObject *lost = PyList_New(0), *names = NULL;
+    for (size_t i = 0; lost && i < Py_ARRAY_LENGTH(parts); i++) {
+        PyObject *name = torch.found & parts[i].part ? NULL : PyUnicode_FromString(parts[i].name);
+        if (name && PyList_Append(lost, name) < 0)
+            Py_CLEAR(lost);
+        Py_XDECREF(name);
+    }
+    if (lost == NULL || (names = PyList_AsTuple(lost)) == NULL) {
+        Py_XDECREF(lost);
+        return NULL;
+    }
+    Py_DECREF(lost);
+    Py_XSETREF(torch.lost, Py_NewRef(names));
+    return names;
 }
 
 static PyMethodDef methods[] = {
@@ -375,7 +418,8 @@ static PyMethodDef methods[] = {
     {"autograd_flags", autograd_flags, METH_NOARGS, "autograd_flags() -> bytes | None: the memory in which torch keeps this thread's autograd modes."},
     {"function_flags", function_flags, METH_NOARGS, "function_flags() -> (disabled, modes) | None: what torch-function state seems to be."},
     {"setup_state", setup_state, METH_VARARGS,
-     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> bool: prepare snapshots; False if they must go through Python."},
+     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> tuple: prepare snapshots; the parts for which Python is asked.\n"
+     "describe([parts]) gives a dict of what is so in these parts, or in all."},
     {NULL, NULL, 0, NULL},
 };
 

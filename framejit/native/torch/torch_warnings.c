@@ -1,8 +1,7 @@
 /* Keeps what torch warns of. Operations that are called through the dispatcher write warnings to stderr; torch's Python bindings stand between with a handler
  * that makes them Python's. This is such a handler, without torch's headers: its table has the two destructors, which nobody calls, and `process`. */
-#define _GNU_SOURCE
 #include "torch/torch_warnings.h"
-#include <dlfcn.h>
+#include "torch/torch_symbols.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,16 +28,17 @@ static struct {
 
 void torch_warnings_load(void)
 {
-    void *library = torch.set_handler ? NULL : dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
-    if (library == NULL)
+    static unsigned looked;
+    if (looked == fj_symbols_generation)
         return;
-    *(void **)&torch.handler = dlsym(library, "_ZN3c1012WarningUtils19get_warning_handlerEv");
-    *(void **)&torch.text = dlsym(library, "_ZNK3c107Warning3msgB5cxx11Ev");
-    *(void **)&torch.location = dlsym(library, "_ZNK3c107Warning15source_locationEv");
-    *(void **)&torch.type = dlsym(library, "_ZNK3c107Warning4typeEv");
-    *(void **)&torch.verbatim = dlsym(library, "_ZNK3c107Warning8verbatimEv");
-    if (torch.handler && torch.text && torch.location && torch.type && torch.verbatim)
-        *(void **)&torch.set_handler = dlsym(library, "_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE");
+    looked = fj_symbols_generation;
+    *(void **)&torch.handler = torch_symbol("_ZN3c1012WarningUtils19get_warning_handlerEv");
+    *(void **)&torch.text = torch_symbol("_ZNK3c107Warning3msgB5cxx11Ev");
+    *(void **)&torch.location = torch_symbol("_ZNK3c107Warning15source_locationEv");
+    *(void **)&torch.type = torch_symbol("_ZNK3c107Warning4typeEv");
+    *(void **)&torch.verbatim = torch_symbol("_ZNK3c107Warning8verbatimEv");
+    /* without these there is nothing to keep, or nowhere to put it */
+    *(void **)&torch.set_handler = torch.handler && torch.text ? torch_symbol("_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE") : NULL;
 }
 
 /* Runs without the GIL: operations give it up. */
@@ -48,8 +48,12 @@ static void process(WarningScope *scope, const void *warning)
     TorchWarning *kept = malloc(sizeof(TorchWarning) + text->size + 1);
     if (kept == NULL)
         return;
-    const SourceLocation *location = torch.location(warning);
-    *kept = (TorchWarning){NULL, location->file, location->line, torch.type(warning) >> 8 & 1, torch.verbatim(warning)};
+    *kept = (TorchWarning){.deprecation = torch.type && (torch.type(warning) >> 8 & 1), .verbatim = torch.verbatim && torch.verbatim(warning)};
+    if (torch.location) {
+        const SourceLocation *location = torch.location(warning);
+        kept->file = location->file;
+        kept->line = location->line;
+    }
     memcpy(kept->text, text->data, text->size);
     kept->text[text->size] = 0;
     *scope->last = kept;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
@@ -94,7 +95,8 @@ def _number(cls: type, method: str) -> Handler:
     return handler
 
 
-_OTHERS = {int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__"), complex: ("__complex__", "__float__", "__index__")}
+_BY_TRUNC = ("__trunc__",) if sys.version_info < (3, 14) else ()  # which newer ones do not call
+_OTHERS = {int: ("__int__", "__index__", *_BY_TRUNC), float: ("__float__", "__index__"), complex: ("__complex__", "__float__", "__index__")}
 
 
 def _converted(tx: Frame, cls: type, method: str, args: list[Value]) -> Value:
