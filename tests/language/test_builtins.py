@@ -2,6 +2,7 @@
 # ruff: noqa: B905
 import builtins
 import operator
+import sys
 import warnings
 
 import torch
@@ -157,7 +158,8 @@ def test_int_of_what_can_only_be_truncated_warns():
             number = int(value)
         return x + number, [str(w.message) for w in told]
 
-    check(fn, X, Truncated(), graphs=None, breaks=None)
+    # from 3.14 on int() asks for no __trunc__
+    check(fn, X, Truncated(), graphs=None, breaks=None, raises=TypeError if sys.version_info >= (3, 14) else None)
 
 
 class CountedLength:

@@ -1,5 +1,6 @@
 """Nothing leaks: dropping the function, the module or the arguments frees graphs, guards and tensors."""
 import gc
+import sys
 import weakref
 
 import torch
@@ -203,7 +204,9 @@ def test_repeated_optimizing_and_dropping_does_not_grow():
     before = objects()
     for _ in range(20):
         cycle()
-    assert objects() - before < 480, "about 20 objects are left per function: events, and torch.fx's entries in linecache"
+    # from 3.14 on the collector tracks every dict, those of events too, and an entry of linecache is a closure
+    per_function = 24 if sys.version_info < (3, 14) else 34
+    assert objects() - before < 20 * per_function, "events and torch.fx's entries in linecache are left"
 
 
 def test_recompiles_of_one_function_keep_only_their_entries():
