@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @with_symbolic_sizes
 def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """The backend: see `backend.fuse_graph`."""
-    if any(example.is_cuda for example in example_inputs):
-        from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels
+    from framejit.backends.fuse.targets.lookup import target_of
 
-        expect_gpu_kernels()  # while the rest is imported and the graph lowered
+    for device in dict.fromkeys(example.device for example in example_inputs):
+        target_of(device).expect()  # while the rest is imported and the graph lowered
     from framejit.backends.fuse.backend import fuse_graph
 
     return fuse_graph(gm, example_inputs)

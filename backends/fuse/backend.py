@@ -14,7 +14,6 @@ from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import OpenSizes
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
-from framejit.backends.fuse.compile import KernelLaunch, compile_kernels
 from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.graph.frozen_values import has_frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
@@ -34,6 +33,9 @@ from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
 from framejit.backends.fuse.sizes.closed_sizes import of_sizes
+from framejit.backends.fuse.targets.kernels import compile_kernels
+from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.graph_identity import identity
 from framejit.config import config
@@ -244,9 +246,9 @@ def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRec
     numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
     parts = build_plan(lowered, steps, numbered)
     kernels = tuple(
-        KernelRecord(launch.language, launch.device, launch.origins, launch.described, bytes_moved(kernel)) for kernel, launch in launches.items()
+        KernelRecord(launch.device, launch.origins, launch.described, bytes_moved(kernel)) for kernel, launch in launches.items()
     )
-    pure, cuda = _is_pure(lowered, steps), _uses_cuda(lowered.buffers)
+    pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
     record = PlanRecord(parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda)
     return record, [*launches.values()]
 
@@ -295,8 +297,8 @@ def _is_pure(lowered: LoweredGraph, steps: list[Kernel | ExternNode]) -> bool:
     return not written & outlives and not any(isinstance(step, ExternNode) and step.ordered for step in steps)
 
 
-def _uses_cuda(buffers: dict[str, Buffer]) -> bool:
-    return any(buffer.device.type == "cuda" for buffer in buffers.values())
+def _is_asynchronous(buffers: dict[str, Buffer]) -> bool:
+    return any(target_of(buffer.device).is_asynchronous for buffer in buffers.values())
 
 
 def _total(record: PlanRecord) -> int | None:

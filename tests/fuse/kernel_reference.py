@@ -31,7 +31,7 @@ def kernel(outer: Sequence[Var], inner: Sequence[Var], stores: list[Store], tens
 
 def run(compiled: CpuKernel, tensors: dict[str, torch.Tensor], pieces: int = 1) -> None:
     """Run a compiled kernel, its parallel loop cut into pieces."""
-    pointers = (ctypes.c_void_p * len(compiled.pointers))(*(tensors[name].data_ptr() for name in compiled.pointers))
+    pointers = (ctypes.c_void_p * len(compiled.buffers))(*(tensors[name].data_ptr() for name in compiled.buffers))
     function = FUNCTION(compiled.address)
     for piece in range(pieces):
         function(ctypes.addressof(pointers), None, compiled.total * piece // pieces, compiled.total * (piece + 1) // pieces)

@@ -15,6 +15,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Lay
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.sizes.by_size import Variant
 from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.source import TritonSource, triton_source
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import LEAST, Conditions
@@ -41,12 +42,12 @@ class Input:
 class OpenVariant:
     """What is generated for a graph, for the sizes that meet its conditions."""
 
-    def __init__(self, lowered: LoweredGraph, conditions: Conditions, symbols: tuple[Symbol, ...]) -> None:
+    def __init__(self, lowered: LoweredGraph, conditions: Conditions, symbols: tuple[Symbol, ...], limits: GpuLimits = WITHOUT_A_GPU) -> None:
         self.lowered, self.steps = lowered, schedule(lowered)
         self.sources: dict[Kernel, TritonSource] = {}
         for step in self.steps:
             if isinstance(step, Kernel) and not step.is_empty:
-                self.sources[step] = triton_source(step)
+                self.sources[step] = triton_source(step, limits)
         self.conditions, self.symbols = tuple(conditions), symbols
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
@@ -85,8 +86,8 @@ def _closed_buffer(buffer: Buffer, values: Mapping[Symbol, int]) -> Buffer:
 class OpenProgram:
     """A function on inputs some of whose sizes are open; variants are made as `by_size.BySize` makes them, but at once."""
 
-    def __init__(self, function: Callable[..., Any], inputs: Sequence[Input], names: Sequence[str]) -> None:
-        self.function, self.inputs, self.names = function, inputs, tuple(names)
+    def __init__(self, function: Callable[..., Any], inputs: Sequence[Input], names: Sequence[str], limits: GpuLimits = WITHOUT_A_GPU) -> None:
+        self.function, self.inputs, self.names, self.limits = function, inputs, tuple(names), limits
         self.variants: list[OpenVariant] = []
 
     @cached_property
@@ -121,7 +122,7 @@ class OpenProgram:
         own, replaced = conditions.with_hints(dict(zip(symbols, numbers)))
         examples = [torch.empty_strided(*_layout(given, sizes), dtype=given.dtype, device="meta") for given in self.inputs]
         lowered = lower(gm, examples, own)
-        made = OpenVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols))
+        made = OpenVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols), self.limits)
         assert made.fits(numbers), [str(condition) for condition in made.conditions if not _holds(condition, dict(zip(made.symbols, numbers)))]
         self.variants.append(made)
         return made

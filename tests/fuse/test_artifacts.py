@@ -142,19 +142,19 @@ def test_a_kernel_that_fails_is_named_with_the_folder_and_eager_runs(broken_kern
 
 
 def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
-    from framejit.backends.fuse import compile as kernel_compilation
-    from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+    from framejit.backends.fuse.cache import kernel_cache
     from framejit.backends.fuse.errors import KernelFailed
+    from framejit.backends.fuse.targets.cuda import CudaTarget
 
     def fail(sources, capability):
         error = RuntimeError("no such instruction")
         error.add_note("while compiling the GPU kernel add_relu_0")
         raise error
 
-    monkeypatch.setattr(kernel_compilation, "gpu_binaries", fail)
+    monkeypatch.setattr(kernel_cache, "gpu_binaries", fail)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     with pytest.raises(KernelFailed, match="while compiling the GPU kernel add_relu_0: no such instruction"):
-        kernel_compilation._cuda([], torch.device("cuda", 0), CompiledGraph("graph", None))
+        CudaTarget(torch.device("cuda", 0)).compile([])
 
 
 def test_without_a_folder_a_failure_goes_to_a_temporary_one(broken_kernels, tmp_path, monkeypatch):

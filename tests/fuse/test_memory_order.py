@@ -14,7 +14,7 @@ from framejit.backends.fuse.loop_ir.expr import load, op
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node, Store
 from framejit.backends.fuse.schedule.dependencies import constraints
-from framejit.backends.fuse.schedule.memory import BLOCK, Usage, bytes_of, never_aliases
+from framejit.backends.fuse.schedule.memory import Usage, bytes_of, never_aliases
 from framejit.backends.fuse.schedule.order import ordered_for_memory
 from tests.fuse.lowering.plan_checks import check, planned
 
@@ -252,7 +252,7 @@ def test_composite_operations_may_give_back_their_argument():
 
 def test_gpu_memory_is_dealt_out_in_blocks():
     on_gpu = Buffer("a", (3,), (1,), torch.float32, torch.device("cuda"))
-    assert bytes_of(on_gpu) == BLOCK and bytes_of(Buffer("a", (3,), (1,), torch.float32, CPU)) == 12
+    assert bytes_of(on_gpu) == 512 and bytes_of(Buffer("a", (3,), (1,), torch.float32, CPU)) == 12
 
 
 # ---- whole programs ----------------------------------------------------------------------------------------------------------------------------

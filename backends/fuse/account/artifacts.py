@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import fx
@@ -28,10 +28,9 @@ from torch import fx
 import framejit
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.graph_script import script
+from framejit.backends.fuse.targets.lookup import source_suffix
 from framejit.config import config
 from framejit.events import warn
-
-_SUFFIX: Final = {"llvm": "ll", "triton": "py"}
 
 
 def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: Exception | None = None) -> str:
@@ -49,7 +48,7 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
             **{f"graphs/{number}_{name}.txt": partial(str, text) for number, (name, text) in enumerate(graph.passes, 1)},
             "ir_before_fusion.txt": lambda: graph.before_fusion,
             "ir_after_fusion.txt": lambda: graph.after_fusion,
-            **{f"kernels/{source.name}.{_SUFFIX[source.language]}": partial(getattr, source, "source") for source in graph.kernels},
+            **{f"kernels/{source.name}.{source_suffix(source.language)}": partial(getattr, source, "source") for source in graph.kernels},
             "summary.json": lambda: _summary(graph, example_inputs),
         }
         if error is not None:

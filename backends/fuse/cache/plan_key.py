@@ -23,6 +23,7 @@ from framejit.backends.fuse.graph.text import GraphText
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import thread_state
 from framejit.config import config
 from framejit.symbols.conditions import Conditions
@@ -113,7 +114,7 @@ def _constants(graph: Graph) -> Iterator[str]:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise NotCacheable(f"a constant is of type {type(tensor).__name__}")
         same = first.setdefault(id(tensor), number)
-        content = key_of("content", bytes_of(tensor)) if constant.literal else f"{tensor.is_cuda and tensor.data_ptr() % 16 == 0}"
+        content = key_of("content", bytes_of(tensor)) if constant.literal else f"{target_of(tensor.device).is_aligned and tensor.data_ptr() % 16 == 0}"
         yield f"constant {same} {tensor.dtype} {tensor.device} {tuple(tensor.shape)} {tensor.stride()} {content}"
 
 
@@ -141,21 +142,14 @@ def bytes_of(value: torch.Tensor) -> bytes:
 def _target(devices: set[torch.device]) -> str:
     """The machine, as far as the graph is concerned. The CPU is always part of it: what depends on no input may be worked out there."""
     parts = [torch.backends.cpu.get_cpu_capability()]
-    if any(device.type == "cpu" for device in devices):
-        from framejit.backends.fuse.llvm.machine import machine
-
-        parts.append(machine().key)
-    others = sorted({device.type for device in devices} - {"cpu", "cuda", "meta"})
-    if others:
-        raise NotCacheable(f"there are tensors on {others[0]}")
-    on_cuda = [device for device in devices if device.type == "cuda"]
-    if on_cuda:
+    for device in sorted(devices, key=str):
         try:
-            current = torch.cuda.current_device()
-            indices = sorted({current if device.index is None else device.index for device in on_cuda})
-            parts += [f"{current} is current", *(f"{i} {torch.cuda.get_device_name(i)} {torch.cuda.get_device_capability(i)}" for i in indices)]
+            identity = target_of(device).identity
         except (RuntimeError, AssertionError) as e:
-            raise NotCacheable(f"the GPU's kind can't be found out: {e}") from e
+            raise NotCacheable(f"the kind of {device} can't be found out: {e}") from e
+        if identity is None:
+            raise NotCacheable(f"there are tensors on {device.type}")
+        parts.append(identity)
     return "; ".join(parts)
 
 

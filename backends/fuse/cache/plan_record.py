@@ -18,6 +18,7 @@ from framejit.backends.fuse.cache.size_record import read_condition, read_expres
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
 from framejit.backends.fuse.sizes.open_size import OpenSize, open_size
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 
@@ -31,7 +32,6 @@ _MARKS: Final = ("# ", "; ")  # what stands before a source line in a text
 class KernelRecord:
     """A kernel, as `compile.load_kernels` takes it."""
 
-    language: str
     device: torch.device
     origins: tuple[str, ...]
     described: dict[str, Any]
@@ -68,7 +68,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
     kernels = []
     for kernel in record.kernels:
         described = {name: writer.value(texts.setdefault(value, len(texts)) if name in LONG else value) for name, value in kernel.described.items()}
-        kernels.append([kernel.language, str(kernel.device), list(kernel.origins), described, kernel.moved])
+        kernels.append([str(kernel.device), list(kernel.origins), described, kernel.moved])
     fields = {
         "counts": [parts.n_inputs, parts.n_values],
         "steps": steps,
@@ -88,11 +88,6 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
 LONG: Final = frozenset(("text", "code", "remarks"))
 """Texts of kernels, which several may have in common."""
 SIZE: Final = (int, OpenSize)
-DESCRIBED: Final[dict[str, dict[str, Any]]] = {
-    "llvm": {"name": str, "remarks": str, "text": str, "pointers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple},
-    "triton": {"name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": SIZE, "warps": int, "sizes": tuple},
-}
-"""By the language of a kernel the names and types of what describes it."""
 
 
 def read(data: bytes, key: PlanKey) -> PlanRecord:
@@ -137,8 +132,9 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
 
 
 def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str, str], reader: _Reader) -> KernelRecord:
-    language, device, origins, described, moved = item
-    types = DESCRIBED[language]
+    name, origins, described, moved = item
+    device = torch.device(_checked(name, str))
+    types = target_of(device).described
     if described.keys() != types.keys():
         raise BadRecord("a kernel's description is not complete")
     values = {name: texts[_index(value, len(texts))] if name in LONG else reader.value(value) for name, value in described.items()}
@@ -147,13 +143,13 @@ def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str,
     values["remarks"] = _moved(values["remarks"], moved_lines)
     if moved is not None:
         _checked(moved, int)
-    return KernelRecord(language, torch.device(_checked(device, str)), tuple(moved_lines.get(line, _checked(line, str)) for line in origins), values, moved)
+    return KernelRecord(device, tuple(moved_lines.get(line, _checked(line, str)) for line in origins), values, moved)
 
 
 def _check_launch(step: tuple[Any, ...], kernels: Sequence[KernelRecord]) -> None:
     _, number, slots = step
     described = kernels[_index(number, len(kernels))].described
-    if len(slots) != len(described.get("pointers", described.get("buffers", ()))):
+    if len(slots) != len(described["buffers"]):
         raise BadRecord(f"a kernel is launched with {len(slots)} arguments")
 
 

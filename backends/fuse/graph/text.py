@@ -26,6 +26,8 @@ DTYPES: Final = {
     **{getattr(torch, f"{kind}{bits}"): f"{kind[0]}{bits}" for kind, widths in (("float", (16, 32, 64)), ("int", (8, 16, 32, 64))) for bits in widths},
     **{torch.bfloat16: "bf16", torch.uint8: "u8", torch.bool: "bool", torch.complex64: "c64", torch.complex128: "c128"},
 }
+USUAL_DEVICE: Final = torch.device("cpu")
+"""Values on it are printed without saying so."""
 _COLUMN: Final = 60
 
 
@@ -150,7 +152,7 @@ class _Writer:
             text += f" | {', '.join(map(self._size, strides))}"
         start = "" if type(offset) is int and offset == 0 else f" from {self._size(offset)}"
         self.result.devices[value.device] = None
-        device = "" if value.device.type == "cpu" else f" on {value.device}"
+        device = "" if value.device == USUAL_DEVICE else f" on {value.device}"
         return f"{_dtype(value.dtype)}[{text}]{start}{device}"
 
     def _size(self, size: Any) -> str:

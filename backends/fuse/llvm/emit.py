@@ -70,13 +70,13 @@ class Emitter:
         """The level at which a value can be computed."""
         level = self._level_of_node.get(node)
         if level is None:
-            level = max((self.level_of_var[var] for var in self.analysis.free(node)), default=ENTRY)
-            level = self._level_of_node[node] = max(level, GRID) if self.analysis.depth(node) else level
+            level = max((self.level_of_var[var] for var in self.analysis.free[node]), default=ENTRY)
+            level = self._level_of_node[node] = max(level, GRID) if self.analysis.depth[node] else level
         return level
 
     def is_vector(self, node: Expr) -> bool:
         """Whether the value differs from lane to lane."""
-        return self.lanes > 1 and self.plan.vector in self.analysis.free(node)
+        return self.lanes > 1 and self.plan.vector in self.analysis.free[node]
 
     def splat(self, value: Value, lanes: int) -> Value:
         """A scalar in every lane, made where the scalar was."""
@@ -122,7 +122,7 @@ class Emitter:
         return found
 
     def _applies(self, node: Expr, mask: Mask | None) -> Mask | None:
-        return mask if mask is not None and self.analysis.has_loads(node) else None
+        return mask if mask is not None and self.analysis.has_loads[node] else None
 
     def _key(self, node: Expr, instance: int, mask: Mask | None) -> object:
         varies = self.is_vector(node) or (mask is not None and mask.value.lanes > 1)

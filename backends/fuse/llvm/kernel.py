@@ -29,7 +29,7 @@ class CpuKernel:
     """Comments for people: the user's source lines, and what is computed."""
     text: str
     """LLVM's text."""
-    pointers: tuple[str, ...]
+    buffers: tuple[str, ...]
     """Names of the buffers, in the order in which their addresses are passed."""
     total: int
     """The size of the parallel loop that `begin` and `end` are of."""

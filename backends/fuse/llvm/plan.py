@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from framejit.backends.fuse.llvm.analysis import COSTS, Analysis
 from framejit.backends.fuse.llvm.machine import machine
-from framejit.backends.fuse.llvm.maths import SLEEF
-from framejit.backends.fuse.llvm.polynomials import INLINE
 from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
@@ -29,9 +27,6 @@ FEW_LANES: Final = 4
 GRAIN: Final = 60_000
 """How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
 
-COSTS: Final = {**dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30, "mod": 30, "truncdiv": 10,
-                "const": 0, "index": 1, "scan": 8, **dict.fromkeys(INLINE, 14)}
-
 
 @dataclass
 class Pass:
@@ -45,78 +40,6 @@ class Pass:
     """Values that earlier passes have kept."""
     scans: list[Expr] = field(default_factory=list)
     """The scans that run through it, operands first: also those that an earlier pass has run through and not kept."""
-
-
-class Analysis:
-    """What is known about the expressions of one kernel."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.inner = frozenset(kernel.inner)
-        self._free: dict[Expr, frozenset[Var]] = {}
-        self._depth: dict[Expr, int] = {}
-        self._cost: dict[Expr, int] = {}
-        self._loads: dict[Expr, bool] = {}
-        self.nodes: list[Expr] = []
-        """All nodes, operands first."""
-        for root in self._roots():
-            for node in root.walk() if root not in self._free else ():
-                if node not in self._free:
-                    self._look_at(node)
-
-    def _roots(self) -> Iterator[Expr]:
-        for store in self.kernel.stores:
-            yield store.value
-            yield from (atom.value for atom in store.index.indirects())
-
-    def _look_at(self, node: Expr) -> None:
-        operands = node.operands()
-        free = frozenset[Var]().union(*(self._free[operand] for operand in operands))
-        if node.op == "load":
-            free |= self.index_vars(node.attr[1])
-        elif node.op == "index":
-            free |= self.index_vars(node.attr)
-        elif node.op == "reduce":
-            free -= self.inner
-        elif node.op == "scan":
-            free |= self.inner
-        self._free[node] = free
-        self._depth[node] = max((self._depth[operand] for operand in operands), default=0) + (node.op == "reduce")
-        if node.op == "masked" and self._depth[node.args[1]] and not self._free[node.args[0]] & self.inner:
-            raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
-        own = 0 if node.op == "reduce" else COSTS.get(node.op, 1)
-        self._cost[node] = min(own + (0 if node.op == "reduce" else sum(self._cost[operand] for operand in operands)), 1 << 20)
-        # a scan goes through all elements, whatever mask its value is wanted under
-        self._loads[node] = node.op == "load" or (node.op not in ("reduce", "scan") and any(self._loads[operand] for operand in operands))
-        self.nodes.append(node)
-
-    def index_vars(self, index: Index) -> frozenset[Var]:
-        """The variables that an index depends on, where reductions in it have been done."""
-        found: set[Var] = set()
-        for atom in index.terms:
-            if isinstance(atom, Var):
-                found.add(atom)
-            elif hasattr(atom, "value"):
-                found |= self._free[atom.value]
-            else:
-                found |= self.index_vars(atom.index)
-        return frozenset(found)
-
-    def free(self, node: Expr) -> frozenset[Var]:
-        """The loop variables a value changes with."""
-        return self._free[node]
-
-    def depth(self, node: Expr) -> int:
-        """How many passes must have ended before it can be computed."""
-        return self._depth[node]
-
-    def cost(self, node: Expr) -> int:
-        """Instructions it takes, about; what reductions in it took is not counted."""
-        return self._cost[node]
-
-    def has_loads(self, node: Expr) -> bool:
-        """Whether anything is loaded for it (not counting what its reductions loaded)."""
-        return self._loads[node]
 
 
 @dataclass
@@ -171,7 +94,7 @@ class LoopPlan:
     def grain(self) -> int:
         """The fewest turns of the parallel loop that are worth a thread."""
         roots = [store.value for store in self.kernel.stores]
-        cost = 2 + sum(min(self.analysis.cost(node), 200) for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)})
+        cost = 2 + sum(min(self.analysis.cost[node], 200) for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)})
         turn = max(hint(self.kernel.outer_size) * max(hint(self.kernel.inner_size), 1), 1) / max(hint(self.total), 1)
         return max(1, round(GRAIN / (cost * turn)))
 
@@ -182,7 +105,7 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
     passes, final = _passes(kernel, analysis)
     vector = _vector_loop(kernel, analysis)
     lanes = _lanes(analysis, vector) if vector else 1
-    weight = len(analysis.nodes) + 10 * sum(COSTS.get(node.op, 1) >= 10 for node in analysis.nodes)
+    weight = len(analysis.order) + 10 * sum(COSTS.get(node.op, 1) >= 10 for node in analysis.order)
     pointwise = not any(p.reductions for p in passes)
     unroll = (2 if weight < 20 else 1) if pointwise and not kernel.inner else 4 if weight < 60 else 2 if weight < 200 else 1
     if vector is None:
@@ -222,16 +145,15 @@ def _passes(kernel: Kernel, analysis: Analysis) -> tuple[list[Pass], list[Store]
     """The passes, and the stores after all of them."""
     if not kernel.inner:
         return ([Pass(stores=kernel.stores)], []) if kernel.outer else ([], kernel.stores)
-    reductions = [node for node in analysis.nodes if node.op == "reduce"]
+    reductions = [node for node in analysis.order if node.op == "reduce"]
     stores = [store for store in kernel.stores if store.inner]
-    count = max([analysis.depth(node) for node in reductions] + [analysis.depth(store.value) + 1 for store in stores], default=0)
-    passes = [Pass() for _ in range(count)]
+    passes = [Pass() for _ in range(analysis.passes)]
     for node in reductions:
-        passes[analysis.depth(node) - 1].reductions.append(node)
-    loaded = {kernel.buffers[node.attr[0]].memory for node in analysis.nodes if node.op == "load"}
+        passes[analysis.depth[node] - 1].reductions.append(node)
+    loaded = {kernel.buffers[node.attr[0]].memory for node in analysis.order if node.op == "load"}
     for store in stores:  # what is loaded too may be loaded again in a later pass
         early = kernel.buffers[store.buffer].memory not in loaded and not any(True for _ in store.index.indirects())
-        passes[analysis.depth(store.value) if early else -1].stores.append(store)
+        passes[analysis.depth[store.value] if early else -1].stores.append(store)
     return passes, [store for store in kernel.stores if not store.inner]
 
 
@@ -240,10 +162,10 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
     candidates = [*kernel.outer, *kernel.inner]
     if not kernel.inner and not kernel.outer:
         return None
-    accesses = [(node.attr[1], 1.0) for node in analysis.nodes if node.op == "load"]
+    accesses = [(node.attr[1], 1.0) for node in analysis.order if node.op == "load"]
     accesses += [(store.index, 1.5) for store in kernel.stores]
-    ordered = any(map(is_ordered, analysis.nodes))
-    slow = any(node.op == "scan" and node.attr == "logsumexp" for node in analysis.nodes)
+    ordered = any(map(is_ordered, analysis.order))
+    slow = any(node.op == "scan" and node.attr == "logsumexp" for node in analysis.order)
     best, best_score = candidates[-1], -math.inf
     for position, var in enumerate(candidates):
         if ordered and var in kernel.inner[:-1]:
@@ -272,8 +194,8 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
 def _turned_around(analysis: Analysis, vector: Var, grid: tuple[Var, ...]) -> tuple[Var, tuple[Expr, ...]] | None:
     """The loop, other than the vector loop, along which most loads are contiguous, and these loads."""
     found: dict[Var, list[Expr]] = {}
-    hidden = {node for masked in analysis.nodes if masked.op == "masked" for node in masked.args[1].loads()}
-    for node in analysis.nodes:
+    hidden = {node for masked in analysis.order if masked.op == "masked" for node in masked.args[1].loads()}
+    for node in analysis.order:
         if node.op == "load" and node not in hidden and node.attr[1].is_affine and abs(node.attr[1].stride(vector)) > 1:
             for var in grid:
                 if node.attr[1].stride(var) == 1 and min(var.size, vector.size) >= 8:
@@ -286,8 +208,8 @@ def _turned_around(analysis: Analysis, vector: Var, grid: tuple[Var, ...]) -> tu
 
 def _lanes(analysis: Analysis, vector: Var) -> int:
     """Lanes of a vector: as many as fill the machine's registers with the kernel's usual values."""
-    sizes = {node.dtype.itemsize for node in analysis.nodes if node.op not in ("index", "const") and vector in analysis.free(node)}
-    sizes |= {node.dtype.itemsize for node in analysis.nodes if node.op == "reduce"}
+    sizes = {node.dtype.itemsize for node in analysis.order if node.op not in ("index", "const") and vector in analysis.free[node]}
+    sizes |= {node.dtype.itemsize for node in analysis.order if node.op == "reduce"}
     wide = [size for size in sizes if size >= 4]
     return machine().vector_bytes // (min(wide) if wide else max(sizes, default=4))
 
@@ -305,13 +227,13 @@ def _keep(plan: LoopPlan) -> None:
         seen: set[Expr] = set()
         while stack:
             node = stack.pop()
-            if node in seen or not analysis.free(node) & inner or node.op == "reduce":
+            if node in seen or not analysis.free[node] & inner or node.op == "reduce":
                 continue  # computed once a turn of the outer loops
             seen.add(node)
             if node in kept:
                 continue
             width = max(node.dtype.itemsize, 1)
-            if node in computed and analysis.cost(node) >= KEEP and width <= room and {plan.vector, *turning} <= analysis.free(node):
+            if node in computed and analysis.cost[node] >= KEEP and width <= room and {plan.vector, *turning} <= analysis.free[node]:
                 plan.passes[computed[node]].keeps.append(node)
                 kept.add(node)
                 each.kept.add(node)
@@ -332,4 +254,4 @@ def _scans(plan: LoopPlan, each: Pass) -> list[Expr]:
         if node not in seen and node not in each.kept and node.op != "reduce":
             seen.add(node)
             stack.extend(node.operands())
-    return [node for node in plan.analysis.nodes if node.op == "scan" and node in seen]
+    return [node for node in plan.analysis.order if node.op == "scan" and node in seen]

@@ -7,7 +7,6 @@ dtypes, ranks and other arguments, on tensors of a few ones. One that raises sta
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -18,6 +17,7 @@ from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.sizes.open_size import as_size, hint
+from framejit.backends.fuse.targets.lookup import target_of
 
 UNTRIED: Final = frozenset(
     """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones zero clone _to_copy lift_fresh_copy
@@ -46,7 +46,7 @@ _known: dict[Any, bool] = {}
 
 def accepts(node: Node) -> bool:
     """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left open."""
-    if node.name.removesuffix("_") in UNTRIED or node.operation.namespace != "aten" or not all(_is_there(tensor.device.type) for tensor in node.values()):
+    if node.name.removesuffix("_") in UNTRIED or node.operation.namespace != "aten" or not all(target_of(tensor.device).is_there for tensor in node.values()):
         return True
     trial = _Trial(node, None)
     verdict = trial.verdict()
@@ -121,12 +121,6 @@ class _Trial:
                 return list(self._sizes(value))
             return type(value)(self._real(item, made) for item in value)
         return self._number(value) if isinstance(value, torch.SymInt) else value
-
-
-@cache
-def _is_there(device_type: str) -> bool:
-    """Whether tensors can be made on such a device; code for one that this machine lacks is only looked at."""
-    return device_type == "cpu" or (device_type == "cuda" and torch.cuda.is_available())
 
 
 def _hint(size: Any) -> int:

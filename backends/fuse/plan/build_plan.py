@@ -14,6 +14,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Lay
 from framejit.backends.fuse.plan.plan_functions import laid_out_as, view_of_input
 from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts
 from framejit.backends.fuse.schedule.memory import Usage, bytes_of, same_size
+from framejit.backends.fuse.targets.lookup import target_of
 
 PATIENCE: Final = 4  # steps for which memory is held back for a buffer of the same size, where that does not raise the peak
 
@@ -61,7 +62,7 @@ class _Builder:
             self._give_back(step, position)
         outputs = tuple(self._output(output) if isinstance(output, Layout) else output for output in self.graph.outputs)
         aligned = tuple(
-            slot for slot in range(self.graph.n_inputs) if any(buffer.input == slot and buffer.device.type == "cuda" for buffer in self.buffers.values())
+            slot for slot in range(self.graph.n_inputs) if any(buffer.input == slot and target_of(buffer.device).is_aligned for buffer in self.buffers.values())
         )
         written = {self.buffers[name].memory for step in self.steps for name in step.writes}
         inputs = {buffer.input: buffer for buffer in self.buffers.values() if buffer.input is not None and buffer.memory == buffer.name}

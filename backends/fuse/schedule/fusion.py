@@ -19,6 +19,7 @@ from framejit.backends.fuse.schedule.dependencies import dependencies, live_node
 from framejit.backends.fuse.schedule.loops import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
 from framejit.backends.fuse.sizes.open_size import hint, surely_equal
+from framejit.backends.fuse.targets.lookup import target_of
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
 MAX_STORES: Final = 24
@@ -27,8 +28,6 @@ NEARBY: Final = 16
 """Nodes that only read the same things are fused if no more nodes lie between them: else what they make would be kept in memory for long."""
 SMALL: Final = 1 << 16
 """Elements under which a kernel is bound by its launch rather than by memory: then parallelism is no reason to keep two apart."""
-ENOUGH_PARALLEL: Final = {"cpu": 8, "cuda": 132}
-"""Turns of the outer loops that keep the device busy (132 multiprocessors of an H100 or H200)."""
 
 
 @dataclass(eq=False)
@@ -270,7 +269,7 @@ def _same_order(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> b
 
 def _worth_a_pass(base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]) -> bool:
     """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel turns."""
-    return hint(_count(outer) * _count(inner)) <= SMALL or hint(_count(outer)) >= ENOUGH_PARALLEL.get(base.device.type, 1)
+    return hint(_count(outer) * _count(inner)) <= SMALL or hint(_count(outer)) >= target_of(base.device).parallel_turns
 
 
 def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool) -> list[Store] | None:

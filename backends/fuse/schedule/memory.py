@@ -15,6 +15,7 @@ import torch
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
 from framejit.backends.fuse.sizes.open_size import hint, surely_equal
+from framejit.backends.fuse.targets.lookup import target_of
 
 NEVER_ALIASES: Final = {
     *("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"),
@@ -24,8 +25,6 @@ NEVER_ALIASES: Final = {
 """Operations whose results never share memory with their arguments."""
 VIEWS: Final = frozenset({"detach", "detached_view", "view_of_input", "view_of_hidden_base", "reinterpreted"})
 """Functions that lowering has called for another tensor over memory that is there."""
-BLOCK: Final = 512
-"""Bytes that torch's allocator for CUDA deals out (kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 def never_aliases(node: ExternNode) -> bool:
@@ -45,7 +44,8 @@ def same_size(a: Buffer, b: Buffer) -> bool:
 def bytes_of(buffer: Buffer) -> int:
     """The bytes that allocating it takes."""
     size = hint(buffer.extent) * buffer.dtype.itemsize
-    return -(-size // BLOCK) * BLOCK if buffer.device.type == "cuda" else size
+    unit = target_of(buffer.device).allocation
+    return -(-size // unit) * unit
 
 
 @dataclass

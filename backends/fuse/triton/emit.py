@@ -12,8 +12,8 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Store
+from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
 from framejit.backends.fuse.triton.indices import Indices
-from framejit.backends.fuse.triton.levels import Levels, is_softmax_sum
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.operations import IDENTITIES, LITERALS, TRITON_DTYPES, combination, conversion, number, operation
 from framejit.backends.fuse.triton.scans import Scans
@@ -29,7 +29,7 @@ class Body:
     def __init__(self, tile: Tile, pointers: dict[str, str], lines: Lines) -> None:
         self.tile, self.pointers, self.lines = tile, pointers, lines
         self.kernel = tile.kernel
-        self.levels = Levels(tile.kernel, tile.online)
+        self.analysis = Analysis(tile.kernel, tile.online)
         self.indices = Indices(tile, lines, self.value)
         self.outer: dict[Key, str] = {}
         self.inner: dict[Key, str] = {}
@@ -66,9 +66,9 @@ class Body:
         if not self.tile.looped:
             self.indices.inner()
         reductions = list(self._reductions())
-        for position in range(self.levels.passes):
-            self.last = position == self.levels.passes - 1
-            now = [key for key in reductions if self.levels.depth[key[0]] == position + 1]
+        for position in range(self.analysis.passes):
+            self.last = position == self.analysis.passes - 1
+            now = [key for key in reductions if self.analysis.depth[key[0]] == position + 1]
             stores = [store for store in self.kernel.stores if store.inner and self._pass(store) == position]
             if self.tile.looped:
                 self._loop(now, stores)
@@ -81,7 +81,7 @@ class Body:
 
     def _pass(self, store: Store) -> int:
         """What is loaded again in later passes must not be overwritten before."""
-        return self.levels.passes - 1 if store.buffer in self.overwritten else self.levels.depth[store.value]
+        return self.analysis.passes - 1 if store.buffer in self.overwritten else self.analysis.depth[store.value]
 
     def _reductions(self) -> Iterator[Key]:
         """The reductions with the masks that they stand under; what a reduction needs comes before it."""
@@ -109,10 +109,10 @@ class Body:
         self._stores(stores)
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
-        self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.levels.online])
+        self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.analysis.online])
         self._prepare([self._key(root, ()) for store in stores for root in (store.value, *(atom.value for atom in store.index.indirects()))])
-        with_maximum = {self._key(self.levels.online[key[0]], key[1]): key for key in reductions if key[0] in self.levels.online}
-        plain = [key for key in reductions if key[0] not in self.levels.online and key not in with_maximum]
+        with_maximum = {self._key(self.analysis.online[key[0]], key[1]): key for key in reductions if key[0] in self.analysis.online}
+        plain = [key for key in reductions if key[0] not in self.analysis.online and key not in with_maximum]
         self.scans.begin([*(key[0].args[0] for key in reductions), *(store.value for store in stores)])
         states = {key: self._start(key) for key in plain}
         online = {key: self._start_online() for key in with_maximum}
@@ -310,7 +310,7 @@ class Body:
         return self.inner.get(key) or self.outer.get(key)
 
     def _key(self, expr: Expr, mask: Mask) -> Key:
-        return expr, mask if self.levels.reads[expr] else ()
+        return expr, mask if self.analysis.reads[expr] else ()
 
     def _operands(self, key: Key) -> list[Key]:
         node, mask = key
@@ -321,7 +321,7 @@ class Body:
             return [self._key(condition, mask), self._key(value, (*mask, condition)), self._key(other, mask)]
         if node.op == "load":
             return [*(self._key(operand, mask) for operand in node.operands()), *self._conditions(mask)]
-        if node in self.levels.quick and (inside := _one_plus(node)) is not None:
+        if node in self.analysis.quick and (inside := _one_plus(node)) is not None:
             return [self._key(inside.args[0], mask)]
         return [self._key(operand, mask) for operand in node.operands() if operand.op != "const" or not _may_be_literal(node, operand)]
 
@@ -330,12 +330,12 @@ class Body:
         return [self._key(condition, mask[:position]) for position, condition in enumerate(mask)]
 
     def _is_inner(self, key: Key) -> bool:
-        return any(self.levels.free[node] & self.levels.inner for node in (key[0], *key[1]))
+        return any(self.analysis.free[node] & self.analysis.inner for node in (key[0], *key[1]))
 
     def dims(self, expr: Expr, mask: Mask = ()) -> set[Axis]:
         """The dimensions that a value's block has."""
         mask = self._key(expr, mask)[1]
-        axes = {self.tile.axis_of[var] for node in (expr, *mask) for var in self.levels.free[node] if var.size > 1}
+        axes = {self.tile.axis_of[var] for node in (expr, *mask) for var in self.analysis.free[node] if var.size > 1}
         return {axis for axis in axes if axis.block > 1}
 
     def _ragged(self, among: Collection[Axis]) -> list[Axis]:
@@ -364,9 +364,9 @@ class Body:
             if _is_load(value) and other.op == "const" and repr(other.attr) in ("0", "0.0", "False"):
                 return chosen  # its load has given 0 already
             return self.lines.name(f"tl.where({self.value(condition, mask)}, {chosen}, {self.value(other, mask)})")
-        if node in self.levels.quick and (inside := _one_plus(node)) is not None:
+        if node in self.analysis.quick and (inside := _one_plus(node)) is not None:
             return self.lines.name(operation(f"one_plus_{inside.op}", [self.value(inside.args[0], mask)], node.dtype, quick=True))
-        if node.op == "div" and node in self.levels.quick and is_softmax_sum(node.args[1]):
+        if node.op == "div" and node in self.analysis.quick and is_softmax_sum(node.args[1]):
             # such a sum is neither tiny nor huge: nothing is lost by its reciprocal, of which there is one for a whole row
             return self.lines.name(f"{self.value(node.args[0], mask)} * (1.0 / {self.value(node.args[1], mask)})")
         operands = [number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask) for operand in node.args]
@@ -374,7 +374,7 @@ class Body:
             return self.lines.name(conversion(operands[0], node.args[0].dtype, node.dtype))
         if node.op == "bitcast":
             return self.lines.name(f"{operands[0]}.to(tl.{TRITON_DTYPES[node.dtype]}, bitcast=True)")
-        return self.lines.name(operation(node.op, operands, node.args[-1].dtype, quick=node in self.levels.quick))
+        return self.lines.name(operation(node.op, operands, node.args[-1].dtype, quick=node in self.analysis.quick))
 
     def _loaded(self, key: Key) -> str:
         node, mask = key

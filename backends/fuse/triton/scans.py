@@ -35,12 +35,12 @@ class Scans:
 
     def begin(self, roots: Iterable[Expr]) -> None:
         """Before a loop over blocks: start the scans that its values need."""
-        levels = self.body.levels
+        analysis = self.body.analysis
         seen: set[Expr] = set()
         stack = list(roots)
         while stack:
             node = stack.pop()
-            if node in seen or not levels.free[node] & levels.inner:
+            if node in seen or not analysis.free[node] & analysis.inner:
                 continue
             seen.add(node)
             if node.op == "scan" and family(node) not in self.carried:

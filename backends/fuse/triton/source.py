@@ -10,6 +10,7 @@ from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
 from framejit.backends.fuse.sizes.open_size import OpenSize, sizes_written
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.emit import Body
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.operations import POINTERS
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
@@ -67,9 +68,9 @@ class TritonSource:
         return f"{self.remarks}{self.code}"
 
 
-def triton_source(kernel: Kernel, tile: Tile | None = None) -> TritonSource:
-    """The source of a kernel, with a tile of `candidates(kernel)`, by default the first."""
-    tile = next(candidates(kernel)) if tile is None else tile
+def triton_source(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile | None = None) -> TritonSource:
+    """The source of a kernel for GPUs of these limits, with a tile of `candidates(kernel, limits)`, by default the first."""
+    tile = next(candidates(kernel, limits)) if tile is None else tile
     pointers = _pointers(kernel)
     lines = Lines()
     sizes = SizeArguments(tile.wide)

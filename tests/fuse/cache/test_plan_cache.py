@@ -16,13 +16,13 @@ from torch import fx
 import framejit
 from framejit import events
 from framejit.backends.fuse import backend
-from framejit.backends.fuse import compile as kernel_compilation
 from framejit.backends.fuse.account.compiled_graph import recall
 from framejit.backends.fuse.backend import fuse_graph
-from framejit.backends.fuse.cache import cache_entry, disk_cache, plan_key, plan_record
+from framejit.backends.fuse.cache import cache_entry, disk_cache, kernel_cache, plan_key, plan_record
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.backends.fuse.plan import plan_parts
+from framejit.backends.fuse.targets import cuda
 from framejit.backends.fuse.triton.compile import GpuBinary
 
 from comparison import assert_same
@@ -470,8 +470,8 @@ def test_kernels_for_a_gpu_are_loaded_as_they_were_compiled(monkeypatch):
             loads.append((key, binary.name, device))
             return cls(key, device)
 
-    monkeypatch.setattr(kernel_compilation, "gpu_binaries", binaries)
-    monkeypatch.setattr(kernel_compilation, "_GpuModule", Module)
+    monkeypatch.setattr(kernel_cache, "gpu_binaries", binaries)
+    monkeypatch.setattr(cuda, "GpuModule", Module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))

@@ -295,14 +295,14 @@ def test_equal_kernels_share_their_code_and_it_travels() -> None:
         return kernel([i], [], [Store(names[1], Index.of(i), op("tanh", load(names[0], Index.of(i), F32)))], tensors), tensors
     first, second = make(("x", "y")), make(("a", "b"))
     one, two = compile_cpu_kernel(first[0]), compile_cpu_kernel(second[0])
-    assert one.code is two.code and one.pointers == ("x", "y") and two.pointers == ("a", "b")
+    assert one.code is two.code and one.buffers == ("x", "y") and two.buffers == ("a", "b")
     assert "; test.py:1  a line" in one.source
-    key, code, pointers = one.key, bytes(one.object_code), one.pointers
+    key, code, pointers = one.key, bytes(one.object_code), one.buffers
     del one, two
     gc.collect()
     loaded = load_object(code, key)
     again = compile_cpu_kernel(first[0])
-    assert again.code is loaded and again.pointers == pointers
+    assert again.code is loaded and again.buffers == pointers
     run(again, first[1])
     torch.testing.assert_close(first[1]["y"], first[1]["x"].tanh())
 

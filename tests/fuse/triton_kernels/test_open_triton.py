@@ -18,11 +18,11 @@ from torch._dispatch.python import enable_python_dispatcher
 
 pytest.importorskip("triton")
 from framejit.backends.fuse import backend
-from framejit.backends.fuse import compile as compiling
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 from framejit.backends.fuse.sizes.by_size import Variant
 from framejit.backends.fuse.sizes.open_size import greatest, open_size, sizes_written
+from framejit.backends.fuse.targets import cuda  # noqa: E402
 from framejit.backends.fuse.triton import compile as triton_compiling
 from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
 from framejit.backends.fuse.triton.source import TritonSource
@@ -204,9 +204,9 @@ class _Module:
 
 def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = GpuBinary(b"", "kernel", 64, 128, 2, 1)
-    monkeypatch.setattr(compiling, "_binaries", lambda sources, device: [binary] * len(sources))
-    monkeypatch.setattr(compiling._GpuModule, "of", lambda key, binary, index: _Module())
-    monkeypatch.setattr(compiling, "_index", lambda device: 0)
+    monkeypatch.setattr(cuda, "_binaries", lambda sources, index: [binary] * len(sources))
+    monkeypatch.setattr(cuda.GpuModule, "of", lambda key, binary, index: _Module())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     plans: list[PlanParts] = []
     monkeypatch.setattr(PlanParts, "native", lambda self, *rest: plans.append(self))  # which asks for a driver
     program = OpenProgram(lambda x: x.softmax(-1), [Input(("b", "n"))], "bn")

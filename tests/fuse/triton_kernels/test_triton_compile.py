@@ -17,10 +17,10 @@ import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its case
 from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, op, reduce  # noqa: E402
 from framejit.backends.fuse.loop_ir.index import Index, Var  # noqa: E402
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store  # noqa: E402
-from framejit.backends.fuse.triton import blocks  # noqa: E402
+from framejit.backends.fuse.triton.analysis import Analysis  # noqa: E402
 from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.compile import compile_gpu_kernels  # noqa: E402
-from framejit.backends.fuse.triton.levels import Levels  # noqa: E402
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU  # noqa: E402
 from framejit.backends.fuse.triton.operations import operation  # noqa: E402
 from framejit.backends.fuse.triton.source import DEVICE_FUNCTIONS, triton_source  # noqa: E402
 from framejit.backends.fuse.triton.support import supports  # noqa: E402
@@ -30,10 +30,8 @@ F32, BF16 = torch.float32, torch.bfloat16
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("floats_32", "floats_64")])
-def test_compiles_for_sm_90(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "LONGEST_ROW", 2048)
-    monkeypatch.setattr(blocks, "LONGEST_BLOCK", 2048)
-    source = triton_source(CASES[name]().kernel)
+def test_compiles_for_sm_90(name: str) -> None:
+    source = triton_source(CASES[name]().kernel, replace(WITHOUT_A_GPU, longest_row=2048, longest_block=2048))
     (binary,) = compile_gpu_kernels([source], 90)
     assert binary.cubin[:4] == b"\x7fELF" and binary.name.encode() in binary.cubin
     assert binary.threads == 32 * source.warps and binary.pointers == len(source.buffers)
@@ -46,7 +44,7 @@ def test_compiles_for_sm_90(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compiles_for_few_programs_that_stay(name: str, hints: bool) -> None:
     kernel = CASES[name]().kernel
     tile = replace(next(candidates(kernel)), resident=2, stages=2, streamed=True, hints=hints)
-    source = triton_source(kernel, tile)
+    source = triton_source(kernel, tile=tile)
     assert source.grid == (2, 1, 1) and compile_gpu_kernels([source], 90)[0].cubin
 
 
@@ -134,15 +132,15 @@ def test_what_is_rounded_may_be_quick_and_nothing_else() -> None:
     case.write("a", torch.empty(64, dtype=BF16), rounded, n)
     case.write("b", torch.empty(64), kept, n)
     case.write("c", torch.empty(64, dtype=BF16), op("where", op("gt", compared, const(1.0, F32)), v, rounded), n)
-    quick = Levels(case.case("quick").kernel).quick
+    quick = Analysis(case.case("quick").kernel).quick
     assert rounded in quick and kept not in quick and compared not in quick
 
 
 def test_sum_of_a_long_softmax_takes_one_pass() -> None:
     kernel = _softmax("long", 4, 200000, F32, torch.empty(4, 200000)).kernel
-    assert Levels(kernel).passes == 3 and Levels(kernel, online=True).passes == 2
+    assert Analysis(kernel).passes == 3 and Analysis(kernel, online=True).passes == 2
     tile = next(candidates(kernel))
-    assert tile.looped and tile.online and triton_source(kernel, tile).code.count("for r_start") == 2
+    assert tile.looped and tile.online and triton_source(kernel, tile=tile).code.count("for r_start") == 2
 
 
 def _statistics(rows: int, columns: int, normalised: bool = False) -> Kernel:

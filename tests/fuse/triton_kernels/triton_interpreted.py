@@ -12,9 +12,9 @@ from dataclasses import replace
 import torch
 
 import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its cases)
-from framejit.backends.fuse.triton import blocks
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.compile import jit_function
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.source import triton_source
 from framejit.backends.fuse.triton.tile import Tile
 from tests.fuse.triton_kernels import triton_standins
@@ -22,7 +22,7 @@ from tests.fuse.triton_kernels.triton_cases import CASES, Case
 
 
 def run(case: Case, tile: Tile) -> None:
-    source = triton_source(case.kernel, tile)
+    source = triton_source(case.kernel, tile=tile)
     tensors = {name: tensor.clone() for name, tensor in case.inputs.items()}
     for name, expected in case.expected.items():
         if name not in tensors:
@@ -35,13 +35,13 @@ def run(case: Case, tile: Tile) -> None:
 
 def main(names: list[str]) -> None:
     triton_standins.install()
-    blocks.LONGEST_ROW = blocks.LONGEST_BLOCK = 2048  # loops over rows, without rows that take the interpreter minutes
+    limits = replace(WITHOUT_A_GPU, longest_row=2048, longest_block=2048)  # loops over rows, without rows that take the interpreter minutes
     failures: dict[str, list[str]] = {}
     for name in names or CASES:
         torch.manual_seed(0)
         case = CASES[name]()
         failures[name] = []
-        tiles = list(candidates(case.kernel))
+        tiles = list(candidates(case.kernel, limits))
         # whatever the tile, a kernel may also be run by few programs that go through many blocks
         resident = replace(tiles[0], resident=2, stages=2, streamed=True, hints=True)
         for tile in dict.fromkeys((tiles[0], tiles[-1], resident)):

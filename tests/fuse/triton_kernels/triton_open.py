@@ -19,7 +19,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.lowering.operators import reductions
-from framejit.backends.fuse.triton import blocks, tile
+from framejit.backends.fuse.targets.cuda import CudaTarget
+from framejit.backends.fuse.targets.lookup import standing_in
+from framejit.backends.fuse.triton import tile
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.source import TritonSource
 from framejit.config import config
 from tests.fuse.lowering.lowering_checks import compare
@@ -29,9 +32,15 @@ from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.triton_kernels import triton_standins
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile
 
-LIMITS = {"LONGEST_ROW": 256, "LONGEST_BLOCK": 256, "MULTIPROCESSORS": 4, "ENOUGH_PROGRAMS": 8}
-"""Limits of blocks.py made so small that the interpreter gets to what lies beyond them."""
+LIMITS = replace(WITHOUT_A_GPU, longest_row=256, longest_block=256, multiprocessors=4)
+"""So small that the interpreter gets to what lies beyond them."""
 INT32_MAX = 100_000
+
+
+class FewParts(CudaTarget):
+    """A GPU for which long rows are split into few parts."""
+
+    row_parts = 16
 
 
 class OpenRun(TritonRun):
@@ -61,7 +70,7 @@ def sweep(program: OpenProgram, case: OpenCase, order: Sequence[tuple[int, ...]]
 
 
 def run(case: OpenCase) -> dict[str, Any]:
-    program, backwards = (OpenProgram(case.function, case.inputs, case.names) for _ in range(2))
+    program, backwards = (OpenProgram(case.function, case.inputs, case.names, LIMITS) for _ in range(2))
     # the other way round, variants are made for other sizes than before, and have to be right for those
     failures = sweep(program, case, case.sweep) + sweep(backwards, case, case.sweep[::-1])
     sources = {source.key: source for each in (program, backwards) for variant in each.variants for source in variant.sources.values()}
@@ -73,13 +82,11 @@ def run(case: OpenCase) -> dict[str, Any]:
 def main(names: list[str]) -> None:
     triton_standins.install()
     do_without_gpu()
-    for name, value in LIMITS.items():
-        setattr(blocks, name, value)
     tile.INT32_MAX = INT32_MAX
-    reductions.LONG_ROW, reductions.PARTS = 2000, {"cuda": 16}
+    reductions.LONG_ROW = 2000
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    with config.patch(debug=True), torch.no_grad():
+    with config.patch(debug=True), torch.no_grad(), standing_in("cuda", FewParts):
         json.dump({name: run(CASES[name]) for name in names or CASES}, sys.stdout)
 
 

@@ -10,9 +10,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.blocks import candidates, power_below
 from framejit.backends.fuse.triton.compile import jit_function
-from framejit.backends.fuse.triton.levels import Levels
 from framejit.backends.fuse.triton.source import TritonSource, triton_source
 from framejit.backends.fuse.triton.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
@@ -36,7 +36,7 @@ def in_many_blocks(kernel: Kernel) -> Tile:
     tile = first_tile(kernel)
     looped = bool(tile.inner) and tile.inner[0].size >= 2 * FEWEST
     axes = [replace(axis, block=_part_of(axis)) if not axis.inner or looped and axis is tile.inner[0] else axis for axis in tile.axes]
-    online = looped and Levels(tile.kernel).passes > 1
+    online = looped and Analysis(tile.kernel).passes > 1
     return replace(tile, axes=tuple(axes), looped=looped, online=online, resident=2, stages=2, apart=False)
 
 
@@ -72,7 +72,7 @@ class TritonRun(Interpreter):
 
     def source(self, kernel: Kernel) -> TritonSource:
         """What is run for a kernel."""
-        return triton_source(kernel, self.tile(kernel))
+        return triton_source(kernel, tile=self.tile(kernel))
 
     def _loops(self, node: ComputeNode) -> None:
         assert isinstance(node, Kernel) and node.device.type == "cuda", f"a kernel for {node.device}"

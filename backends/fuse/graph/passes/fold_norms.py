@@ -24,6 +24,7 @@ from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.support import is_fusable
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.light_torch import light
 
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
@@ -123,7 +124,7 @@ def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> lis
 
 def bias_is_added_apart(product: Node) -> bool:
     """Whether ATen adds the bias in a kernel of its own, as behind cuDNN's convolutions; then ours adds it along with what follows."""
-    return bool(product.result.device.type == "cuda") and product.name != "linear"
+    return target_of(product.result.device).adds_bias_apart and product.name != "linear"
 
 
 def _rounded(numbers: list[torch.Tensor | None], eps: float, dtype: torch.dtype, transposed: int | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,6 +25,7 @@ from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.record import Recorder, recording
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.light_torch import light
 
 HALF: Final = (torch.float16, torch.bfloat16)
@@ -37,7 +38,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def layouts(graph: Graph, context: Context) -> Graph:
     """Give operations on a GPU what they prefer. Results of the graph keep the strides that eager gives them."""
-    if not any(value.device.type == "cuda" for value in graph.inputs) or not any(_is_choosy(node.name) for node in graph.all_nodes()):
+    if not any(target_of(value.device).prefers_layouts for value in graph.inputs) or not any(_is_choosy(node.name) for node in graph.all_nodes()):
         return graph
     try:
         with light(), torch._C._DisableAutocast():
@@ -180,7 +181,7 @@ class Preferences:
 
 
 def _is_half_on_gpu(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda" and tensor.dtype in HALF
+    return isinstance(tensor, torch.Tensor) and target_of(tensor.device).prefers_layouts and tensor.dtype in HALF
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:

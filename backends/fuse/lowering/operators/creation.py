@@ -13,11 +13,12 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.pointwise import on_device
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
+from framejit.backends.fuse.lowering.support import can_hold
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 
 def _filled(b: Builder, out: Value, value: Any) -> Any:
-    if out.dtype not in FUSED_DTYPES or isinstance(value, complex) or out.device.type not in ("cpu", "cuda"):
+    if isinstance(value, complex) or not can_hold(out.dtype, out.device):
         return NotImplemented
     element = cast(const(value, out.dtype), compute_dtype(out.dtype)) if not out.dtype.is_floating_point else const(value, compute_dtype(out.dtype))
     return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
@@ -55,7 +56,7 @@ def _fill(b: Builder, out: Value, x: Tensor, value: Any) -> Any:
 @lowers("arange")
 def _arange(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else kwargs.get("step", 1))
-    if out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
+    if not can_hold(out.dtype, out.device):
         return NotImplemented
 
     def element(indices: Any) -> Expr:
@@ -71,7 +72,7 @@ def _arange(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
 
 @lowers("eye")
 def _eye(b: Builder, out: Value, *_: Any, **__: Any) -> Any:
-    if out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
+    if not can_hold(out.dtype, out.device):
         return NotImplemented
     kind = compute_dtype(out.dtype)
     return b.indexed(

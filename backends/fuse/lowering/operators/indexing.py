@@ -14,6 +14,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.targets.lookup import target_of
 
 
 def _place(value: Expr, size: int, negative: bool = False) -> Index:
@@ -24,7 +25,7 @@ def _place(value: Expr, size: int, negative: bool = False) -> Index:
 
 
 def _fusable(*tensors: Tensor) -> bool:
-    return all(tensor.device.type == "cuda" and tensor.dtype in FUSED_DTYPES for tensor in tensors)
+    return all(target_of(tensor.device).gathers and tensor.dtype in FUSED_DTYPES for tensor in tensors)
 
 
 @lowers("embedding")

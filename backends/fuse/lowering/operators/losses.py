@@ -17,6 +17,7 @@ from framejit.backends.fuse.lowering.operators.pointwise import elementwise
 from framejit.backends.fuse.lowering.operators.reductions import reduction
 from framejit.backends.fuse.lowering.registry import lowers
 from framejit.backends.fuse.lowering.tensor import Tensor, broadcast_sizes, compute_dtype
+from framejit.backends.fuse.targets.lookup import target_of
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -75,7 +76,7 @@ def _bce_with_logits(
 @lowers("nll_loss_forward")
 def _nll_loss(b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | None, reduce: int, ignore_index: int) -> Any:
     # on the CPU ATen raises for targets that are no class; on CUDA it asserts on the device, asynchronously
-    if x.device.type != "cuda" or len(x.sizes) != 2 or weight is not None or not x.sizes[0] or not x.dtype.is_floating_point:
+    if not target_of(x.device).gathers or len(x.sizes) != 2 or weight is not None or not x.sizes[0] or not x.dtype.is_floating_point:
         return NotImplemented
     rows, classes = x.sizes
     kind = compute_dtype(x.dtype)

@@ -14,7 +14,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.promotion import result_type
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
-from framejit.backends.fuse.lowering.support import supports_body
+from framejit.backends.fuse.lowering.support import can_hold, supports_body
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 Body = Callable[..., Any]
@@ -173,7 +173,7 @@ def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
 @lowers("copy")
 def _copy(b: Builder, out: Value, x: Tensor, source: Tensor | complex, non_blocking: bool = False) -> Any:
     if not isinstance(source, Tensor):  # `x.copy_(2)`: torch makes a tensor of the number, of the widest dtype of its kind
-        if not isinstance(source, (bool, int, float)) or out.dtype not in FUSED_DTYPES or out.device.type not in ("cpu", "cuda"):
+        if not isinstance(source, (bool, int, float)) or not can_hold(out.dtype, out.device):
             return NotImplemented
         wide = torch.bool if isinstance(source, bool) else torch.float64 if isinstance(source, float) else torch.int64
         element = _rounded(const(source, wide), out.dtype)

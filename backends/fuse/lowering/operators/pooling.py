@@ -16,6 +16,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.registry import lowers
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
+from framejit.backends.fuse.targets.lookup import target_of
 
 WIDEST_WINDOW: Final = 25  # elements; each is a load of its own in the kernel
 
@@ -34,7 +35,7 @@ def _max_pool2d(
     # ATen's kernel on a GPU writes positions too, eight bytes an element, that nobody asked for; on the CPU it does without
     window, padding, dilation = _pair(window), _pair(padding), _pair(dilation)
     stride = _pair(stride) if stride else window
-    if out.device.type != "cuda" or not x.dtype.is_floating_point or math.prod(window) > WIDEST_WINDOW or not out.numel():
+    if not target_of(out.device).pools or not x.dtype.is_floating_point or math.prod(window) > WIDEST_WINDOW or not out.numel():
         return NotImplemented
     b.settle(x)  # each element is in several windows
     kind = compute_dtype(x.dtype)

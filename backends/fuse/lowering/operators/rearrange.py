@@ -13,12 +13,11 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.tensor import Cuts, Tensor, compute_dtype
+from framejit.backends.fuse.targets.lookup import target_of
 
 MOST_PIECES: Final = 8
 SHORTEST_RUN: Final = 16
 """Neighbouring elements of a piece, under which it is not stored by loops of its own: a cache line of float32."""
-FEW_ELEMENTS: Final = {"cpu": 1 << 12, "cuda": 1 << 18}
-"""Under so many elements a kernel more costs more than computing, where a piece is stored, the others too."""
 
 
 def _moved(b: Builder, out: Value, x: Tensor, source: Callable[[Sequence[Index]], Sequence[Index]]) -> Any:
@@ -107,8 +106,9 @@ def _stands_apart(out: Value, dim: int, lengths: Sequence[int], costly: bool) ->
         return False
     if len(set(lengths)) == 1:
         return True
-    # a GPU does not read what a mask hides, and hides behind its reading what is computed for nothing
-    return out.numel() > FEW_ELEMENTS.get(out.device.type, 0) and (costly or out.device.type != "cuda")
+    # where a piece is stored, the others are computed too
+    target = target_of(out.device)
+    return out.numel() > target.few_elements and (costly or not target.hides_work)
 
 
 @lowers("constant_pad_nd")

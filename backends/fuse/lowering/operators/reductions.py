@@ -18,14 +18,11 @@ from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides
 from framejit.backends.fuse.sizes.open_size import OpenSize, as_sizes, surely_divides, surely_equal
+from framejit.backends.fuse.targets.lookup import target_of
 
 Step = Callable[[Expr], Expr]
 
-FEW_ROWS: Final = {"cpu": 64, "cuda": 512}
-"""Below so many results, a device is not kept busy by giving each to one worker."""
 LONG_ROW: Final = 1 << 16
-PARTS: Final = {"cpu": 64, "cuda": 1024}
-"""Into how many parts a long row is split."""
 WHOLE: Final = 16
 """Of which parts of a row whose length is not known have a multiple of elements: 16 bytes of the smallest dtype."""
 
@@ -67,7 +64,7 @@ def reduction(
         b.realise(empty)
         return Tensor.of(empty)
     positional = kind in ("argmax", "argmin")
-    if not positional and inner_count > LONG_ROW and outer_count < FEW_ROWS.get(device.type, 0):
+    if not positional and inner_count > LONG_ROW and outer_count < target_of(device).few_rows:
         return _in_parts(b, kind, x, dims, accumulate, element, finished, sizes, strides, dtype)
     # a result's own strides order the outer loops; the inner ones follow memory where the order is free
     places = {dim: stride for dim, stride in zip([dim for dim in range(len(kept)) if keepdim or dim not in dims], strides) if dim not in dims}
@@ -97,7 +94,7 @@ def _in_parts(
     dtype: torch.dtype,
 ) -> Tensor:
     """Few long rows: parts of each row are reduced on their own first, then the parts."""
-    wanted = PARTS[x.device.type]
+    wanted = target_of(x.device).row_parts
     order = [dim for dim in by_stride(x.sizes, x.strides) if dim in dims]
     whole: list[int] = []  # dimensions that go over to the outer loops as they are
     parts = 1
@@ -351,7 +348,7 @@ def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact
     if not exact:
         return rough, reduction(b, "sum", distance, dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free))
     # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one another, each rounding shows
-    wide = torch.float64 if x.device.type == "cpu" else kind
+    wide = torch.float64 if target_of(x.device).sums_in_double else kind
     lacking = reduction(b, "sum", distance, dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count))
     summed = wide if root else kind
     squares = reduction(b, "sum", distance, dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -17,11 +17,7 @@ from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides, is_dense
 from framejit.backends.fuse.sizes.open_size import as_sizes
-
-LONG_ROW: Final = {"sum": 1 << 14, "prod": 1 << 14, "logsumexp": 1 << 12}
-"""On a GPU one program goes through a row. So does ATen, if there are several; a single one that is longer it cuts into parts, but for extremes."""
-FEW_LANES: Final = 4
-"""On a CPU rows are the lanes of a scan that takes many instructions an element: with fewer of them ATen's is as quick."""
+from framejit.backends.fuse.targets.lookup import target_of
 
 
 def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor, dim: int, kind: torch.dtype) -> Any:
@@ -46,9 +42,10 @@ def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor,
         )
     dim %= len(x.sizes)
     rows = math.prod(size for each, size in enumerate(x.sizes) if each != dim)
-    if x.device.type == "cuda" and rows == 1 and any(x.sizes[dim] > LONG_ROW.get(name, x.sizes[dim]) for name in kinds):
+    target = target_of(x.device)
+    if target.longest_scan and rows == 1 and any(x.sizes[dim] > target.longest_scan.get(name, x.sizes[dim]) for name in kinds):
         return NotImplemented
-    if x.device.type == "cpu" and rows < FEW_LANES and "logsumexp" in kinds:
+    if target.scan_lanes and rows < target.scan_lanes and "logsumexp" in kinds:
         return NotImplemented
     b.prepare(x)
     strides = [as_sizes(out.stride()) if is_dense(as_sizes(out.shape), as_sizes(out.stride())) else contiguous_strides(as_sizes(out.shape)) for out in outs]
@@ -68,7 +65,7 @@ def _running(b: Builder, out: Value, kind: str, x: Tensor, dim: int) -> Any:
     """A running sum or the like. ATen's accumulators on a CPU are float64 for float32 (float32 for less), on a GPU of the result's dtype."""
     if out.dtype == torch.bool:
         return NotImplemented
-    wide = out.dtype.is_floating_point and x.device.type == "cpu"
+    wide = out.dtype.is_floating_point and target_of(x.device).sums_in_double
     results = _scanned(b, [out], [kind], x, dim, torch.float64 if wide else compute_dtype(out.dtype))
     return results if results is NotImplemented else results[0]
 

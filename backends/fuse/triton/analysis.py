@@ -1,4 +1,4 @@
-"""What of a kernel belongs to which turn: what depends on the inner loops, which passes over them the reductions need, and what has to be exact."""
+"""Facts about a kernel that writing Triton needs besides `KernelFacts`: what is read again, which sums go along with maxima, and what has to be exact."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
-from framejit.backends.fuse.loop_ir.index import Var
-from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
+from framejit.backends.fuse.loop_ir.facts import KernelFacts
+from framejit.backends.fuse.loop_ir.nodes import Kernel
 
 SENSITIVE: Final = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod", "fmod", "isnan", "isinf", "signbit",
@@ -18,39 +18,24 @@ SENSITIVE: Final = frozenset({
 """Operations whose result may jump when an operand changes by a little."""
 
 
-class Levels:
+class Analysis(KernelFacts):
     """Facts about the expressions of a kernel. `online`: the sum of a softmax is gathered in the same pass as its maximum."""
 
     def __init__(self, kernel: Kernel, online: bool = False) -> None:
-        self.kernel = kernel
-        self.inner = frozenset(kernel.inner)
-        self.order = list(_in_order(kernel))
-        self.free: dict[Expr, frozenset[Var]] = {}
-        """The loop variables that a value depends on, without those that reductions in it bind."""
-        self.depth: dict[Expr, int] = {}
-        """How many passes over the inner loops must be through before the value is known (at one inner turn, if it depends on that)."""
+        self._is_online = online
         self.reads: dict[Expr, bool] = {}
         """Whether something is loaded for it, outside of reductions or in them."""
         self.online: dict[Expr, Expr] = {}
         """For a reduction that goes along with that of a maximum, the latter."""
-        for node in self.order:
-            below = node.operands()
-            own = node.attr[1].vars() if node.op == "load" else node.attr.vars() if node.op == "index" else ()
-            free = frozenset(own).union(*(self.free[operand] for operand in below))
-            self.free[node] = free - self.inner if node.op == "reduce" else free | self.inner if node.op == "scan" else free
-            # a scan goes through all elements, whatever mask its value is wanted under
-            self.reads[node] = node.op != "scan" and (node.op == "load" or any(self.reads[operand] for operand in below))
-            self.depth[node] = max((self.depth[operand] for operand in below), default=0) + (node.op == "reduce")
-            if online and node.op == "reduce" and (greatest := _softmax_maximum(node)) is not None:
-                self.online[node] = greatest
-                self.depth[node] = self.depth[greatest]
+        super().__init__(kernel)
 
-    @cached_property
-    def passes(self) -> int:
-        """How often the inner loops are run through."""
-        needed = [self.depth[node] for node in self.order if node.op == "reduce"]
-        needed += [self.depth[store.value] + 1 for store in self.kernel.stores if store.inner]
-        return max(needed, default=0)
+    def _look_at(self, node: Expr) -> None:
+        super()._look_at(node)
+        # a scan goes through all elements, whatever mask its value is wanted under
+        self.reads[node] = node.op != "scan" and (node.op == "load" or any(self.reads[operand] for operand in node.operands()))
+        if self._is_online and node.op == "reduce" and (greatest := _softmax_maximum(node)) is not None:
+            self.online[node] = greatest
+            self.depth[node] = self.depth[greatest]
 
     @cached_property
     def reloaded(self) -> int:
@@ -117,20 +102,3 @@ def _softmax_maximum(node: Expr) -> Expr | None:
 def is_softmax_sum(node: Expr) -> bool:
     """Whether it is the sum of exp(value - greatest value)."""
     return _softmax_maximum(node) is not None
-
-
-def _in_order(kernel: Kernel) -> Iterator[Expr]:
-    """Each expression once, operands before what uses them."""
-    seen: set[Expr] = set()
-    for store in kernel.stores:
-        for root in _roots(store):
-            for node in root.walk():
-                if node not in seen:
-                    seen.add(node)
-                    yield node
-
-
-def _roots(store: Store) -> Iterator[Expr]:
-    yield store.value
-    for atom in store.index.indirects():
-        yield atom.value

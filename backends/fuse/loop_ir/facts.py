@@ -1,0 +1,68 @@
+"""Facts about a kernel's expressions that each code generator needs: what changes in which loop, and after which passes over the inner loops it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel
+
+
+class KernelFacts:
+    """What is known about the expressions of one kernel. A code generator that has to know more extends `_look_at`."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.inner = frozenset(kernel.inner)
+        self.order: list[Expr] = []
+        """Each expression once, operands before what uses them."""
+        self.free: dict[Expr, frozenset[Var]] = {}
+        """The loop variables that a value changes with, without those that reductions in it bind."""
+        self.depth: dict[Expr, int] = {}
+        """How many passes over the inner loops must be through before the value is known (at one inner turn, if it depends on that)."""
+        for root in self._roots():
+            for node in root.walk() if root not in self.free else ():
+                if node not in self.free:
+                    self._look_at(node)
+                    self.order.append(node)
+
+    def _roots(self) -> Iterator[Expr]:
+        for store in self.kernel.stores:
+            yield store.value
+            yield from (atom.value for atom in store.index.indirects())
+
+    def _look_at(self, node: Expr) -> None:
+        """Note the facts of a node; those of its operands are known."""
+        operands = node.operands()
+        free = frozenset[Var]().union(*(self.free[operand] for operand in operands))
+        if node.op == "load":
+            free |= self.index_vars(node.attr[1])
+        elif node.op == "index":
+            free |= self.index_vars(node.attr)
+        elif node.op == "reduce":
+            free -= self.inner
+        elif node.op == "scan":
+            free |= self.inner
+        self.free[node] = free
+        self.depth[node] = max((self.depth[operand] for operand in operands), default=0) + (node.op == "reduce")
+
+    def index_vars(self, index: Index) -> frozenset[Var]:
+        """The variables that an index depends on, where reductions in it have been done."""
+        found: set[Var] = set()
+        for atom in index.terms:
+            if isinstance(atom, Var):
+                found.add(atom)
+            elif isinstance(atom, Indirect):
+                found |= self.free[atom.value]
+            else:
+                found |= self.index_vars(atom.index)
+        return frozenset(found)
+
+    @cached_property
+    def passes(self) -> int:
+        """How often the inner loops are run through."""
+        needed = [self.depth[node] for node in self.order if node.op == "reduce"]
+        needed += [self.depth[store.value] + 1 for store in self.kernel.stores if store.inner]
+        return max(needed, default=0)

@@ -1,0 +1,99 @@
+"""CPUs: kernels through LLVM, called on this thread or on torch's OpenMP team."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit.backends.fuse.account.compiled_graph import KernelSource
+from framejit.backends.fuse.errors import KernelFailed
+from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.llvm.kernel import CpuKernel
+    from framejit.backends.fuse.loop_ir.expr import Expr
+    from framejit.backends.fuse.loop_ir.nodes import Kernel
+
+SIZE = (int, OpenSize)
+
+
+@dataclass(eq=False)
+class CpuLaunch:
+    """How a kernel is called on the CPU."""
+
+    kernel: CpuKernel
+    origins: tuple[str, ...]
+    device: torch.device
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.kernel.buffers
+
+    @property
+    def source(self) -> KernelSource:
+        return KernelSource(self.kernel.name, CpuTarget.language, self.kernel.source, self.origins)
+
+    @property
+    def machine_code(self) -> CpuKernel:
+        return self.kernel
+
+    @property
+    def described(self) -> Described:
+        return {name: getattr(self.kernel, name) for name in CpuTarget.described}
+
+    def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        return "cpu_kernel", self.kernel.address, tuple(slots), self.kernel.sizes, self.kernel.total, self.kernel.grain
+
+
+class CpuTarget(Target):
+    """The processor."""
+
+    language = "llvm"
+    suffix = "ll"
+    described = {"name": str, "remarks": str, "text": str, "buffers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple}
+    sums_in_double = True
+    few_rows = 64
+    row_parts = 64
+    few_elements = 1 << 12
+    scan_lanes = 4
+
+    @property
+    def is_there(self) -> bool:
+        return True
+
+    @property
+    def parallel_turns(self) -> int:
+        return 8
+
+    @property
+    def identity(self) -> str:
+        from framejit.backends.fuse.llvm.machine import machine
+
+        return machine().key
+
+    def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
+        from framejit.backends.fuse.llvm.support import supports
+
+        return supports(operation.removeprefix("reduce_"), dtype, divisor)
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        return [self._compiled(kernel) for kernel in kernels]
+
+    def _compiled(self, kernel: Kernel) -> KernelLaunch:
+        try:
+            from framejit.backends.fuse.cache.kernel_cache import cpu_object
+            from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
+
+            return CpuLaunch(compile_cpu_kernel(kernel, cpu_object), kernel.origins, self.device)
+        except Exception as e:
+            raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
+
+    def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
+        from framejit.backends.fuse.cache.kernel_cache import cpu_object
+        from framejit.backends.fuse.llvm.kernel import CpuKernel, code_of
+
+        return [CpuLaunch(CpuKernel(**described, code=code_of(described["text"], cpu_object)), origins, self.device) for origins, described in kernels]

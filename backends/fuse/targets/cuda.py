@@ -1,0 +1,154 @@
+"""NVIDIA GPUs: kernels through Triton, launched on torch's current stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit import _native
+from framejit.backends.fuse.account.compiled_graph import KernelSource
+from framejit.backends.fuse.errors import KernelFailed, NotFusable
+from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
+from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.loop_ir.expr import Expr
+    from framejit.backends.fuse.loop_ir.nodes import Kernel
+    from framejit.backends.fuse.triton.compile import GpuBinary
+    from framejit.backends.fuse.triton.source import TritonSource
+
+
+class GpuModule:
+    """Machine code that is loaded on a device. Loaded for good: a process has as many kernels as it has code, and unloading waits for the device."""
+
+    _loaded: dict[tuple[str, int], GpuModule] = {}
+
+    def __init__(self, binary: GpuBinary, device_index: int) -> None:
+        self.device_index = device_index
+        _, self.function, self.registers, self.local_bytes = _native.cuda_load_module(binary.cubin, binary.name, binary.shared_bytes, device_index)
+
+    @classmethod
+    def of(cls, key: str, binary: GpuBinary, device_index: int) -> GpuModule:
+        """The module of a kernel on a device, loaded now unless it is already."""
+        module = cls._loaded.get((key, device_index))
+        if module is None:
+            module = cls._loaded[key, device_index] = cls(binary, device_index)
+        return module
+
+
+@dataclass(eq=False)
+class GpuLaunch:
+    """How a kernel is launched on a GPU."""
+
+    text: TritonSource
+    binary: GpuBinary
+    machine_code: GpuModule
+    origins: tuple[str, ...]
+    device: torch.device
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.text.buffers
+
+    @property
+    def source(self) -> KernelSource:
+        return KernelSource(self.text.name, CudaTarget.language, self.text.text, self.origins)
+
+    @property
+    def described(self) -> Described:
+        return {field.name: getattr(self.text, field.name) for field in fields(self.text)}
+
+    def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        binary, module = self.binary, self.machine_code
+        sizes = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.sizes)
+        return "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes, binary.arguments(slots, sizes), module.device_index
+
+
+class CudaTarget(Target):
+    """One GPU."""
+
+    language = "triton"
+    suffix = "py"
+    described = {
+        "name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": (int, OpenSize), "warps": int, "sizes": tuple
+    }  # fmt: skip
+    is_asynchronous = True
+    is_aligned = True
+    allocation = 512  # kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp
+    prefers_layouts = True
+    adds_bias_apart = True  # behind cuDNN's convolutions
+    gathers = True
+    pools = True
+    hides_work = True
+    few_rows = 512
+    row_parts = 1024
+    few_elements = 1 << 18
+    longest_scan = {"sum": 1 << 14, "prod": 1 << 14, "logsumexp": 1 << 12}
+
+    @property
+    def is_there(self) -> bool:
+        return torch.cuda.is_available()
+
+    @property
+    def identity(self) -> str:
+        index = self.index
+        return f"{torch.cuda.current_device()} is current, {index} {torch.cuda.get_device_name(index)} {torch.cuda.get_device_capability(index)} {self.limits}"
+
+    @property
+    def index(self) -> int:
+        """Its number; that of the current one, where the device has none."""
+        return torch.cuda.current_device() if self.device.index is None else self.device.index
+
+    @cached_property
+    def limits(self) -> GpuLimits:
+        """What bounds the shapes of blocks."""
+        return GpuLimits.of_device(self.index) if self.is_there else WITHOUT_A_GPU
+
+    @property
+    def parallel_turns(self) -> int:
+        return self.limits.multiprocessors
+
+    def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
+        from framejit.backends.fuse.triton.support import supports
+
+        return supports(operation, dtype)
+
+    def expect(self) -> None:
+        from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels
+
+        expect_gpu_kernels()
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        if torch.version.hip is not None:
+            raise NotFusable(f"there is no code generator for {self.device}")
+        try:
+            from framejit.backends.fuse.triton.source import triton_source
+
+            return self._launches([triton_source(kernel, self.limits) for kernel in kernels], [kernel.origins for kernel in kernels])
+        except Exception as e:
+            notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
+            raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
+
+    def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
+        from framejit.backends.fuse.triton.source import TritonSource
+
+        return self._launches([TritonSource(**described) for _, described in kernels], [origins for origins, _ in kernels])
+
+    def _launches(self, sources: list[TritonSource], origins: list[tuple[str, ...]]) -> list[KernelLaunch]:
+        index = self.index
+        binaries = _binaries(sources, index)
+        return [
+            GpuLaunch(source, binary, GpuModule.of(source.key, binary, index), lines, self.device) for source, binary, lines in zip(sources, binaries, origins)
+        ]
+
+
+def _binaries(sources: list[TritonSource], index: int) -> list[GpuBinary]:
+    from framejit.backends.fuse.cache.kernel_cache import gpu_binaries
+
+    major, minor = torch.cuda.get_device_capability(index)
+    return gpu_binaries(sources, 10 * major + minor)

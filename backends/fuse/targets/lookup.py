@@ -1,0 +1,45 @@
+"""Which target a device has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+
+from framejit.backends.fuse.targets.cpu import CpuTarget
+from framejit.backends.fuse.targets.cuda import CudaTarget
+from framejit.backends.fuse.targets.target import Target, WithoutMemory
+
+_KINDS: Final[dict[str, type[Target]]] = {"cpu": CpuTarget, "cuda": CudaTarget, "meta": WithoutMemory}
+_targets: dict[torch.device, Target] = {}
+
+
+def target_of(device: torch.device) -> Target:
+    """What is known of a device: always the same object."""
+    target = _targets.get(device)
+    if target is None:
+        target = _targets[device] = _KINDS.get(device.type, Target)(device)
+    return target
+
+
+def source_suffix(language: str) -> str:
+    """How the names of files end that hold kernels in a language."""
+    return next((kind.suffix for kind in _KINDS.values() if kind.language == language), Target.suffix)
+
+
+@contextmanager
+def standing_in(kind: str, target: type[Target]) -> Iterator[None]:
+    """In the block, another target is that of a kind of device. Graphs that are compiled before and after it are not touched."""
+    before, known = _KINDS.get(kind), dict(_targets)
+    _KINDS[kind] = target
+    _targets.clear()
+    try:
+        yield
+    finally:
+        _targets.clear()
+        _targets.update(known)
+        del _KINDS[kind]
+        if before is not None:
+            _KINDS[kind] = before

@@ -1,0 +1,135 @@
+"""A target: all that the stages ask about a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+import torch
+
+from framejit.backends.fuse.errors import NotFusable
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.account.compiled_graph import KernelSource
+    from framejit.backends.fuse.loop_ir.expr import Expr
+    from framejit.backends.fuse.loop_ir.nodes import Kernel
+
+Described = dict[str, Any]
+"""A compiled kernel as plain data."""
+NO_ROWS: Final[Mapping[str, int]] = {}
+
+
+class KernelLaunch(Protocol):
+    """A compiled kernel. Called with the slots of its `buffers`, it gives the step of a plan that runs it."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The user's source lines that it carries out."""
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The names of the buffers whose addresses it takes, in order."""
+
+    @property
+    def source(self) -> KernelSource: ...
+
+    @property
+    def machine_code(self) -> object:
+        """What has to be kept alive as long as the kernel may run."""
+
+    @property
+    def described(self) -> Described:
+        """All that `Target.load` needs."""
+
+    def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]: ...
+
+
+class Target:
+    """A device that kernels may be for. This class itself is for those that no code generator is for: all is left to ATen there."""
+
+    language: ClassVar[str] = ""
+    """What kernels are written in; empty where there is no code generator."""
+    suffix: ClassVar[str] = "txt"
+    """Of files with such source."""
+    described: ClassVar[Mapping[str, Any]] = {}
+    """The names of what describes a compiled kernel, each with its type or types. `buffers` is among them."""
+
+    is_asynchronous: ClassVar[bool] = False
+    """Whether calls return before their work is done, so that events in its stream tell how long that took."""
+    is_aligned: ClassVar[bool] = False
+    """Whether kernels rely on addresses that are multiples of 16: a plan then checks its inputs'."""
+    allocation: ClassVar[int] = 1
+    """Of how many bytes the size of each piece of memory is a multiple that torch's allocator deals out."""
+
+    prefers_layouts: ClassVar[bool] = False
+    """Whether ATen's convolutions, products and attention are quicker there with memory laid out otherwise than eager lays it out."""
+    adds_bias_apart: ClassVar[bool] = False
+    """Whether ATen's convolutions add their bias in a kernel of its own."""
+    gathers: ClassVar[bool] = False
+    """Whether kernels may read at computed places: not where ATen raises for an index that is out of range."""
+    pools: ClassVar[bool] = False
+    """Whether kernels of ours do max pooling: where ATen's write positions, too, that nobody asked for."""
+    hides_work: ClassVar[bool] = False
+    """Whether what a mask hides is not read, and what is computed in vain costs nothing beside the reading."""
+    sums_in_double: ClassVar[bool] = False
+    """Whether ATen adds float32 up in float64, and accumulators of ours may as well."""
+
+    few_rows: ClassVar[int] = 0
+    """Below so many results, the device is not kept busy by giving each to one worker."""
+    row_parts: ClassVar[int] = 1
+    """Into how many parts a long row is split then."""
+    few_elements: ClassVar[int] = 0
+    """Under so many elements a kernel more costs more than computing."""
+    scan_lanes: ClassVar[int] = 0
+    """With fewer rows than this, ATen is as quick at a scan that takes many instructions an element."""
+    longest_scan: ClassVar[Mapping[str, int]] = NO_ROWS
+    """For kinds of scans the longest single row of which ATen is not quicker."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.answers: dict[Any, bool] = {}
+        """What was found out about what the generator can do, by whoever asked."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether tensors can be made on it; code for a device that this machine lacks is only looked at."""
+        return False
+
+    @property
+    def identity(self) -> str | None:
+        """Tells apart devices for which other code or other plans would be made; None if that is not known. May raise what torch raises without a driver."""
+        return None
+
+    @property
+    def parallel_turns(self) -> int:
+        """Turns of outer loops that keep the device busy."""
+        return 1
+
+    def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
+        """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind, scans `scan_` and the kind.
+
+        `divisor` may show of a division that it is never one by zero.
+        """
+        return False
+
+    def expect(self) -> None:
+        """Get ready what compiling takes long to get ready, as early as it is known that there will be kernels."""
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        """Machine code for kernels. Raises NotFusable for a device that no code generator is for, KernelFailed where one fails."""
+        raise NotFusable(f"there is no code generator for {self.device}")
+
+    def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
+        """Kernels that were compiled before, of each its origins and what `KernelLaunch.described` gave. Raises whatever data that is none leads to."""
+        raise NotFusable(f"there is no code generator for {self.device}")
+
+
+class WithoutMemory(Target):
+    """Tensors of the device `meta`: there is nothing to compute, and nothing that a plan would depend on."""
+
+    @property
+    def identity(self) -> str:
+        return ""
