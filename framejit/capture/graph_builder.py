@@ -94,8 +94,8 @@ class GraphBuilder:
         if not is_method and not is_operation(target):
             raise Unsupported(f"{label(target)} is none framejit knows to be safe to call while capturing", "FJ109")
         kwargs = kwargs or {}
-        node_args = tuple(a.proxy() for a in args)
-        node_kwargs = {k: v.proxy() for k, v in kwargs.items()}
+        node_args = tuple(a.argument_of(target) for a in args)
+        node_kwargs = {k: v.argument_of(target) for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
         if self.hands_over(tensors.values()):
             raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
@@ -171,6 +171,12 @@ class GraphBuilder:
             self.origins[node] = origin
         self.n_ops += 1
         return self._wrap(result, node, tensors)
+
+    def number_in(self, tensor: TensorValue, stand_in: float) -> fx.Node:
+        """A node that reads the number in a tensor; fakes are given `stand_in`."""
+        node = self.graph.call_method("item", (tensor.proxy(),))
+        node.meta["val"] = stand_in
+        return node
 
     def state_change(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""

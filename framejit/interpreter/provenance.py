@@ -15,6 +15,7 @@ from framejit.values.base import Value
 from framejit.values.builtins.c_methods import BuiltinMethodValue
 from framejit.values.constant import ConstantValue
 from framejit.values.lazy import LazyValue
+from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.tensors.tensor import TensorMethodValue, TensorValue
 
@@ -178,7 +179,7 @@ def _kind(value: Value) -> str | None:
     """What a value is, where saying so helps: data, not functions or modules."""
     if isinstance(value, TensorValue):
         return "a tensor"
-    if isinstance(value, ScalarValue) or isinstance(value, ConstantValue) and type(value.value) in (int, float, bool):
+    if isinstance(value, ScalarValue | ReadNumberValue) or isinstance(value, ConstantValue) and type(value.value) in (int, float, bool):
         return "a Python number"
     if value.source is None or isinstance(value.source, BuiltinSource):
         return None

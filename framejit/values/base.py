@@ -64,6 +64,10 @@ class Value:
         except NotConstant:
             raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120") from None
 
+    def argument_of(self, target: Any) -> Any:
+        """The value as an argument of a node that calls `target`."""
+        return self.proxy()
+
     def children(self) -> Iterator[Value]:
         """Values directly inside this one."""
         return iter(())

@@ -15,6 +15,7 @@ from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
+from framejit.values.read_number import ReadNumberValue, compute
 from framejit.values.scalar import ScalarValue
 from framejit.values.size import SizeValue, on_sizes
 from framejit.values.tensors.tensor import TensorValue
@@ -63,6 +64,9 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
+    computed = compute(tx, function, a, b)
+    if computed is not None:
+        return computed
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
         from framejit.values.arrays.array_functions import operate
 
@@ -139,6 +143,10 @@ def _own(a: Value, b: Value, *methods: str) -> bool:
 
 def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
     """Where a number meets a tensor, what stands for it in the graph."""
+    if isinstance(a, ReadNumberValue) and isinstance(b, TensorValue):
+        return a.beside(function, b), b
+    if isinstance(b, ReadNumberValue) and isinstance(a, TensorValue):
+        return a, b.beside(function, a)
     if isinstance(a, ScalarValue) and isinstance(b, TensorValue):
         return a.as_tensor(function, b), b
     if isinstance(b, ScalarValue) and isinstance(a, TensorValue):
@@ -202,7 +210,7 @@ def unary(tx: Frame, symbol: str, a: Value) -> Value:
         if made is not None:
             return made
         return tx.capture.graph.call(function, [a])
-    expression = on_sizes(function, a)
+    expression = on_sizes(function, a) or compute(tx, function, a)
     if expression is not None:
         return expression
     if a.is_constant() or isinstance(a, SizeValue):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SAFE = {"+": "add", "-": "sub", "*": "mul"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 # Elementwise operations whose result has the tensor's shape whatever the number is.
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     (
         operator.add,
         operator.sub,
@@ -119,7 +119,7 @@ class ScalarValue(Value):
         exact = tensor.fake.dtype.is_floating_point or (
             type(self.value) is int and -(2**63) <= self.value < 2**63 and function not in (operator.truediv, operator.itruediv)
         )
-        if make is None or function not in _ELEMENTWISE or not exact:
+        if make is None or function not in ELEMENTWISE or not exact:
             return ConstantValue(self.constant())
         key = (self.source, make)
         found = self.capture.scalar_inputs.get(key)

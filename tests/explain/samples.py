@@ -18,8 +18,8 @@ def item_of_an_inner_call(x):
     return item(torch.tanh(x)) * 2
 
 
-def number_from_float(x):
-    return x * float(x.mean())
+def number_from_int(x):
+    return x * int(x.mean())
 
 
 def tolist(x):
@@ -142,7 +142,7 @@ class Scaled(torch.nn.Module):
 FUNCTIONS = [
     item,
     item_of_an_inner_call,
-    number_from_float,
+    number_from_int,
     tolist,
     branch_that_assigns,
     branch_without_else,

@@ -18,6 +18,7 @@ from framejit.interpreter.provenance import in_program_terms, of_break, place_of
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.objects.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
+from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
 
 TENSOR_OPERATIONS = frozenset((*(f"FJ10{i}" for i in range(1, 8)), "FJ162", "FJ163"))
@@ -39,7 +40,7 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
     for frame in chain:
         kinds, slots = _slots(frame.stack)
         bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
-        points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue) and not n.startswith("__"))
+        points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue | ReadNumberValue) and not n.startswith("__"))
         code, instruction = _original_place(frame)
         points.origins.note(frame, code, instruction.index)
         broken_frame = BrokenFrame(code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)

@@ -18,6 +18,7 @@ from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import by_special_methods
+from framejit.values.read_number import ReadNumberValue, read_float
 from framejit.values.size import SizeValue
 from framejit.values.tensors.tensor import TensorValue
 
@@ -88,7 +89,11 @@ def _number(cls: type, method: str) -> Handler:
     def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], ObjectValue):
             return _converted(tx, cls, method, args)
-        if args and (isinstance(args[0], TensorValue | NumpyValue) and len(args) == 1 or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
+        if cls is float and len(args) == 1 and isinstance(args[0], TensorValue):
+            read = read_float(tx, args[0])
+            if read is not None:
+                return read
+        if args and (isinstance(args[0], TensorValue | NumpyValue | ReadNumberValue) and len(args) == 1 or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
             return args[0].call_method(tx, method, [], {})
         return fold(tx, cls, args, kwargs)
 

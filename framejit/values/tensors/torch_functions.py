@@ -383,7 +383,7 @@ def call_known_function(tx: Frame, fn: types.FunctionType, args: list[Value], kw
             return handed_over(tx, fn, args, kwargs, inline=False)
         try:
             for v in (*args, *kwargs.values()):
-                v.proxy()
+                v.argument_of(fn)
         except Unsupported:
             return None  # a function or object among the arguments: inline it
         return tx.capture.graph.call(fn, args, kwargs)

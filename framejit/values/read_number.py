@@ -1,0 +1,136 @@
+"""`float(tensor)`: a Python number that nobody knows before the graph runs, as a tensor without dimensions.
+
+Arithmetic with it stays in the graph, in float64, which is what Python computes in; results are handed out as Python's. Whatever else asks for the number
+starts the capture again, and breaks the graph where the tensor is read.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from framejit.backends.may_raise import operation_name
+from framejit.values.arrays.float_errors import check_all
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.scalar import ELEMENTWISE
+from framejit.values.signals import Unsupported
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+_ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
+_UNARY: Final = frozenset((operator.neg, operator.pos, abs))
+_COMPUTE_WITH_NUMBERS: Final = frozenset("add sub mul div true_divide pow float_power clamp clamp_min clamp_max fill lerp addcmul addcdiv batch_norm".split())
+"""Operations that only compute with the floats they are given: none of them decides about shapes or dtypes, and none is refused."""
+_STAND_IN: Final = 0.5
+"""The number that fakes of such operations are made with."""
+
+
+class ReadNumberValue(Value):
+    """A float read from a tensor by step `seq` of the capture. `tensor` is a copy of the number in float64; `refusal` is why the graph breaks if it must be known."""
+
+    built_once = True
+
+    def __init__(self, tx: Frame, tensor: TensorValue, seq: int, refusal: Unsupported) -> None:
+        self.capture, self.tensor, self.seq, self.refusal = tx.capture, tensor, seq, refusal
+        self._read: fx.Node | None = None
+
+    def python_type(self) -> type:
+        return float
+
+    def describe(self) -> str:
+        return "float read from a tensor"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.tensor,))
+
+    def must_be_known(self) -> Any:
+        self.capture.break_at(self.seq, self.refusal)
+
+    def proxy(self) -> Any:
+        return self.must_be_known()
+
+    def truth(self, tx: Frame) -> bool:
+        return bool(self.must_be_known())
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__float__" and not args:
+            return self
+        found: Value = self.must_be_known()
+        return found
+
+    def argument_of(self, target: Any) -> Any:
+        """The number as an argument of an operation: read where the graph runs."""
+        if operation_name(target) not in _COMPUTE_WITH_NUMBERS:
+            self.must_be_known()
+        if self._read is None or self._read.graph is not self.capture.graph.graph:
+            self._read = self.capture.graph.number_in(self.tensor, _STAND_IN)
+        return self._read
+
+    def beside(self, function: Callable[..., Any], tensor: TensorValue) -> Value:
+        """What stands for the number in `function(tensor, number)`: a tensor where that gives the same (ScalarValue.as_tensor), so that it can be fused."""
+        dtype, fake = tensor.fake.dtype, tensor.fake
+        if function not in ELEMENTWISE or dtype not in (torch.float32, torch.float64) or fake.device != self.tensor.fake.device:
+            return self
+        if tensor.cls not in (torch.Tensor, torch.nn.Parameter):
+            return self
+        return self.capture.graph.call("to", [self.tensor, ConstantValue(dtype)], is_method=True) if dtype is not torch.float64 else self.tensor
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(torch.Tensor.item, lambda: cg.load(self.tensor))
+
+
+def read_float(tx: Frame, tensor: TensorValue) -> Value | None:
+    """`float(tensor)`; None where a graph can't read it: of a class of the program, with a gradient (torch warns), or of more than one element (torch refuses)."""
+    fake = tensor.fake
+    if tensor.cls not in (torch.Tensor, torch.nn.Buffer) or fake.requires_grad or fake.is_complex() or fake.is_inference() or fake.device.type not in ("cpu", "cuda"):
+        return None
+    if fake._has_symbolic_sizes_strides or fake.numel() != 1 or tx.capture.transforms or getattr(fake, "constant", None) is not None:
+        return None
+    graph = tx.capture.graph
+    number = graph.call("reshape", [tensor, ConstantValue(())], is_method=True) if fake.dim() else tensor
+    copied = graph.call("to", [number, ConstantValue(torch.float64)], {"copy": ConstantValue(True)}, is_method=True)
+    assert isinstance(copied, TensorValue)
+    refusal = Unsupported("float() of a tensor needs its data", "FJ101", "keep the number as a tensor")
+    return ReadNumberValue(tx, copied, tx.seq, refusal)
+
+
+def compute(tx: Frame, function: Callable[..., Any], *operands: Value) -> Value | None:
+    """`function` of numbers of which one was read from a tensor; None where it was not, or the other operand is a tensor."""
+    read = next((value for value in operands if isinstance(value, ReadNumberValue)), None)
+    if read is None or any(isinstance(value, TensorValue) for value in operands):
+        return None
+    if function not in _ARITHMETIC and function not in _UNARY:
+        return None
+    numbers: list[Value] = []
+    for value in operands:
+        if isinstance(value, ReadNumberValue) and value.tensor.fake.device == read.tensor.fake.device:
+            numbers.append(value.tensor)
+        elif isinstance(value, ConstantValue) and type(value.value) in (int, float) and abs(value.value) <= _LARGEST_EXACT:
+            numbers.append(ConstantValue(float(value.value)))
+        else:
+            read.must_be_known()
+    if function is operator.truediv:
+        _check_divisor(tx, numbers[1])
+    made = tx.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
+    assert isinstance(made, TensorValue)
+    return ReadNumberValue(tx, made, read.seq, read.refusal)
+
+
+_LARGEST_EXACT: Final = 2**53
+
+
+def _check_divisor(tx: Frame, divisor: Value) -> None:
+    """Have the graph raise where Python does: the call goes on in plain Python then."""
+    if isinstance(divisor, TensorValue):
+        check_all(tx, tx.capture.graph.call(torch.ne, [divisor, ConstantValue(0.0)]))
+    elif not divisor.constant():
+        raise tx.raised(ZeroDivisionError, "float division by zero")
