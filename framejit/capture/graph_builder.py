@@ -17,6 +17,7 @@ from framejit.fakes.metadata import Metadata, label
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.inspection import module_of
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.tensor_classes import is_of_torch
 
@@ -106,7 +107,7 @@ class GraphBuilder:
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
-        strange = next((type(t) for t in _tensors_of(result) if not is_of_torch(type(t).__module__)), None)
+        strange = next((type(t) for t in _tensors_of(result) if not is_of_torch(module_of(type(t)))), None)
         if strange is not None:
             raise Unsupported(f"{label(target)} gives a tensor of the class {strange.__qualname__}", "FJ141")
         written = [t for key, t in tensors.items() if _version(t.fake) != versions[key]]

@@ -11,6 +11,7 @@ from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.partial import PartialValue
+from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.mapping import pairs
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.objects.exceptions import NULL
@@ -78,7 +79,7 @@ def call_function_ex(tx: Frame, ins: Instruction) -> None:
     given = tx.pop()
     if not can_be_iterated(given):
         raise Unsupported(f"{given.describe()} as a sequence of arguments")
-    args = list(tx.iterate(given))
+    args = list(gathered(tx, given))
     if NULL_FIRST:
         fn = tx.pop()
         tx.pop()

@@ -14,6 +14,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.c_methods import BuiltinMethodValue
 from framejit.values.constant import ConstantValue
+from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
@@ -189,7 +190,7 @@ def _kind(value: Value) -> str | None:
         return None
     if static_lookup(cls, "__call__", None) is not None:
         return None
-    if cls.__module__ in ("builtins", "types") and cls not in (list, dict, tuple, set, str, bytes):
+    if module_of(cls) in ("builtins", "types") and cls not in (list, dict, tuple, set, str, bytes):
         return None
     return f"{'an' if cls.__name__[0].lower() in 'aeiou' else 'a'} {cls.__name__}"
 

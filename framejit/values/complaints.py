@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value
+from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -43,13 +44,13 @@ def wrong_answer(tx: Frame, cls: type, method: str, ask: Callable[[Any], Any], a
 
 
 def _names(cls: type) -> dict[str, str]:
-    return {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return {"__module__": module_of(cls), "__qualname__": cls.__qualname__}
 
 
 def _like(cls: type) -> Any:
     """An object whose class has the name of `cls` and, if `cls` is the program's own, no special methods."""
     if cls in _BY_CLASS:
         return _BY_CLASS[cls]
-    if not cls.__flags__ & _HEAP_TYPE or cls.__module__ in ("builtins", "collections", "functools", "itertools", "operator"):
+    if not cls.__flags__ & _HEAP_TYPE or module_of(cls) in ("builtins", "collections", "functools", "itertools", "operator"):
         raise LookupError(cls)
     return type(cls.__name__, (), _names(cls))()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+_MODULE = vars(type)["__module__"]
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -16,10 +17,16 @@ def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
     return issubclass(type(obj), classes)
 
 
+def module_of(cls: type) -> str:
+    """The module that a class says it is of, whatever its metaclass says."""
+    found = _MODULE.__get__(cls)
+    return found if isinstance(found, str) else ""
+
+
 def type_name(cls: type) -> str:
     """The name that messages give to a class: classes written in C have their module in it."""
     made_in_c = not cls.__flags__ & _HEAP_TYPE or isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
-    return f"{cls.__module__}.{cls.__qualname__}" if made_in_c and cls.__module__ != "builtins" else cls.__name__
+    return f"{module_of(cls)}.{cls.__qualname__}" if made_in_c and module_of(cls) != "builtins" else cls.__name__
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:

@@ -88,9 +88,10 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
     if isinstance(a, ConstantValue) and isinstance(a.value, str) and symbol == "%":
         from framejit.values.folding import plain
 
+        given = plain(tx, b)
         try:
-            return ConstantValue(a.value % plain(tx, b))
-        except (TypeError, ValueError, KeyError) as e:
+            return ConstantValue(a.value % given)
+        except Exception as e:
             raise tx.raised_from(e) from None
     says = f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}"
     return by_special_methods(tx, in_place_function if in_place else function, name, a, b, says, in_place)

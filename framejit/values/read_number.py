@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit.backends.may_raise import operation_name
+from framejit.signals import Unsupported
 from framejit.values.arrays.float_errors import check_all
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.scalar import ELEMENTWISE
-from framejit.values.signals import Unsupported
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ _STAND_IN: Final = 0.5
 
 
 class ReadNumberValue(Value):
-    """A float read from a tensor by step `seq` of the capture. `tensor` is a copy of the number in float64; `refusal` is why the graph breaks if it must be known."""
+    """A float read from a tensor by step `seq` of the capture.
+
+    `tensor` is a copy of the number in float64; `refusal` is why the graph breaks where the number must be known.
+    """
 
     built_once = True
 
@@ -89,9 +92,11 @@ class ReadNumberValue(Value):
 
 
 def read_float(tx: Frame, tensor: TensorValue) -> Value | None:
-    """`float(tensor)`; None where a graph can't read it: of a class of the program, with a gradient (torch warns), or of more than one element (torch refuses)."""
+    """`float(tensor)`; None where a graph can't read it: of a program's class, with a gradient (torch warns), of more than one element (torch refuses)."""
     fake = tensor.fake
-    if tensor.cls not in (torch.Tensor, torch.nn.Buffer) or fake.requires_grad or fake.is_complex() or fake.is_inference() or fake.device.type not in ("cpu", "cuda"):
+    if tensor.cls not in (torch.Tensor, torch.nn.Buffer) or fake.requires_grad or fake.is_complex():
+        return None
+    if fake.is_inference() or fake.device.type not in ("cpu", "cuda"):
         return None
     if fake._has_symbolic_sizes_strides or fake.numel() != 1 or tx.capture.transforms or getattr(fake, "constant", None) is not None:
         return None

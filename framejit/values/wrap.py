@@ -139,6 +139,8 @@ def _wrap_new(capture: Capture, obj: Any, source: Source) -> Value:
             capture.add_guard(source, native.C_TYPE, cls)
             return wrapper(capture, obj, source)
     if is_a(obj, types.ModuleType):
+        if static_lookup(cls, "__getattribute__") is not types.ModuleType.__getattribute__:
+            raise Unsupported(f"a module of the class {cls.__qualname__}, whose __getattribute__ is its own")
         capture.add_guard(source, native.C_ID, obj)
         return PythonModuleValue(obj, source)
     if cls is types.CodeType:
@@ -193,12 +195,12 @@ def _is_bound(obj: Any, owner: Any) -> bool:
 
 def _wrap_builtin(capture: Capture, obj: Any, source: Source) -> Value:
     owner = getattr(obj, "__self__", None)
-    if _is_bound(obj, owner) and not isinstance(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
+    if _is_bound(obj, owner) and not is_a(owner, (types.ModuleType, type)) and is_a(obj, (types.BuiltinMethodType, types.MethodWrapperType)):
         from framejit.values.builtins.c_methods import BuiltinMethodValue
 
         capture.add_guard(source, native.C_TYPE, type(obj))
         capture.add_guard(AttrSource(source, "__name__"), native.C_EQUALS, obj.__name__)
-        if isinstance(owner, torch.Tensor):
+        if is_a(owner, torch.Tensor):
             from framejit.values.tensors.tensor import TensorMethodValue
 
             tensor = wrap(capture, owner, AttrSource(source, "__self__"))
@@ -209,6 +211,9 @@ def _wrap_builtin(capture: Capture, obj: Any, source: Source) -> Value:
 
 
 def _wrap_cached_function(capture: Capture, obj: Any, source: Source) -> Value:
+    if "__wrapped__" not in vars(obj):  # one that was just made
+        capture.add_guard(source, native.C_TYPE, type(obj))
+        return ObjectValue(type(obj), obj, source)
     capture.add_guard(source, native.C_ID, obj)
     return CachedFunctionValue(obj, wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__")), source)
 

@@ -762,7 +762,7 @@ class NumpyFunctionValue(Value):
 
 def is_numpy_function(obj: Any) -> bool:
     """Whether it is a function of numpy that is no Python function."""
-    return isinstance(obj, np.ufunc) or type(obj) is type(np.sum) or (type(obj) is type(np.zeros) and str(obj.__module__).partition(".")[0] == "numpy")
+    return type(obj) is np.ufunc or type(obj) is type(np.sum) or (type(obj) is type(np.zeros) and str(obj.__module__).partition(".")[0] == "numpy")
 
 
 def call_numpy(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

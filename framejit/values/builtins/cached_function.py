@@ -47,9 +47,14 @@ class CachedFunctionValue(Value):
         return self.real
 
     def getattr(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import wrap_attribute
+
         if name.startswith("cache_"):
             raise Unsupported(f"{name} of {self.describe()}")
-        return self.function if name == "__wrapped__" else self.function.getattr(tx, name)
+        if name == "__wrapped__":
+            return self.function
+        own = vars(self.real)
+        return wrap_attribute(tx.capture, own[name], self.source, name) if name in own else super().getattr(tx, name)
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         effects, mark = tx.capture.effects, len(tx.capture.effects.cached_calls)

@@ -20,6 +20,7 @@ from framejit.values.builtins.signatures import checked
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.deque import DequeValue
 from framejit.values.containers.iterator_tools import make_tool
+from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.mapping import DictValue, dict_part
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue, frozen
@@ -44,14 +45,14 @@ def construct_builtin(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, 
 
 @handles(list)
 def _list(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ListValue(list(tx.iterate(args[0])) if args else [])
+    return ListValue(list(gathered(tx, args[0])) if args else [])
 
 
 @handles(tuple, torch.Size)
 def _tuple(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return TupleValue(list(tx.iterate(args[0])) if args else [])
+    return TupleValue(list(gathered(tx, args[0])) if args else [])
 
 
 HANDLERS[torch.Size] = lambda tx, args, kwargs: TupleValue(list(tx.iterate(args[0])) if args else [], torch.Size)

@@ -43,4 +43,4 @@ def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
 
 
 for _function in (repr, str, format, ascii):
-    HANDLERS[_function] = functools.partial(lambda f, tx, a, k: text_of(tx, f, a), _function)
+    HANDLERS[_function] = functools.partial(lambda f, tx, a, k: fold(tx, f, a, k) if k else text_of(tx, f, a), _function)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -33,7 +34,7 @@ def is_instance(tx: Frame, value: Value, target: Any) -> bool:
     if check is abc.ABCMeta.__instancecheck__:
         _refuse_other_class(value)
         return is_subclass(tx, value.python_type(), target)
-    if type(target).__module__ in ("typing", "typing_extensions"):
+    if module_of(type(target)) in ("typing", "typing_extensions"):
         return _has_protocol(tx, value, target)
     if isinstance(check, types.FunctionType):
         return _ask(tx, target, "__instancecheck__", value)
@@ -47,7 +48,7 @@ def is_subclass(tx: Frame, cls: Any, target: Any) -> bool:
     check = static_lookup(type(target), "__subclasscheck__", None)
     if check is abc.ABCMeta.__subclasscheck__:
         _refuse_user_checks(target)
-    elif isinstance(check, types.FunctionType) and type(target).__module__ not in ("typing", "typing_extensions"):
+    elif isinstance(check, types.FunctionType) and module_of(type(target)) not in ("typing", "typing_extensions"):
         from framejit.values.wrap import from_python
 
         return _ask(tx, target, "__subclasscheck__", from_python(cls))
@@ -107,8 +108,8 @@ def _by_example(value: Value, target: Any) -> bool:
     """A check written in C: torch's classes of tensors by dtype and device."""
     from framejit.values.tensors.tensor import TensorValue
 
-    if isinstance(value, TensorValue) and type(target).__module__ == "torch":
+    if isinstance(value, TensorValue) and module_of(type(target)) == "torch":
         return isinstance(value.fake, target)
-    if type(target).__module__ == "torch":
+    if module_of(type(target)) == "torch":
         return False
     raise Unsupported(f"isinstance() with {target.__qualname__}, whose metaclass has its own check")

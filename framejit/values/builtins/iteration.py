@@ -14,6 +14,7 @@ from framejit.values.builtins.models import call_model, make_model_iterator
 from framejit.values.builtins.sorting import sort_values
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterators import IteratorValue
+from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sequence import ListValue, SequenceValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
@@ -105,6 +106,6 @@ HANDLERS.update({f: _on_data(f) for f in (sum, math.prod, min, max)})
 
 @handles(sorted)
 def _sorted(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    items = list(tx.iterate(args[0]))
+    items = list(gathered(tx, args[0]))
     sort_values(tx, items, kwargs)
     return ListValue(items)

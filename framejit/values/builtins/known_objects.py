@@ -17,6 +17,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_tools import ToolIterator
 from framejit.values.containers.iterators import advanced
 from framejit.values.folding import fold
+from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
     from framejit.interpreter.frame import Frame
@@ -42,7 +43,7 @@ def call_known_method(tx: Frame, owner: ObjectValue, name: str, args: list[Value
         return _of_pattern(tx, owner, name, args, kwargs)
     if owner.cls is re.Match and name in _PURE[re.Match]:
         return _of_match(tx, owner, name, args, kwargs)
-    if owner.cls.__module__.partition(".")[0] == "numpy":
+    if module_of(owner.cls).partition(".")[0] == "numpy":
         what = f"{owner.obj.__name__}()" if name == "__call__" and hasattr(owner.obj, "__name__") else f"{name!r} of {owner.describe()}"
         raise Unsupported(f"numpy's {what} works on arrays in memory, which are no part of a graph", "FJ105", "use torch operations in place of numpy's")
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111", "call it before the function, and pass in what it gives")

@@ -93,7 +93,8 @@ def _number(cls: type, method: str) -> Handler:
             read = read_float(tx, args[0])
             if read is not None:
                 return read
-        if args and (isinstance(args[0], TensorValue | NumpyValue | ReadNumberValue) and len(args) == 1 or (cls is int and isinstance(args[0], SizeValue) and len(args) == 1)):
+        converts = (TensorValue, NumpyValue, ReadNumberValue, SizeValue) if cls is int else (TensorValue, NumpyValue, ReadNumberValue)
+        if len(args) == 1 and isinstance(args[0], converts):
             return args[0].call_method(tx, method, [], {})
         return fold(tx, cls, args, kwargs)
 

@@ -11,6 +11,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue
+from framejit.values.inspection import module_of
 from framejit.values.lazy import deep_realize
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def sequence_part(value: Value) -> SequenceValue | None:
 
 def is_return_type(cls: type) -> bool:
     """torch.return_types: structseq classes such as that of torch.max(x, dim)."""
-    return cls.__module__ == "torch.return_types"
+    return module_of(cls) == "torch.return_types"
 
 
 class SequenceValue(Value):
@@ -383,7 +384,9 @@ class ListValue(SequenceValue):
         if other is self or isinstance(other, SequenceValue) and other.python_type() in (list, tuple):
             self.change(tx, self.items + other.items)
             return
-        for item in tx.iterate(other):
+        from framejit.values.containers.length_hints import gathered
+
+        for item in gathered(tx, other):
             self.touch(tx)
             self.items.append(item)
 

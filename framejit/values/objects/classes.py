@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit import _native as native
 from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value, realize
@@ -19,6 +20,7 @@ from framejit.values.constant import ConstantValue, is_none
 from framejit.values.containers.mapping import DICT_CLASSES, DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import SetValue
+from framejit.values.inspection import module_of
 from framejit.values.objects.exceptions import ExceptionValue, check_plain_exception
 from framejit.values.objects.functions import CallableValue
 from framejit.values.objects.user_object import HEAP_TYPE, ObjectValue, bind_attribute, guard_missing, native_class
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _ABSENT = object()
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_TOLD_BY_TYPE = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 _PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
 
 
@@ -63,8 +66,8 @@ class ClassValue(Value):
 
         if name == "__class__":
             return from_python(type(self.cls))
-        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
-            return from_python(getattr(self.cls, name))
+        if name in _TOLD_BY_TYPE and static_lookup(type(self.cls), name) is vars(type)[name]:
+            return self._told_by_type(tx, name)
         if name == "__dict__":
             return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
         written = tx.capture.effects.attribute(self.cls, name)
@@ -85,6 +88,16 @@ class ClassValue(Value):
         if name == "__new__" and static is object.__new__:
             return from_python(object.__new__)
         return bind_attribute(tx, static, None, self.cls, name)
+
+    def _told_by_type(self, tx: Frame, name: str) -> Value:
+        from framejit.values.wrap import from_python
+
+        told = getattr(self.cls, name)
+        if is_python_class(self.cls) and module_of(self.cls).partition(".")[0] != "torch":  # else nobody can, or does, give it another
+            if name == "__doc__" and type(told) is not str:
+                return tx.wrap(told, AttrSource(self._where(), name))
+            tx.capture.add_guard(AttrSource(self._where(), name), native.C_EQUALS if type(told) is str else native.C_ID, told)
+        return from_python(told)
 
     def _where(self) -> Source:
         return self.source or const_source(self.cls)
@@ -154,7 +167,7 @@ def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value
 
         return fold(tx, cls, args, kwargs)
     meta_call = static_lookup(type(cls), "__call__")
-    if meta_call is not type.__dict__["__call__"] and type(cls).__module__ != "torch":
+    if meta_call is not type.__dict__["__call__"] and module_of(type(cls)) != "torch":
         return bind_attribute(tx, meta_call, ClassValue(cls), type(cls), "__call__").call(tx, args, kwargs)
     if issubclass(cls, torch.Tensor):
         raise Unsupported(f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in")

@@ -25,7 +25,7 @@ class PythonModuleValue(Value):
         return type(self.module)
 
     def describe(self) -> str:
-        return f"module {self.module.__name__}"
+        return f"module {self.module.__dict__.get('__name__')}"
 
     def constant(self) -> Any:
         return self.module

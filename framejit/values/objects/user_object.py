@@ -20,7 +20,7 @@ from framejit.values.containers.mapping import DictValue, fill_method, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import instance_dict
+from framejit.values.inspection import instance_dict, module_of
 
 if TYPE_CHECKING:
     from framejit.capture.replacement.codegen import Codegen
@@ -263,7 +263,7 @@ class ObjectValue(Value):
     # ---- output -------------------------------------------------------------------------------
 
     def reconstruct(self, cg: Codegen) -> None:
-        if self.cls.__module__.startswith(_MODELS):  # stands for an object written in C
+        if module_of(self.cls).startswith(_MODELS):  # stands for an object written in C
             parts = [self.attrs[name] for name in self.cls.fields]  # type: ignore[attr-defined]
             cg.em.call_object(self.cls.rebuild, lambda: [cg.load(p) for p in parts if p is not None], len(parts))  # type: ignore[attr-defined]
             return
@@ -279,7 +279,7 @@ class ObjectValue(Value):
         cg.capture.effects.changed(self)  # replay fills the attributes, so that cycles are possible
 
     def replay(self, cg: Codegen) -> None:
-        if self.cls.__module__.startswith(_MODELS):
+        if module_of(self.cls).startswith(_MODELS):
             return
         em = cg.em
         if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)) and self.base.python_type() is not frozenset:

@@ -22,6 +22,7 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS, Handler
+from framejit.values.inspection import module_of
 from framejit.values.lazy import deep_realize
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, bind_attribute
@@ -260,7 +261,7 @@ def as_subclass(tx: Frame, tensor: TensorValue, cls: type) -> TensorValue:
     from framejit.values.objects.classes import is_finalized
     from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, is_of_torch
 
-    if not issubclass(cls, torch.Tensor) or not dispatches_as_torch_does(cls) or is_finalized(cls) or (is_of_torch(cls.__module__) and cls is not torch.Tensor):
+    if not issubclass(cls, torch.Tensor) or not dispatches_as_torch_does(cls) or is_finalized(cls) or (is_of_torch(module_of(cls)) and cls is not torch.Tensor):
         raise Unsupported(f"as_subclass({cls.__qualname__})", "FJ141")
     if has_override(cls):
         tx.capture.overrides.meet()

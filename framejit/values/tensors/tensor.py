@@ -14,6 +14,7 @@ from framejit.guards.sources import AttrSource, CallSource, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue, deep_realize
 from framejit.values.objects.user_object import bind_attribute
 from framejit.values.tensors.override_state import ReadPlainly, has_override
@@ -171,7 +172,7 @@ class TensorValue(Value):
     @property
     def is_plain(self) -> bool:
         """Whether it is an output of the graph as it is."""
-        return not self.attrs and (self.source is not None or is_of_torch(self.cls.__module__))
+        return not self.attrs and (self.source is not None or is_of_torch(module_of(self.cls)))
 
     # ---- methods ----------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class TensorValue(Value):
 
     def reconstruct(self, cg: Codegen) -> None:
         self._check_alive()
-        if is_of_torch(self.cls.__module__):
+        if is_of_torch(module_of(self.cls)):
             cg.load_graph_output(self)
         else:
             if self.made_as is not None and self.fake.requires_grad and self.fake._version != self.made_as[1]:

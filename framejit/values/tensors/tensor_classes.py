@@ -9,6 +9,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
+from framejit.values.inspection import module_of
 
 _NOT_OF_PROGRAMS: Final = ("torch._subclasses", "torch._functorch", "torch.fx", "torch._dynamo", "torch._export")
 
@@ -21,7 +22,7 @@ def dispatches_as_torch_does(cls: type) -> bool:
     """Whether no code of the program sees the operations on its tensors; that must not run on fakes."""
     if cls.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
         return True
-    return is_of_torch(cls.__module__) and not cls.__module__.startswith(_NOT_OF_PROGRAMS)
+    return is_of_torch(module_of(cls)) and not module_of(cls).startswith(_NOT_OF_PROGRAMS)
 
 
 def own_attribute(cls: type, name: str) -> Any:
@@ -31,7 +32,7 @@ def own_attribute(cls: type, name: str) -> Any:
     for klass in cls.__mro__[:-1]:
         if name in klass.__dict__:
             found = klass.__dict__[name]
-            if not is_of_torch(klass.__module__):
+            if not is_of_torch(module_of(klass)):
                 return found
             function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found.fget if isinstance(found, property) else found
             return found if isinstance(function, types.FunctionType) and not is_of_torch(function.__module__) else None

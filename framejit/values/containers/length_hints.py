@@ -1,0 +1,57 @@
+"""What `list`, `tuple` and the like do before they take the items of an object: they ask how many there may be, and that runs code of its class."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from framejit.guards.sources import static_lookup
+from framejit.signals import Raised, Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import ConstantValue
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.size import SizeValue
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+_WRITTEN_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+
+
+def gathered(tx: Frame, iterable: Value) -> Iterator[Value]:
+    """The items of a finite iterable whose length is asked for first."""
+    iterable = realize(tx, iterable)
+    if not isinstance(iterable, ObjectValue) or not any(_asks_the_program(iterable.cls, name) for name in ("__len__", "__length_hint__")):
+        return tx.iterate(iterable)
+    iterator = tx.get_iter(iterable)
+    _ask(tx, iterable)
+    return tx.drain(iterator)
+
+
+def _asks_the_program(cls: type, name: str) -> bool:
+    found = static_lookup(cls, name, None)
+    return found is not None and not isinstance(found, _WRITTEN_IN_C)
+
+
+def _ask(tx: Frame, value: ObjectValue) -> None:
+    """What `operator.length_hint` does. A TypeError means that there is no such length."""
+    for name in ("__len__", "__length_hint__"):
+        if not _asks_the_program(value.cls, name):
+            if name == "__len__" and static_lookup(value.cls, name, None) is not None:
+                return
+            continue
+        try:
+            with tx.catching():
+                answer = realize(tx, tx.call(value.special(tx, name), [], {}))  # type: ignore[arg-type]
+        except Raised as e:
+            if not issubclass(e.value.cls, TypeError):
+                raise
+            continue
+        is_length = isinstance(answer, SizeValue) or isinstance(answer, ConstantValue) and isinstance(answer.value, int) and 0 <= answer.value <= _LARGEST
+        if not is_length and not (name == "__length_hint__" and isinstance(answer, ConstantValue) and answer.value is NotImplemented):
+            raise Unsupported(f"{name}() of {value.describe()} gives something that is no length", "FJ161")
+        return
+
+
+_LARGEST = 2**31
