@@ -50,7 +50,7 @@ from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.size import SizeValue
-from framejit.values.tensors import overrides  # noqa: F401  registers handlers
+from framejit.values.tensors import overrides, profiler_ranges  # noqa: F401  register handlers
 from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor_classes import dispatches_as_torch_does
 from framejit.values.tensors.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable

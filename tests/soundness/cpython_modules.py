@@ -115,9 +115,17 @@ QUICK = [
 _TRACED = "sys.settrace is told of the lines of the replacement, which has not those that the match statement had."
 _REUSED = "Captured code makes each result tuple anew, where CPython's iterator fills one that nobody else holds again; only id() tells."
 _COUNTED = "Guards hold the bytes that they compare with, and sys.getrefcount counts that."
+_HELD = "The code made for a function holds the classes of its own whose methods it looks up, until the function goes."
+_UNREAD = "A frame that a graph break ended has the variables that are read again and those whose end could be seen; tracebacks show no others."
 _LINE = "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its rest."
 
 EXCUSED: dict[str, str] = {
+    "test.test_descr.ClassPropertiesAndMethods.test_restored_object_new": "CPython fails it (an expected failure): it forgets that a deleted __new__ was inherited.",
+    "test.test_descr.MiscTests.test_type_lookup_mro_reference": "A class's dict has a key with an __eq__ of its own, which looking up any name runs; it raises there.",
+    "test.test_descr.SharedKeyTests.test_subclasses": "sys.getsizeof tells whether instances share their keys, which those that are built again do not.",
+    "test.test_exceptions.NameErrorTests.test_name_error_suggestions": _UNREAD,
+    "test.test_functools.TestLRUC.test_lru_cache_weakrefable": _HELD,
+    "test.test_functools.TestLRUPy.test_lru_cache_weakrefable": _HELD,
     "test.test_iter.TestCase.test_reduce_mutating_builtins_iter": "It deletes builtins.iter, which framejit, written in Python, needs itself.",
     "test.test_class.ClassTests.testSetattrWrapperNameIntern": "Text that captured code makes is a constant of the replacement; equal ones are one object.",
     "test.test_dict.DictTest.test_splittable_popitem": "sys.getsizeof tells whether a dict shares its keys, which one that is built again does not.",

@@ -12,8 +12,8 @@ from torch import fx
 
 from framejit.guards.sources import AttrSource, CallSource, static_lookup
 from framejit.signals import Unsupported
-from framejit.values.base import Value
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue, deep_realize
 from framejit.values.objects.user_object import bind_attribute
@@ -152,6 +152,10 @@ class TensorValue(Value):
         if name == "requires_grad" and value is not None and value.is_constant():
             self.call_method(tx, "requires_grad_", [value], {})
             return
+        if name == "grad" and value is not None and self._takes_gradient(realize(tx, value)):
+            tx.capture.effects.changed(self)
+            self.attrs[name] = realize(tx, value)
+            return
         if value is None or name in self.attrs and self.attrs[name] is value:
             raise Unsupported(f"deleting attribute {name!r} of a tensor", "FJ107")
         custom = own_attribute(self.cls, name) is not None or static_lookup(self.cls, "__setattr__") is not object.__setattr__
@@ -159,6 +163,18 @@ class TensorValue(Value):
             raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
         tx.capture.effects.changed(self)
         self.attrs[name] = value
+
+    def _takes_gradient(self, value: Value) -> bool:
+        """Whether this is an input that surely takes `value` for its gradient; torch has a say in all else."""
+        if self.source is None or self.cls not in (torch.Tensor, torch.nn.Parameter) or value is self:
+            return False
+        if is_none(value):
+            return True
+        if not isinstance(value, TensorValue) or value.cls is not torch.Tensor or value.fake.is_inference() or self.fake.is_inference():
+            return False
+        mine, given = self.fake, value.fake
+        alike = (mine.dtype, mine.device, mine.layout) == (given.dtype, given.device, given.layout)
+        return alike and not mine._has_symbolic_sizes_strides and not given._has_symbolic_sizes_strides and mine.shape == given.shape
 
     def children(self) -> Iterator[Value]:
         return iter(self.attrs.values())

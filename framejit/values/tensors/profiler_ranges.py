@@ -1,0 +1,51 @@
+"""`torch.profiler.record_function`, which optimizers put around their steps: a range without effect while no profiler runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.constant import NONE
+from framejit.values.tensors.torch_functions import KNOWN
+
+if TYPE_CHECKING:
+    from framejit.capture.replacement.codegen import Codegen
+    from framejit.interpreter.frame import Frame
+
+_ENTER = torch.ops.profiler._record_function_enter_new
+_EXIT = torch.ops.profiler._record_function_exit._RecordFunction
+_PROFILER_RUNS = torch._C._autograd._profiler_enabled
+
+
+class RangeValue(Value):
+    """What the entered range gives back; it is begun for real where plain Python has to end it."""
+
+    mutable = True
+
+    def __init__(self, args: list[Value]) -> None:
+        self.args = args
+
+    def python_type(self) -> type:
+        return torch.ScriptObject
+
+    def describe(self) -> str:
+        return "range of the profiler"
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(_ENTER, lambda: [cg.load(arg) for arg in self.args], len(self.args))
+
+
+def _enter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs or KNOWN[_PROFILER_RUNS](tx, [], {}).constant():
+        raise Unsupported("a range of the profiler, which runs", "FJ116")
+    return RangeValue(args)
+
+
+def _exit(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return NONE if len(args) == 1 and isinstance(args[0], RangeValue) else None
+
+
+KNOWN.update({_ENTER: _enter, _EXIT: _exit})

@@ -1,0 +1,87 @@
+"""`x.grad = ...` inside captured code: kept aside, and replayed after the graph."""
+import pytest
+import torch
+
+from support import ANY, Pair, check
+
+
+def state():
+    leaf = torch.ones(3, requires_grad=True)
+    leaf.grad = torch.full((3,), 5.0)
+    return leaf
+
+
+def clears(x):
+    x.grad = None
+    return x * 2, x.grad is None
+
+
+def sets(x):
+    y = (x * 2).detach()
+    x.grad = y
+    x.grad.add_(1)
+    return y, x.grad is y, x.grad + 1
+
+
+def sets_twice(x):
+    x.grad = torch.zeros(3)
+    x.grad = x.detach() + x.grad
+    return x * 1
+
+
+def takes_over(x, y):
+    x.grad, y.grad = y.grad, x.grad
+    return x + y
+
+
+def does_not_fit(x):
+    try:
+        x.grad = torch.zeros(2)
+    except RuntimeError as e:
+        return str(e), x + 1
+
+
+def of_itself(x):
+    try:
+        x.grad = x
+    except RuntimeError as e:
+        return str(e), x + 1
+
+
+@pytest.mark.parametrize("program", [clears, sets, sets_twice])
+def test_a_gradient_is_set_in_the_graph(program):
+    def make():
+        leaf = state()
+        return lambda x: program(leaf), lambda: (leaf, leaf.grad)
+
+    pair = Pair(make)
+    for _ in range(3):
+        pair.call(torch.ones(1))
+    pair.expect(graphs=ANY, breaks=0)
+
+
+@pytest.mark.parametrize("program", [does_not_fit, of_itself])
+def test_torch_refuses(program):
+    pair = Pair(lambda: program)
+    pair.call(torch.ones(3))
+
+
+def test_gradients_are_exchanged():
+    def make():
+        a, b = state(), state()
+        b.grad = torch.zeros(3)
+        return lambda x: takes_over(a, b) + x, lambda: (a.grad, b.grad)
+
+    pair = Pair(make)
+    for _ in range(3):
+        pair.call(torch.ones(3))
+    pair.expect(breaks=0)
+
+
+def test_of_what_was_made_inside_it_breaks():
+    def program(x):
+        y = x.detach() * 2
+        y.grad = x + 1
+        return y, y.grad
+
+    check(program, torch.ones(3), graphs=None, breaks=1)
