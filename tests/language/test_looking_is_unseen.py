@@ -191,6 +191,9 @@ def test_a_cache_made_inside():
     pair.call(torch.ones(2))
 
 
+WIDE, PRECISE = "%*d", "%.*f"
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -198,8 +201,8 @@ def test_a_cache_made_inside():
         lambda: str(b"abc", "utf-8"),
         lambda: str(encoding="utf-8"),
         lambda: str(object=5),
-        lambda: "%*d" % (10**30, 1),
-        lambda: "%.*f" % (2, 3.14159),
+        lambda: WIDE % (10**30, 1),
+        lambda: PRECISE % (2, 3.14159),
         lambda: f"{int | str}",
     ],
 )

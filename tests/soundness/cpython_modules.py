@@ -117,11 +117,12 @@ _REUSED = "Captured code makes each result tuple anew, where CPython's iterator 
 _COUNTED = "Guards hold the bytes that they compare with, and sys.getrefcount counts that."
 _HELD = "The code made for a function holds the classes of its own whose methods it looks up, until the function goes."
 _UNREAD = "A frame that a graph break ended has the variables that are read again and those whose end could be seen; tracebacks show no others."
+_KEY = "A class's dict has a key with an __eq__ of its own, which looking up any name runs; it raises there."
 _LINE = "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its rest."
 
 EXCUSED: dict[str, str] = {
-    "test.test_descr.ClassPropertiesAndMethods.test_restored_object_new": "CPython fails it (an expected failure): it forgets that a deleted __new__ was inherited.",
-    "test.test_descr.MiscTests.test_type_lookup_mro_reference": "A class's dict has a key with an __eq__ of its own, which looking up any name runs; it raises there.",
+    "test.test_descr.ClassPropertiesAndMethods.test_restored_object_new": "CPython is known to fail it, and forgets that a deleted __new__ was inherited.",
+    "test.test_descr.MiscTests.test_type_lookup_mro_reference": _KEY,
     "test.test_descr.SharedKeyTests.test_subclasses": "sys.getsizeof tells whether instances share their keys, which those that are built again do not.",
     "test.test_exceptions.NameErrorTests.test_name_error_suggestions": _UNREAD,
     "test.test_functools.TestLRUC.test_lru_cache_weakrefable": _HELD,
