@@ -27,7 +27,7 @@ from framejit.signals import NotYet, Unsupported
 from framejit.values.arrays.array_functions import NumpyFunctionValue, is_numpy_function
 from framejit.values.arrays.ndarray import is_number, wrap_array, wrap_number
 from framejit.values.base import Value
-from framejit.values.builtins import constructors, copying, formatting, iteration, numbers, reflection  # noqa: F401  register handlers
+from framejit.values.builtins import constructors, copying, formatting, iteration, known_objects, numbers, reflection  # noqa: F401  register handlers
 from framejit.values.builtins.c_functions import BuiltinValue
 from framejit.values.builtins.cached_function import CachedFunctionValue
 from framejit.values.builtins.models import ModelFunctionValue, is_model_namespace

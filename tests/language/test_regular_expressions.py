@@ -1,11 +1,13 @@
 """Patterns and matches: what they say is folded for known objects and guarded for given ones."""
 import re
+import warnings
 
+import pytest
 import torch
 
 import framejit
 
-from support import ANY, check
+from support import ANY, Pair, check
 
 X = torch.ones(2)
 PAIR = re.compile(r"(?P<key>\w+)=(?P<value>\d+)?")
@@ -81,3 +83,50 @@ def test_groups_that_are_missing():
             return x + 1, str(e)
 
     check(fn, X)
+
+
+def uses_module_functions(x, text):
+    match = re.match(r"(\w+)-(\d+)[abc]{2,3}(?:x|y)*", text)
+    return x * int(match.group(2)), re.sub("a+", "b", text), re.split(r"\s*-\s*", text), re.findall(rb"[0-9]+", text.encode()), re.compile("q|r", re.I).flags
+
+
+def test_patterns_are_compiled_while_capturing():
+    re.purge()
+    pair = check(uses_module_functions, torch.ones(2), "foo-3aa", graphs=1, breaks=0)
+    re.compile("something else that fills the cache")
+    pair.call(torch.ones(2), "foo-3aa", captures=False)
+    re.purge()
+    pair.call(torch.ones(2), "foo-3aa", captures=False)
+    pair.call(torch.ones(2), "foo-4bb")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a**", r"\q", "(?P<n>a)(?P<n>b)", "[", 5, None])
+def test_patterns_that_are_wrong(pattern):
+    def program(x):
+        y = x + 1
+        try:
+            return y, re.search(pattern, "abc")
+        except (re.error, TypeError) as e:
+            return y, type(e), str(e), getattr(e, "pos", None)
+
+    Pair(lambda: program).call(torch.ones(2))
+
+
+def test_patterns_that_warn():
+    def program(x):
+        return x + 1, re.match("[[a-z]", "abc") is None
+
+    for fn in (program, framejit.optimize(program, backend="eager")):
+        re.purge()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fn(torch.ones(2))
+        assert [w.category for w in told if "nested set" in str(w.message)] == [FutureWarning]
+
+
+def test_the_same_pattern_is_one_object():
+    def program(x):
+        pattern = re.compile("a(b)c")
+        return x + 1, pattern is re.compile("a(b)c"), pattern
+
+    check(program, torch.ones(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_tools import ToolIterator
 from framejit.values.containers.iterators import advanced
 from framejit.values.folding import fold
+from framejit.values.handlers import handles
 from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _PURE: dict[type, frozenset[str]] = {
     re.Pattern: frozenset(("match", "search", "fullmatch", "findall", "sub", "subn", "split")),
     re.Match: frozenset(("group", "groups", "start", "end", "span", "groupdict", "expand", "__getitem__")),
 }
+_HELD: dict[int, re.Pattern[Any]] = {}  # what captured code has compiled: guards hold patterns weakly, and re forgets its own
 _TEXT = (str, bytes, int, type(None))
 
 
@@ -47,6 +50,35 @@ def call_known_method(tx: Frame, owner: ObjectValue, name: str, args: list[Value
         what = f"{owner.obj.__name__}()" if name == "__call__" and hasattr(owner.obj, "__name__") else f"{name!r} of {owner.describe()}"
         raise Unsupported(f"numpy's {what} works on arrays in memory, which are no part of a graph", "FJ105", "use torch operations in place of numpy's")
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111", "call it before the function, and pass in what it gives")
+
+
+@handles(re._compile)  # type: ignore[attr-defined, arg-type]
+def _compiled(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The pattern of a known text, made now and put into re's cache: nothing else tells when it was made. None leaves the call to be inlined."""
+    if kwargs or len(args) != 2 or not all(isinstance(arg, ConstantValue) for arg in args):
+        return None
+    pattern, flags = tx.constants(args)
+    if type(pattern) not in (str, bytes) or not isinstance(flags, int) or flags & re.DEBUG:
+        return None
+    found = re._cache.get((type(pattern), pattern, int(flags)))  # type: ignore[attr-defined]
+    if found is None:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                re._compiler.compile(pattern, int(flags))  # type: ignore[attr-defined]
+            except Exception as e:
+                raise Unsupported(f"re.compile() raises {type(e).__name__}", "FJ161") from None
+        if told:
+            raise Unsupported(f"re.compile() warns of {pattern!r}", "FJ126")
+        found = re.compile(pattern, flags)
+    value = tx.capture.known(found)
+    if value is None:
+        value = _known(found)
+        tx.capture.remember(found, value)
+        _HELD[id(found)] = found
+        if len(_HELD) > 4096:
+            del _HELD[next(iter(_HELD))]
+    return value
 
 
 def _texts(tx: Frame, values: list[Value], what: str) -> list[Any]:
@@ -75,11 +107,11 @@ def _of_pattern(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwa
     return ConstantValue(None) if found is None else _known(found)
 
 
-def _known(match: re.Match[Any]) -> Value:
-    """A match object that was made while capturing; nothing can change it."""
+def _known(made: re.Match[Any] | re.Pattern[Any]) -> Value:
+    """A match object or pattern that was made while capturing; nothing can change it."""
     from framejit.values.objects.user_object import ObjectValue
 
-    return ObjectValue(re.Match, match, const_source(match))
+    return ObjectValue(type(made), made, const_source(made))
 
 
 def _matches(owner: ObjectValue, found: Iterator[Any], texts: list[Any], names: dict[str, Any]) -> Value:

@@ -39,7 +39,8 @@ class RangeValue(Value):
 
 
 def _enter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kwargs or KNOWN[_PROFILER_RUNS](tx, [], {}).constant():
+    runs = KNOWN[_PROFILER_RUNS](tx, [], {})
+    if kwargs or runs is None or runs.constant():
         raise Unsupported("a range of the profiler, which runs", "FJ116")
     return RangeValue(args)
 
