@@ -27,6 +27,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+def torch_state() -> dict[str, object]:
+    """What of torch's state in this thread, and in the process, changes what operations do. A test that leaves it changed changes the tests after it."""
+    import torch
+
+    return {
+        "function modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "included dispatch keys": str(torch._C._dispatch_tls_local_include_set()),
+        "excluded dispatch keys": str(torch._C._dispatch_tls_local_exclude_set()),
+        "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "autocast dtype": torch.get_autocast_dtype("cpu"),
+        "autocast cache": torch.is_autocast_cache_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "mkldnn": torch.backends.mkldnn.enabled,
+    }
+
+
 @pytest.fixture(autouse=True)
 def clean_slate():
     import torch
@@ -39,5 +61,8 @@ def clean_slate():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)
+    before = torch_state()
     yield
     framejit.reset()
+    left = {name: (was, is_now) for (name, was), is_now in zip(before.items(), torch_state().values()) if was != is_now}
+    assert not left, f"the test left torch's state changed, name: (before, after): {left}"

@@ -60,6 +60,29 @@ def test_default_device():
     p.call(X, captures=False)
 
 
+def test_autocast_under_a_default_device_is_in_one_graph():
+    """Its context manager looks for modes of torch.export, and finds the default device's."""
+    modes = []
+
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = (x @ x).relu()
+        modes.append(torch.overrides._get_current_function_mode_stack())
+        return y * 2
+
+    for _ in range(2):
+        with torch.device("cpu"):
+            first = torch._C._get_function_stack_at(0)
+            p = Pair(lambda: f)
+            assert p.call(X, captures=True).dtype is torch.bfloat16
+        with torch.device("cpu"):
+            second = torch._C._get_function_stack_at(0)
+            p.call(X, captures=False)
+        assert [list(map(id, stack)) for stack in modes] == [[id(first)]] * 2 + [[id(second)]] * 2
+        assert len(p.backend.graphs) == 1
+        modes.clear()
+
+
 def test_torch_function_mode():
     calls = []
 

@@ -44,7 +44,7 @@ STATES = {
     "default dtype": lambda: setting(torch.set_default_dtype, torch.float64, torch.get_default_dtype),
     "half as default dtype": lambda: setting(torch.set_default_dtype, torch.bfloat16, torch.get_default_dtype),
     "device context": lambda: torch.device("meta"),
-    "default device": lambda: setting(torch.set_default_device, "meta", torch.get_default_device),
+    "default device": lambda: setting(torch.set_default_device, "meta", lambda: None),  # what get_default_device answers would be set as a mode
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "autocast to half": lambda: torch.autocast("cpu", dtype=torch.half),
     "autocast without a cache": lambda: torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),

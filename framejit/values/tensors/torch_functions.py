@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import Source, const_source
+from framejit.guards.sources import CallSource, Source, const_source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
@@ -143,6 +143,15 @@ for _f in _QUESTIONS:
 for _f in _CHANGING_QUESTIONS:
     if callable(_f):
         KNOWN[_f] = _guarded_answer(_f)
+
+
+@_known(_C._get_function_stack_at)
+def _function_mode(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """A mode that is on while the call runs, as a default device is: it was there before, and the state guard says how many there are of which kind."""
+    (position,) = tx.constants(args)
+    if not 0 <= position < _C._len_torch_function_stack():
+        return None
+    return tx.wrap(_C._get_function_stack_at(position), CallSource(const_source(position), _C._get_function_stack_at))
 
 
 @_known(*_optional("compiler.is_compiling", "compiler.is_dynamo_compiling", "_dynamo_is_compiling"))
