@@ -1,6 +1,7 @@
-# make demo, make test: from a fresh clone, with nothing installed but Python, pip and a C compiler.
+# make demo, make quick, make test, make test-gpu, make lint: from a fresh clone, with nothing installed but Python, pip and a C compiler.
 #   TORCH='torch==2.15.0'   another torch (any requirement, or options, that pip takes)
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
+#   WORKERS=4               processes that tests run in, 0 for none but pytest's own
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
 #   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; on JOBS=16
 #                           processes; MINUTES=30 of make soak, fuzz, sanitize
@@ -12,6 +13,7 @@ ARGS ?=
 PROGRAMS ?= 1000
 SEED ?= 1
 JOBS ?= $(shell nproc)
+WORKERS ?= $(shell nproc)
 MINUTES ?= 30
 
 BIN := $(VENV)/bin
@@ -19,13 +21,25 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost operators zoo
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/native/*/*.[ch])
 
-.PHONY: demo test lint bench attack soak fuzz sanitize clean
+# the tests of a file stay together, in their order; each process does one file after another
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test quick test-gpu lint bench attack soak fuzz sanitize clean
 
 demo: $(VENV)/demo.stamp
 	@for example in examples/*.py; do echo; echo "== $$example"; $(BIN)/python $$example || exit 1; done
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
+
+# a few tests of every file, in two minutes
+quick: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q --quick $(SPREAD) $(ARGS)
+
+# what needs a GPU, from `optimize` to the results of its kernels; fails where there is none
+test-gpu: $(VENV)/test.stamp
+	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make test-gpu: torch finds no GPU here")'
+	$(BIN)/python -m pytest -m gpu $(ARGS)
 
 # mypy cannot follow the mapping of folders to subpackages in pyproject.toml, so that it is shown a tree as installed
 lint: $(VENV)/lint.stamp

@@ -1,4 +1,4 @@
-"""Markers, a clean framejit before and after each test, and fixed seeds."""
+"""Markers, what `--quick` leaves out, a clean framejit before and after each test, and fixed seeds."""
 from __future__ import annotations
 
 import os
@@ -15,7 +15,37 @@ MARKERS = {
     "soundness": "CPython's own test modules run under `framejit run`",
     "slow": "takes more than a few seconds",
     "model": "builds a real model of another library",
+    "gpu": "needs a GPU, from `framejit.optimize` to the results of kernels",
 }
+LONG = ("slow", "soundness", "model")
+QUICK = 3
+"""So many tests of each file run with `--quick`, at most."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help=f"at most {QUICK} tests of each file, none of which is long, and one case of each")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="needs a GPU"))
+    if config.getoption("--quick"):
+        kept = set(_quick(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    if hasattr(config, "workerinput"):  # of several processes: a file that takes long is not to be the last one of all
+        long = {item.path for item in items if any(map(item.get_closest_marker, LONG))}
+        items.sort(key=lambda item: item.path not in long)
+
+
+def _quick(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Tests of each file, spread over it, since tests of one thing stand together."""
+    cases: dict[pathlib.Path, dict[str, pytest.Item]] = {}
+    for item in items:
+        if not any(map(item.get_closest_marker, LONG)):
+            cases.setdefault(item.path, {}).setdefault(item.nodeid.partition("[")[0], item)
+    return [tests[i] for file in cases.values() for tests in [list(file.values())] for i in range(0, len(tests), -(-len(tests) // QUICK))]
 
 
 def pytest_configure(config: pytest.Config) -> None:

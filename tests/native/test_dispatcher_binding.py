@@ -223,7 +223,7 @@ def test_options_are_kept_and_visited():
     assert any(found is options for found in gc.get_referents(dispatcher))
 
 
-@pytest.mark.parametrize("bad", [None, 3, len, lambda: None], ids=repr)
+@pytest.mark.parametrize("bad", [None, 3, len, lambda: None], ids=["None", "3", "len", "on_miss"])
 def test_construction_refuses_what_is_not_a_function(bad):
     with pytest.raises(TypeError):
         native.Dispatcher(bad, never) if not callable(bad) or bad is len else native.Dispatcher(plain, None)

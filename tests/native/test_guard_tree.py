@@ -244,6 +244,9 @@ class Twin:
 
     __hash__ = None
 
+    def __repr__(self):  # in the names of tests, which are to be the same in each process
+        return f"Twin({self.v!r})"
+
 
 NAN = float("nan")
 EQUAL = [

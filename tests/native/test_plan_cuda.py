@@ -132,7 +132,7 @@ def affine(out, x, n, a, BLOCK):
     tl.store(out + at, tl.load(x + at, at < n) * a + 1, at < n)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_kernel_on_a_device():
     major, minor = torch.cuda.get_device_capability(0)
     signature = {"out": "*fp32", "x": "*fp32", "n": "i32", "a": "fp32", "BLOCK": "constexpr"}

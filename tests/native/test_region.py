@@ -383,7 +383,7 @@ assert r.state != "measuring" and r.eager_ns < 50 * 10**6 and number("fake_event
 """)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_the_time_of_the_device_counts():
     x = torch.randn(4096, 4096, device="cuda")
 

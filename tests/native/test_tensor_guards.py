@@ -161,7 +161,7 @@ def test_access_must_be_possible():
         native.force_tensor_access("telepathy")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_devices(way):
     cpu, cuda = torch.zeros(4), torch.zeros(4, device="cuda")
     assert guard(cuda).check((torch.ones(4, device="cuda"),), None)

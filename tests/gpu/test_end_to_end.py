@@ -1,0 +1,194 @@
+"""From `framejit.optimize` through Triton and the plan to the results, on a GPU: every call runs the plan, and is compared with eager."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import framejit
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from tests.fuse.lowering.plan_checks import check, planned
+
+pytestmark = pytest.mark.gpu
+
+CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def on_gpu(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*size, device="cuda", dtype=dtype)
+
+
+def in_triton(graphs: list[CompiledGraph], kernels: int | None = None) -> None:
+    """Each graph consists of kernels of Triton, as many in all as are given."""
+    made = [kernel for graph in graphs for kernel in graph.kernels]
+    assert made and all(kernel.language == "triton" for kernel in made)
+    assert kernels is None or len(made) == kernels
+
+
+def checked(f: Callable[..., object], *args: torch.Tensor, kernels: int | None = None, externs: int | None = None) -> None:
+    close = max(CLOSE.get(arg.dtype, 0.0) for arg in args)
+    with torch.no_grad():
+        in_triton(check(f, *args, externs=externs, atol=close, rtol=close), kernels)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("size", [(1,), (1000,), (17, 4096), (3, 5, 7)])
+def test_elementwise(size, dtype):
+    checked(lambda x, y: (x * y + 1).relu() / (x.abs() + 2), on_gpu(*size, dtype=dtype), on_gpu(*size, dtype=dtype), kernels=1, externs=0)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("width", [1, 33, 1024, 5000])
+def test_norms_and_softmax(width, dtype):
+    checked(lambda x: F.softmax(F.layer_norm(x, (width,)) * 2, -1), on_gpu(9, width, dtype=dtype), externs=0)
+
+
+@pytest.mark.parametrize("dims", [0, 1, (0, 1), -1])
+def test_reductions(dims):
+    checked(lambda x: (x.sum(dims), x.amax(dims), (x * x).mean(dims)), on_gpu(70, 130), externs=0)
+
+
+def test_a_reduction_of_everything():
+    checked(lambda x: (x * 2).sum(), on_gpu(1 << 20), externs=0)
+
+
+def test_computed_places():
+    places = torch.randint(0, 50, (40,), device="cuda")
+    checked(lambda x: x[places] * 2 + x.gather(0, places.unsqueeze(1).expand(40, 8)), on_gpu(50, 8))
+
+
+def test_views_and_broadcasts():
+    checked(lambda x, y: (x.t() + y).permute(1, 0).reshape(-1)[::2] * 3, on_gpu(6, 8), on_gpu(6), externs=0)
+
+
+def test_a_product_with_what_follows_it():
+    checked(lambda x, w, b: F.gelu(x @ w + b), on_gpu(64, 128), on_gpu(128, 32), on_gpu(32))
+
+
+def test_writes_into_arguments():
+    checked(lambda x, y: (x.add_(y).mul_(2), y.sin()), on_gpu(100), on_gpu(100))
+
+
+def test_random_numbers_are_those_of_eager():
+    checked(lambda x: F.dropout(x.relu(), 0.5) * 2, on_gpu(1000))
+
+
+def test_numbers_of_the_cpu_and_of_the_device_in_one_graph():
+    number = torch.tensor(2.5)
+    checked(lambda x: x * number + 1, on_gpu(100))
+
+
+def test_a_model():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).cuda()  # in eval it would be one operation of ATen
+    with torch.no_grad():
+        in_triton(check(lambda x: layer(x), on_gpu(2, 16, 64), atol=1e-4, rtol=1e-4))
+
+
+def test_a_module_that_keeps_its_weights():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).cuda().eval()
+    x = on_gpu(2, 3, 16, 16)
+    with torch.no_grad():
+        fast = framejit.optimize(net, freeze=True)
+        for _ in range(12):  # past the calls that are measured
+            torch.testing.assert_close(fast(x), net(x), atol=1e-4, rtol=1e-4)
+        assert framejit.inspect(fast).n_kernels > 0
+        with torch.no_grad():
+            net[5].bias.add_(1)
+        torch.testing.assert_close(fast(x), net(x), atol=1e-4, rtol=1e-4)
+
+
+def test_open_sizes():
+    def f(x):
+        return F.softmax(x * 2, -1)
+
+    fast = framejit.optimize(f, dynamic=True)
+    with torch.no_grad():
+        for rows in (4, 7, 16, 129, 4):
+            x = on_gpu(rows, 64)
+            for _ in range(2):
+                torch.testing.assert_close(fast(x), f(x))
+
+
+def test_autocast():
+    def f(x, w):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return (x @ w).relu() * 2
+
+    checked(f, on_gpu(32, 16, dtype=torch.bfloat16), on_gpu(16, 8, dtype=torch.bfloat16))
+
+
+def test_a_break_on_data():
+    def f(x):
+        y = x.sin() * 2
+        if y.sum() > 0:
+            return y + 1
+        return y.cos() - 1
+
+    compiled, graphs = planned(f)
+    with torch.no_grad():
+        for x in (torch.ones(50, device="cuda"), -torch.ones(50, device="cuda"), torch.ones(50, device="cuda")):
+            torch.testing.assert_close(compiled(x), f(x))
+    in_triton(graphs)
+
+
+def test_other_streams_and_threads():
+    def f(x):
+        return (x * 2 + 1).relu()
+
+    compiled, graphs = planned(f)
+    x = on_gpu(10_000)
+    results: list[torch.Tensor] = []
+
+    def elsewhere() -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.no_grad():
+            results.append(compiled(x))
+        stream.synchronize()
+
+    with torch.no_grad():
+        compiled(x)
+        threads = [threading.Thread(target=elsewhere) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4
+    for result in results:
+        torch.testing.assert_close(result, f(x))
+    in_triton(graphs, kernels=1)
+
+
+def test_a_plan_inside_a_cuda_graph():
+    compiled, graphs = planned(lambda x: (x * 2 + 1).relu())
+    x = on_gpu(1000)
+    with torch.no_grad():
+        for _ in range(2):
+            compiled(x)
+        recording = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recording):
+            result = compiled(x)
+        x.fill_(3)
+        recording.replay()
+    assert result.eq(7).all()
+    in_triton(graphs)
+
+
+def test_errors_are_those_of_eager():
+    def f(x, y):
+        return (x + y).relu()
+
+    fast = framejit.optimize(f)
+    for args in ((on_gpu(3), on_gpu(4)), (on_gpu(3), torch.randn(3))):
+        with pytest.raises(RuntimeError) as expected:
+            f(*args)
+        with pytest.raises(RuntimeError) as got:
+            fast(*args)
+        assert str(got.value) == str(expected.value)
