@@ -11,7 +11,6 @@ _OnMiss: TypeAlias = Callable[[EntryCache, FunctionType, tuple[Any, ...]], Entry
 
 # How a guard node reads its value.
 A_ARG: int
-A_CLOSURE: int
 A_CLOSURE_CELL: int
 A_GLOBAL: int
 A_BUILTIN: int
@@ -27,7 +26,6 @@ A_TYPE_LOOKUP: int
 A_CELL: int
 A_BINOP: int
 A_RBINOP: int
-A_UNOP: int
 A_CALL: int
 A_DICT_KEY_AT: int
 A_STATE: int
@@ -38,9 +36,7 @@ C_ID: int
 C_EQUALS: int
 C_LEN: int
 C_KEYS: int
-C_HAS_KEY: int
 C_NO_KEY: int
-C_HAS_ATTR: int
 C_NO_ATTR: int
 C_TENSOR: int
 C_RECORD: int

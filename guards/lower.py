@@ -11,55 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framejit import _native as native
+from framejit.guards.checks import CHECKS
 from framejit.guards.guard import Guard
 from framejit.guards.size_program import native_sizes
 from framejit.guards.sources import ByIdentity, Source
 
-_CHECK_ORDER = (
-    native.C_TYPE,
-    native.C_ID,
-    native.C_EQUALS,
-    native.C_LEN,
-    native.C_NO_KEY,
-    native.C_HAS_KEY,
-    native.C_KEYS,
-    native.C_STATE,
-    native.C_TENSOR,
-    native.C_VERSION,
-    native.C_TRUTH,
-    native.C_NO_ATTR,
-    native.C_HAS_ATTR,
-    native.C_PY,
-    native.C_RECORD,
-    native.C_SAME,
-    native.C_DISTINCT,
-    native.C_SIZES,
-)
-_CHECK_RANK = {check: rank for rank, check in enumerate(_CHECK_ORDER)}
+_CHECK_RANK = {check: rank for rank, check in enumerate(CHECKS)}
+_IMPLY_TYPE = [check for check, kind in CHECKS.items() if kind.implies_type]
 
 # Rough nanoseconds; only their order matters.
-_CHECK_COST = {
-    native.C_TENSOR: 5,
-    native.C_VERSION: 4,
-    native.C_STATE: 8,
-    native.C_TRUTH: 30,
-    native.C_NO_ATTR: 60,
-    native.C_HAS_ATTR: 40,
-    native.C_PY: 200,
-}
 _ACCESS_COST = {
     native.A_ATTR: 30,
     native.A_GETITEM: 60,
     native.A_BINOP: 60,
     native.A_RBINOP: 60,
-    native.A_UNOP: 60,
     native.A_CALL: 200,
 }
-
-# Checks that decide the exact type as well.
-_IMPLY_TYPE = (native.C_TENSOR, native.C_EQUALS)
-# Checks whose outcome changes only when another object takes the value's place: the native tree skips runs of such leaves of one dict.
-_SETTLED = (native.C_TYPE, native.C_ID, native.C_EQUALS)
 
 
 @dataclass(eq=False)
@@ -88,9 +55,9 @@ class _Node:
     def estimate(self) -> tuple[bool, int]:
         """Sort key among siblings: settled leaves of a dict together, then by the cost of the whole subtree."""
         if self.rank is None:
-            own = sum(_CHECK_COST.get(check, 2) * len(found) for check, found in self.checks.items())
+            own = sum(CHECKS[check].cost * len(found) for check, found in self.checks.items())
             cost = _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
-            settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(c in _SETTLED for c in self.checks)
+            settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(CHECKS[check].settled for check in self.checks)
             self.rank = not settled, cost
         return self.rank
 
@@ -129,7 +96,7 @@ class _Lowering:
         return node.record
 
     def add(self, guard: Guard, guard_id: int) -> None:
-        if guard.check in (native.C_SAME, native.C_DISTINCT, native.C_SIZES):
+        if CHECKS[guard.check].relates:
             slots = tuple(self.record(source, guard_id) for source in (guard.source, *guard.also))
             self.relations.append((guard.check, native_sizes(slots, guard.payload) if guard.check == native.C_SIZES else slots, guard_id))
         else:

@@ -10,8 +10,9 @@ import torch
 
 from framejit import _native as native
 from framejit.config import config
-from framejit.guards.guard import GuardRecord, TensorFacts
+from framejit.guards.guard import GuardRecord
 from framejit.guards.sources import MODULE_TABLES, ArgSource, KeySource, Source
+from framejit.guards.tensor_facts import TensorFacts
 from framejit.marks import MARK
 from framejit.symbols.conditions import LEAST
 from framejit.symbols.expression import INFINITE, Bounds

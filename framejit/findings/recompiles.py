@@ -7,7 +7,8 @@ from typing import Any
 
 from framejit import _native as native
 from framejit.events import Event
-from framejit.guards.guard import GuardRecord, TensorFacts
+from framejit.guards.guard import GuardRecord
+from framejit.guards.tensor_facts import TensorFacts
 
 _SHOWN = 4  # of more values than this that a guard missed, the rest is left out
 MIN_ENTRIES = 3

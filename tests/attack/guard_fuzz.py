@@ -70,7 +70,7 @@ class Builder:
         if self.world.fn is not None:
             places.append((native.A_FUNC, None))
             places += [(native.A_GLOBAL, name) for name in NAMES if name in self.world.fn.__globals__ and rng.random() < 0.7]
-            places += [(rng.choice((native.A_CLOSURE, native.A_CLOSURE_CELL)), i) for i in range(len(self.world.fn.__closure__ or ()))]
+            places += [(native.A_CLOSURE_CELL, i) for i in range(len(self.world.fn.__closure__ or ()))]
             places.append((native.A_BUILTIN, rng.choice(("len", "print", "__name__", "nothing"))))
         holders = self.world.holders()
         if rng.random() < 0.5 and holders:
@@ -137,7 +137,7 @@ class Builder:
         elif isinstance(value, torch.Tensor):
             found += [(native.A_ATTR, name) for name in ("requires_grad", "grad", "dtype", "shape") if rng.random() < 0.2]
         elif isinstance(value, (int, float)):
-            found += rng.sample([(native.A_BINOP, ("add", 1)), (native.A_RBINOP, ("sub", 7)), (native.A_UNOP, "neg"), (native.A_CALL, type),
+            found += rng.sample([(native.A_BINOP, ("add", 1)), (native.A_RBINOP, ("sub", 7)), (native.A_CALL, type),
                 (native.A_BINOP, ("floordiv", 0))], 1)  # fmt: skip
         else:
             if hasattr(value, "__dict__"):
@@ -157,8 +157,8 @@ class Builder:
             free = rng.choice((0, 0, 0, 1, 2, 3, 255))
             return reference.tensor(value, free, rng.choice((0, free)))
         if isinstance(value, dict) and rng.random() < 0.6:
-            key = rng.choice((*dict.keys(value), "a", "nothing", 1, Sized(2)))
-            return rng.choice((reference.keys(tuple(value)), reference.length(len(value)), reference.key_present(key, dict.__contains__(value, key))))
+            absent = [reference.key_absent(key) for key in ("a", "nothing", 1, Sized(2)) if not dict.__contains__(value, key)]
+            return rng.choice((reference.keys(tuple(value)), reference.length(len(value)), *absent))
         if isinstance(value, (list, tuple, set, frozenset)) and rng.random() < 0.5:
             return reference.length(len(value))
         kind = rng.randrange(9)
@@ -168,7 +168,7 @@ class Builder:
             return reference.identity(value)
         if kind == 4:
             name = rng.choice((*NAMES, "__len__", "nothing", "__getattr__"))
-            return reference.attribute_present(name, hasattr(value, name))
+            return reference.attribute_absent("nothing" if hasattr(value, name) else name)
         if kind == 5:
             return reference.truth(bool(value))
         if kind == 6:

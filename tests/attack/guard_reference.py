@@ -151,7 +151,6 @@ def _binary_reversed(parent: Any, frame: Frame, key: tuple[str, Any]) -> Any:
 
 _READERS: dict[int, Callable[[Any, Frame, Any], Any]] = {
     native.A_ARG: _argument,
-    native.A_CLOSURE: lambda parent, frame, key: _cell(parent, frame, key).cell_contents,
     native.A_CLOSURE_CELL: _cell,
     native.A_GLOBAL: lambda parent, frame, key: _function(frame).__globals__[key],
     native.A_BUILTIN: lambda parent, frame, key: _function(frame).__builtins__[key],
@@ -166,7 +165,6 @@ _READERS: dict[int, Callable[[Any, Frame, Any], Any]] = {
     native.A_CELL: lambda parent, frame, key: types.CellType.cell_contents.__get__(parent),
     native.A_BINOP: _binary,
     native.A_RBINOP: _binary_reversed,
-    native.A_UNOP: lambda parent, frame, key: getattr(operator, key)(parent),
     native.A_CALL: lambda parent, frame, key: key(parent),
     native.A_DICT_KEY_AT: _key_at,
     native.A_STATE: lambda parent, frame, key: None,
@@ -226,14 +224,12 @@ def keys(expected: tuple[Any, ...]) -> Check:
     return Check(native.C_KEYS, expected, holds)
 
 
-def key_present(key: Any, present: bool) -> Check:
-    kind = native.C_HAS_KEY if present else native.C_NO_KEY
-    return Check(kind, key, lambda value, _: isinstance(value, dict) and dict.__contains__(value, key) is present)
+def key_absent(key: Any) -> Check:
+    return Check(native.C_NO_KEY, key, lambda value, _: isinstance(value, dict) and not dict.__contains__(value, key))
 
 
-def attribute_present(name: str, present: bool) -> Check:
-    kind = native.C_HAS_ATTR if present else native.C_NO_ATTR
-    return Check(kind, name, lambda value, _: hasattr(value, name) is present)
+def attribute_absent(name: str) -> Check:
+    return Check(native.C_NO_ATTR, name, lambda value, _: not hasattr(value, name))
 
 
 def tensor(example: torch.Tensor, free_sizes: int = 0, free_strides: int = 0) -> Check:

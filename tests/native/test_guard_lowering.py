@@ -97,7 +97,7 @@ def test_other_misses_in_words():
     assert text(native.C_KEYS, ("a",), {"b": 1}) == "keys of 'n': ('a',) was expected, got ('b',)"
     assert text(native.C_ID, f, miss) == "'n' is another object than before"
     assert text(native.C_NO_KEY, "k", {"k": 1}) == "key 'k' of 'n' is present now"
-    assert text(native.C_HAS_ATTR, "k", 3) == "attribute 'k' of 'n' is missing now"
+    assert text(native.C_NO_ATTR, "real", 3) == "attribute 'real' of 'n' is present now"
     assert text(native.C_TRUTH, True, 0) == "truth of 'n': True was expected, got False"
 
 

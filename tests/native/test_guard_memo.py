@@ -113,7 +113,7 @@ def test_the_dict_of_an_instance_is_replaced():
 
 def test_a_key_appears():
     obj = Part(x=1)
-    guards = node(A.A_DICT, None, (C.C_NO_KEY, "forward"), (C.C_HAS_KEY, "x"))
+    guards = node(A.A_DICT, None, (C.C_NO_KEY, "forward"), children=[node(A.A_KEY, "x", (C.C_EQUALS, 1))])
     built = warm(tree(arg(0, (C.C_TYPE, Part), children=[guards]), padding()), (obj,))
     Part().forward = 1  # another instance: the class's shared keys grow
     assert agree(built, (obj,))
@@ -274,7 +274,7 @@ def test_globals_and_closures_of_the_frame():
     roots = [
         node(A.A_GLOBAL, "config", (C.C_EQUALS, 1)),
         node(A.A_BUILTIN, "len", (C.C_ID, len)),
-        node(A.A_CLOSURE, 0, (C.C_EQUALS, 1)),
+        node(A.A_CLOSURE_CELL, 0, children=[node(A.A_CELL, None, (C.C_EQUALS, 1))]),
         node(A.A_CONST, namespace, (C.C_NO_KEY, "len")),
     ]
     built = warm(tree(*roots, padding()), (), fn)

@@ -176,7 +176,6 @@ def test_the_frames_function():
     exec("def make(c):\n def fn(a): return c, G\n return fn", namespace)
     fn = namespace["make"](5)
     built = tree(
-        node(A.A_CLOSURE, 0, (C.C_EQUALS, 5), guard_id=0),
         node(A.A_CLOSURE_CELL, 0, (C.C_TYPE, types.CellType), children=[node(A.A_CELL, None, (C.C_EQUALS, 5), guard_id=1)], guard_id=1),
         node(A.A_GLOBAL, "G", (C.C_EQUALS, 1), guard_id=2),
         node(A.A_BUILTIN, "len", (C.C_ID, len), guard_id=3),
@@ -188,7 +187,7 @@ def test_the_frames_function():
     assert built.explain((0,), fn)[0] == 2
     namespace["G"] = 1
     fn.__closure__[0].cell_contents = 6
-    assert built.explain((0,), fn)[0] == 0
+    assert built.explain((0,), fn)[0] == 1
     fn.__closure__[0].cell_contents = 5
     namespace["missing"] = None
     assert built.explain((0,), fn)[0] == 5
@@ -223,7 +222,7 @@ def test_types_and_their_attributes():
 
 def test_computed_values():
     assert reads(7, (A.A_BINOP, ("mod", 4)), expect=3) and reads(7, (A.A_RBINOP, ("sub", 10)), expect=3)
-    assert reads(7, (A.A_UNOP, "neg"), expect=-7) and reads("abc", (A.A_CALL, len), expect=3)
+    assert reads("abc", (A.A_CALL, len), expect=3)
     assert reads([3, 1], (A.A_CALL, sorted), (A.A_INDEX, 0), expect=1)
     assert not passes("x", via=[(A.A_BINOP, ("sub", 4))]) and not passes(1, via=[(A.A_CALL, len)])
 
@@ -317,10 +316,8 @@ def test_keys_and_their_order():
     assert passes(ordered, (C.C_KEYS, ("b", "a"))) and not passes(ordered, (C.C_KEYS, ("a", "b")))
 
 
-def test_presence():
-    assert passes({"a": 1}, (C.C_HAS_KEY, "a")) and not passes({}, (C.C_HAS_KEY, "a")) and not passes([], (C.C_HAS_KEY, "a"))
-    assert passes({}, (C.C_NO_KEY, "a")) and not passes({"a": 1}, (C.C_NO_KEY, "a"))
-    assert passes(Plain(a=1), (C.C_HAS_ATTR, "a")) and not passes(Plain(), (C.C_HAS_ATTR, "a"))
+def test_absence():
+    assert passes({}, (C.C_NO_KEY, "a")) and not passes({"a": 1}, (C.C_NO_KEY, "a")) and not passes([], (C.C_NO_KEY, "a"))
     assert passes(Plain(), (C.C_NO_ATTR, "a")) and not passes(Plain(a=1), (C.C_NO_ATTR, "a"))
 
     class Raising:
@@ -328,7 +325,7 @@ def test_presence():
         def a(self):
             raise KeyError
 
-    assert not passes(Raising(), (C.C_HAS_ATTR, "a")) and not passes(Raising(), (C.C_NO_ATTR, "a"))
+    assert not passes(Raising(), (C.C_NO_ATTR, "a"))
     table = {}
     built = tree(arg(0, (C.C_NO_KEY, "a"), (C.C_LEN, 0)))
     for _ in range(3):
@@ -423,7 +420,7 @@ def test_references_balance():
     inner = value.d["k"]
     built = tree(
         arg(0, (C.C_TYPE, Plain), children=[
-            node(A.A_ATTR, "x", (C.C_LEN, 1), (C.C_HAS_ATTR, "append")),
+            node(A.A_ATTR, "x", (C.C_LEN, 1), (C.C_NO_ATTR, "push")),
             node(A.A_ATTR, "d", children=[node(A.A_KEY, "k", (C.C_ID, inner)), node(A.A_GETITEM, "k", (C.C_EQUALS, inner))]),
         ]),
         arg(1, (C.C_EQUALS, 5)),
@@ -461,8 +458,8 @@ def test_what_cannot_be_held_weakly_is_held():
     [
         ([3], 0), ([(A.A_ARG, 0, [], [])], 0), ([(A.A_ARG, 0, (), [], 0)], 0), ([(999, 0, [], [], 0)], 0), ([(-1, 0, [], [], 0)], 0),
         ([arg(0, (999, 0))], 0), ([arg("x")], 0), ([node(A.A_ATTR, 3)], 0), ([node(A.A_KEY, [])], 0), ([node(A.A_BINOP, "add")], 0),
-        ([node(A.A_BINOP, ("no_such_operator", 1))], 0), ([node(A.A_UNOP, 3)], 0), ([node(A.A_CALL, 3)], 0), ([arg(0, (C.C_TYPE, 3))], 0),
-        ([arg(0, (C.C_LEN, "x"))], 0), ([arg(0, (C.C_KEYS, []))], 0), ([arg(0, (C.C_HAS_KEY, []))], 0), ([arg(0, (C.C_HAS_ATTR, 3))], 0),
+        ([node(A.A_BINOP, ("no_such_operator", 1))], 0), ([node(A.A_CALL, 3)], 0), ([arg(0, (C.C_TYPE, 3))], 0),
+        ([arg(0, (C.C_LEN, "x"))], 0), ([arg(0, (C.C_KEYS, []))], 0), ([arg(0, (C.C_NO_KEY, []))], 0), ([arg(0, (C.C_NO_ATTR, 3))], 0),
         ([arg(0, (C.C_RECORD, 0))], 0), ([arg(0, (C.C_RECORD, -1))], 1), ([arg(0, (C.C_SAME, (0, 1)))], 1), ([arg(0, (C.C_SAME, 3))], 1),
         ([arg(0, (C.C_DISTINCT, (0, 1)))], 1), ([arg(0, (C.C_PY, 3))], 0), ([arg(0, (C.C_STATE, 3))], 0), ([], -1), (3, 0),
     ],

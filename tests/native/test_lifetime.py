@@ -34,7 +34,7 @@ def test_dropping_the_function_frees_everything():
         template = compile_function("def fn(x):\n return 'GRAPH'(x)")
         # the replacement needs the same free variables: take the function's own code
         slot = native.Slot(graph, native.SLOT_VALUE)
-        guards = tree(arg(0, (native.C_TENSOR, torch.zeros(2))), node(native.A_CLOSURE, 0, (native.C_ID, big)))
+        guards = tree(arg(0, (native.C_TENSOR, torch.zeros(2))), node(native.A_CLOSURE_CELL, 0, children=[node(native.A_CELL, None, (native.C_ID, big))]))
         code = fn.__code__.replace(co_consts=(*fn.__code__.co_consts, slot, template.__code__))
         entry = native.Entry(code, fn, guards, (slot,), 0, {"tag": graph})
         dispatcher = native.Dispatcher(fn, lambda *a: dispatcher)

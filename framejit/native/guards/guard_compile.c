@@ -133,12 +133,12 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
             check->plain_keys &= key_is_plain(PyTuple_GET_ITEM(payload, i));
         tree->runs_python |= !check->plain_keys;
         return 0;
-    case C_HAS_KEY: case C_NO_KEY:
+    case C_NO_KEY:
         check->payload = Py_NewRef(payload);
         check->plain_keys = (uint8_t)key_is_plain(payload);
         tree->runs_python |= !check->plain_keys;
         return PyObject_Hash(payload) == -1 ? -1 : 0;
-    case C_HAS_ATTR: case C_NO_ATTR:
+    case C_NO_ATTR:
         if (!PyUnicode_Check(payload)) {
             PyErr_SetString(PyExc_TypeError, "an attribute check takes a name");
             return -1;
@@ -212,7 +212,7 @@ static int compile_operator(Node *node, PyObject *opname)
 static int compile_access(GuardTree *tree, Node *node, PyObject *key)
 {
     switch (node->accessor) {
-    case A_ARG: case A_CLOSURE: case A_CLOSURE_CELL: case A_INDEX: case A_DICT_KEY_AT:
+    case A_ARG: case A_CLOSURE_CELL: case A_INDEX: case A_DICT_KEY_AT:
         node->index = PyLong_AsSsize_t(key);
         return node->index == -1 && PyErr_Occurred() ? -1 : 0;
     case A_FUNC: case A_DICT: case A_TYPE: case A_CELL: case A_STATE:
@@ -245,13 +245,6 @@ static int compile_access(GuardTree *tree, Node *node, PyObject *key)
         tree->runs_python = 1;
         node->key = Py_NewRef(PyTuple_GET_ITEM(key, 1));
         return compile_operator(node, PyTuple_GET_ITEM(key, 0));
-    case A_UNOP:
-        if (!PyUnicode_Check(key)) {
-            PyErr_SetString(PyExc_TypeError, "a unary operation takes a name");
-            return -1;
-        }
-        tree->runs_python = 1;
-        return compile_operator(node, key);
     case A_CALL:
         if (!PyCallable_Check(key)) {
             PyErr_SetString(PyExc_TypeError, "A_CALL takes a callable");

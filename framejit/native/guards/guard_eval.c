@@ -145,10 +145,6 @@ static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame,
         return frame->fn ? read_namespace(node, frame->fn->func_builtins, owned) : NULL;
     case A_FUNC:
         return (PyObject *)frame->fn;
-    case A_CLOSURE: {
-        PyObject *cell = read_cell(frame, node->index);
-        return cell ? PyCell_GET(cell) : NULL;
-    }
     case A_CLOSURE_CELL:
         return read_cell(frame, node->index);
     case A_CELL:
@@ -169,8 +165,6 @@ static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame,
         PyObject *operands[] = {node->key, parent};
         return *owned = PyObject_Vectorcall(node->operation, operands, 2, NULL);
     }
-    case A_UNOP:
-        return *owned = PyObject_CallOneArg(node->operation, parent);
     case A_CALL:
         return *owned = PyObject_CallOneArg(node->key, parent);
     default:
@@ -236,19 +230,18 @@ static int check_keys(Check *check, PyObject *value, Frame *frame)
     return same;
 }
 
-static int check_has_key(Check *check, PyObject *value)
+static int check_no_key(Check *check, PyObject *value)
 {
     if (!PyDict_Check(value))
         return FAIL;
-    int found = PyDict_Contains(value, check->payload);
-    return found >= 0 && found == (check->kind == C_HAS_KEY);
+    return PyDict_Contains(value, check->payload) == 0;
 }
 
 static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
 {
     const DictRecord *record = PyDict_CheckExact(value) ? dict_record(value) : fj_no_record;
     uint64_t version = record_version(record);
-    int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_has_key(check, value);
+    int result = check->kind == C_KEYS ? check_keys(check, value, frame) : check_no_key(check, value);
     if (result == PASS && check->plain_keys && record != fj_no_record && dict_is_at(value, record, version)) {
         check->record = record;
         check->version = version;
@@ -256,13 +249,13 @@ static FJ_APART int check_dict(Check *check, PyObject *value, Frame *frame)
     return result;
 }
 
-static FJ_APART int check_has_attr(Check *check, PyObject *value)
+static FJ_APART int check_no_attr(Check *check, PyObject *value)
 {
     PyObject *found;
     if (optional_attribute(value, check->payload, &found) < 0)
         return FAIL;
     Py_XDECREF(found);
-    return (found != NULL) == (check->kind == C_HAS_ATTR);
+    return found == NULL;
 }
 
 static int compare_pointers(const void *a, const void *b)
@@ -306,12 +299,12 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
         return value == check->payload || constant_equal(check->payload, value) == 1;
     case C_LEN:
         return check_length(check, value, frame);
-    case C_KEYS: case C_HAS_KEY: case C_NO_KEY:
+    case C_KEYS: case C_NO_KEY:
         if (FJ_LIKELY(PyDict_CheckExact(value) && dict_is_at(value, check->record, check->version)))
             return PASS;
         return check_dict(check, value, frame);
-    case C_HAS_ATTR: case C_NO_ATTR:
-        return check_has_attr(check, value);
+    case C_NO_ATTR:
+        return check_no_attr(check, value);
     case C_RECORD:
         if (frame->hold)
             Py_XSETREF(records[check->number], Py_NewRef(value));

@@ -35,7 +35,7 @@ static int is_part_of_code(const MemoBuilder *b, Level *parent, Range range)
 static int node_may_run_python(const Node *node)
 {
     switch (node->accessor) {
-    case A_ATTR: case A_GETITEM: case A_BINOP: case A_RBINOP: case A_UNOP: case A_CALL:
+    case A_ATTR: case A_GETITEM: case A_BINOP: case A_RBINOP: case A_CALL:
         return 1;
     case A_KEY:
         return !key_is_plain(node->key);

@@ -51,7 +51,7 @@ static int check_dict(MemoBuilder *b, Check *check, Level *level, const Node *no
 static int check_no_attribute(MemoBuilder *b, const Check *check, Level *level, const Node *node)
 {
     PyTypeObject *type = (PyTypeObject *)level->value, *meta = Py_TYPE(type);
-    if (check->kind != C_NO_ATTR || !PyType_Check(level->value) || meta->tp_getattro != PyType_Type.tp_getattro)
+    if (!PyType_Check(level->value) || meta->tp_getattro != PyType_Type.tp_getattro)
         return RESIDUAL;
     if (meta != &PyType_Type) {
         /* it outlives the class, whose version says that the class is the same; the class of a class may be replaced, though */
@@ -89,9 +89,9 @@ int memo_build_check(MemoBuilder *b, Check *check, Level *level, const Node *nod
         return check_equals(check, level);
     case C_LEN:
         return check_length(b, check, level, node);
-    case C_KEYS: case C_HAS_KEY: case C_NO_KEY:
+    case C_KEYS: case C_NO_KEY:
         return check_dict(b, check, level, node);
-    case C_HAS_ATTR: case C_NO_ATTR:
+    case C_NO_ATTR:
         return check_no_attribute(b, check, level, node);
     case C_TENSOR:
         return memo_add_tensor(b, value, check->tensor);
@@ -117,7 +117,7 @@ int memo_check_may_run_python(const Check *check)
         return 0;
     case C_EQUALS:
         return !constant_is_plain(check->payload);
-    case C_NO_KEY: case C_HAS_KEY:
+    case C_NO_KEY:
         return !key_is_plain(check->payload);
     case C_TENSOR:
         return tensor_spec_runs_python(check->tensor);

@@ -113,11 +113,11 @@ int memo_read_node(MemoBuilder *b, const Node *node, const Node *parent_node, Le
         out->value = (PyObject *)fn;
         out->type_pinned = 1;
         return VOUCHED;
-    case A_CLOSURE_CELL: case A_CLOSURE:
+    case A_CLOSURE_CELL:
         if (read_cell_of(b, node, &cell) != VOUCHED)
             return ABANDON;
         out->value = cell;
-        return node->accessor == A_CLOSURE ? read_place(b, &((PyCellObject *)cell)->ob_ref, out) : VOUCHED;
+        return VOUCHED;
     case A_GLOBAL: case A_BUILTIN:
         if (fn == NULL)
             return ABANDON;

@@ -9,10 +9,10 @@
 #include "native.h"
 
 #define ACCESSORS(X) \
-    X(ARG) X(CLOSURE) X(CLOSURE_CELL) X(GLOBAL) X(BUILTIN) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(GETITEM) X(TYPE) \
-    X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(UNOP) X(CALL) X(DICT_KEY_AT) X(STATE)
+    X(ARG) X(CLOSURE_CELL) X(GLOBAL) X(BUILTIN) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(GETITEM) X(TYPE) \
+    X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(CALL) X(DICT_KEY_AT) X(STATE)
 #define CHECKS(X) \
-    X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(HAS_KEY) X(NO_KEY) X(HAS_ATTR) X(NO_ATTR) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
+    X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(NO_KEY) X(NO_ATTR) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
     X(PY) X(TRUTH) X(SIZES) X(VERSION)
 
 #define AS_ENUM(name) A_##name,
@@ -63,8 +63,8 @@ typedef struct {
     int guard_id;
     PyObject *key;
     union {
-        Py_ssize_t index;         /* A_ARG, A_CLOSURE, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT */
-        PyObject *operation;      /* A_BINOP, A_RBINOP, A_UNOP */
+        Py_ssize_t index;         /* A_ARG, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT */
+        PyObject *operation;      /* A_BINOP, A_RBINOP */
         PyObject *cached;         /* A_KEY, A_GLOBAL, A_BUILTIN, A_ATTR: borrowed, the dictionary of that version keeps it alive */
     };
     uint64_t version;             /* of the dictionary that `cached` was looked up in */
@@ -75,7 +75,7 @@ _Static_assert(sizeof(Node) <= 64 && sizeof(Check) <= 32, "one node fills a cach
 
 static inline int node_has_operation(const Node *node)
 {
-    return node->accessor == A_BINOP || node->accessor == A_RBINOP || node->accessor == A_UNOP;
+    return node->accessor == A_BINOP || node->accessor == A_RBINOP;
 }
 
 static inline int check_has_payload(const Check *check)

@@ -1,0 +1,39 @@
+"""Short text of a value, for messages: its repr where that runs none of the user's code."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+_TYPE = vars(type)
+
+
+def short(value: Any, limit: int = 80) -> str:
+    if type(value) in (types.FunctionType, types.BuiltinFunctionType):
+        text = f"<{value.__module__}.{value.__qualname__}>"
+    elif issubclass(type(value), type):  # as `type` says it: a metaclass may have its own ideas
+        text = f"<{_TYPE['__module__'].__get__(value)}.{_TYPE['__qualname__'].__get__(value)}>"
+    else:
+        text = repr(value) if _has_plain_repr(value) else f"<{type(value).__qualname__} object>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _has_plain_repr(value: Any, depth: int = 4) -> bool:
+    """Whether `repr` runs none of the user's code, which would see that."""
+    cls = type(value)
+    if cls in (list, tuple, set, frozenset):
+        return depth > 0 and all(_has_plain_repr(v, depth - 1) for v in value)
+    if cls is dict:
+        return depth > 0 and all(_has_plain_repr(v, depth - 1) for pair in value.items() for v in pair)
+    if issubclass(cls, enum.Enum):  # one that is being made has no name, and its value may be any object
+        own = object.__getattribute__(value, "__dict__")
+        if depth <= 0 or "_name_" not in own or not _has_plain_repr(own.get("_value_"), depth - 1):
+            return False
+    how = next(vars(k)["__repr__"] for k in cls.__mro__ if "__repr__" in vars(k))
+    if how is object.__repr__ or isinstance(how, types.FunctionType):
+        return how is object.__repr__ or how.__module__.partition(".")[0] in ("enum", "torch")
+    return not cls.__flags__ & (1 << 9) and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")  # Py_TPFLAGS_HEAPTYPE: a class statement's
+
+
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.ModuleType, types.CodeType)

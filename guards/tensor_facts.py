@@ -1,0 +1,61 @@
+"""What a guard on a tensor expects, in words and as facts that keep no tensor alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from framejit.guards.plain_text import short
+
+
+def split_tensor_payload(payload: Any) -> tuple[Any, int, int]:
+    """Example, free sizes and free strides (bit d: dimension d may be any) of what C_TENSOR takes: a tensor, or a tuple of it and one or two masks."""
+    if not isinstance(payload, tuple):
+        return payload, 0, 0
+    tensor, free_sizes, *rest = payload
+    return tensor, free_sizes, rest[0] if rest else free_sizes
+
+
+def _starred(dims: Iterable[int], free: int) -> list[str]:
+    return ["*" if free >> d & 1 else str(n) for d, n in enumerate(dims)]
+
+
+def describe_tensor(payload: Any) -> str:
+    """What C_TENSOR expects, dimensions that may be any as `*`: `float32[*, 64] on cpu, strides (64, 1)`."""
+    t, free_sizes, free_strides = split_tensor_payload(payload)
+    if not hasattr(t, "stride"):
+        return short(t)
+    kind = "" if type(t).__name__ == "Tensor" else f"{type(t).__name__} "
+    try:
+        strides = _starred(t.stride(), free_strides)
+        layout = f", strides ({', '.join(strides)}{',' if len(strides) == 1 else ''})"
+    except RuntimeError:  # sparse tensors have none
+        layout = f", layout {t.layout}"
+    shape = ", ".join(_starred(t.shape, free_sizes))
+    return f"{kind}{str(t.dtype).removeprefix('torch.')}[{shape}] on {t.device}{layout}{', requires grad' if t.requires_grad else ''}"
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a tensor guard expects; kept in place of the tensor, which must stay free to die."""
+
+    cls: str
+    dtype: str
+    device: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    requires_grad: bool
+    free_sizes: int = 0  # bit d: the size of dimension d may be any
+    free_strides: int = 0
+
+    @staticmethod
+    def of(payload: Any) -> TensorFacts:
+        """Of a tensor, or of what C_TENSOR takes."""
+        t, free_sizes, free_strides = split_tensor_payload(payload)
+        try:
+            strides = tuple(t.stride())
+        except RuntimeError:  # sparse layouts
+            strides = None
+        dtype = str(t.dtype).removeprefix("torch.")
+        return TensorFacts(type(t).__name__, dtype, str(t.device), tuple(t.shape), strides, t.requires_grad, free_sizes, free_strides)
