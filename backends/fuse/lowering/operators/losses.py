@@ -14,7 +14,7 @@ from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.pointwise import elementwise
-from framejit.backends.fuse.lowering.operators.reductions import reduction
+from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
 from framejit.backends.fuse.lowering.registry import lowers
 from framejit.backends.fuse.lowering.tensor import Tensor, broadcast_sizes, compute_dtype
 from framejit.backends.fuse.targets.lookup import target_of
@@ -33,7 +33,7 @@ def _loss(b: Builder, out: Value, name: str, body: Callable[..., Expr], reduce: 
     each = b.map(lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=shape, ops=cost)
     count = math.prod(shape)
     after = (lambda value: a.div(value, count)) if reduce == MEAN else None
-    return reduction(b, "sum", each, range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False)
+    return reduction(b, each, Reduction("sum", range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False))
 
 
 @lowers("mse_loss")
@@ -93,7 +93,7 @@ def _nll_loss(b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | 
     if reduce == NONE:
         return b.map(lambda value: value, each, dtype=out[0].dtype, ops=0), b.indexed(lambda _: const(0.0, kind), sizes=(), dtype=out[1].dtype, device=x.device)
     b.realise(each.content)  # with the softmax, a row a program: the sum is only one program's work
-    total = reduction(b, "sum", each, [0], dtype=kind, keepdim=False)
-    count = reduction(b, "sum", counted, [0], dtype=kind, keepdim=False)
+    total = reduction(b, each, Reduction("sum", [0], dtype=kind, keepdim=False))
+    count = reduction(b, counted, Reduction("sum", [0], dtype=kind, keepdim=False))
     result = total if reduce == SUM else b.map(a.div, total, count, dtype=kind)
     return b.map(lambda value: value, result, dtype=out[0].dtype, ops=0), b.map(lambda value: value, count, dtype=out[1].dtype, ops=0)

@@ -14,7 +14,7 @@ from framejit.backends.fuse.loop_ir.expr import Expr, cast, op
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.mutation import write
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.operators.reductions import moments, reduction, without_dims
+from framejit.backends.fuse.lowering.operators.reductions import Reduction, moments, reduction, without_dims
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.support import supports
@@ -94,7 +94,7 @@ def _rms_norm(b: Builder, out: Value, x: Tensor, shape: Sequence[int], weight: T
     dims = range(len(x.sizes) - len(shape), len(x.sizes))
     count = float(math.prod(shape))
     eps = torch.finfo(kind).eps if eps is None else eps
-    squares = reduction(b, "sum", x, dims, dtype=kind, before=a.square, after=lambda value: a.div(value, count))
+    squares = reduction(b, x, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, count)))
     rstd = _rstd(b, squares, eps)
     tensors = [] if weight is None else [weight]
     return b.map(

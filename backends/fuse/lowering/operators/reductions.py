@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -27,73 +28,91 @@ WHOLE: Final = 16
 """Of which parts of a row whose length is not known have a multiple of elements: 16 bytes of the smallest dtype."""
 
 
-def reduction(
-    b: Builder,
-    kind: str,
-    x: Tensor,
-    dims: Sequence[int],
-    *,
-    dtype: torch.dtype,
-    accumulate: torch.dtype | None = None,
-    before: Step | None = None,
-    after: Step | None = None,
-    keepdim: bool = True,
-    strides: Sequence[int] | None = None,
-) -> Tensor:
-    """A tensor of `dtype` with the reduction of `x` over `dims`, in memory.
+@dataclass(frozen=True)
+class Reduction:
+    """What is done to the elements of a tensor, in the dtypes that values are computed in: `before` to each, the reduction, `after` to its result."""
 
-    `before` is done to each element and `after` to the result, in the dtypes that values are computed in; `accumulate` is the accumulator's.
-    """
-    device = x.device
-    b.prepare(x)
-    kept = [1 if dim in dims else size for dim, size in enumerate(x.sizes)]
-    sizes = [size for dim, size in enumerate(kept) if keepdim or dim not in dims]
-    strides = contiguous_strides(sizes) if strides is None else as_sizes(strides)
-    outer_count, inner_count = math.prod(kept), math.prod(x.sizes[dim] for dim in dims)
-    accumulate = accumulate or compute_dtype(x.dtype)
+    kind: str
+    """One of REDUCTIONS."""
+    dims: Sequence[int]
+    """What it is over."""
+    dtype: torch.dtype
+    """Of the result, in memory."""
+    accumulate: torch.dtype | None = None
+    """The accumulator's; None for that which the elements are computed in."""
+    before: Step | None = None
+    after: Step | None = None
+    keepdim: bool = True
+    strides: Sequence[int] | None = None
+    """Of the result; None if they are to be contiguous."""
 
-    def element(indices: Sequence[Index]) -> Expr:
+    @property
+    def is_positional(self) -> bool:
+        """Whether the result is a position."""
+        return self.kind in ("argmax", "argmin")
+
+    def accumulator(self, x: Tensor) -> torch.dtype:
+        return self.accumulate or compute_dtype(x.dtype)
+
+    def element(self, x: Tensor, indices: Sequence[Index]) -> Expr:
+        """What goes into the reduction at a place."""
         value = x.at(indices)
-        return before(value) if before else value
+        return self.before(value) if self.before else value
 
-    def finished(value: Expr) -> Expr:
-        return cast(after(value) if after else value, dtype)
+    def finished(self, value: Expr) -> Expr:
+        """What is stored of its result."""
+        return cast(self.after(value) if self.after else value, self.dtype)
 
+    def result(self, x: Tensor) -> tuple[list[int], Sequence[int]]:
+        """The result's sizes and strides."""
+        sizes = [1 if dim in self.dims else size for dim, size in enumerate(x.sizes) if self.keepdim or dim not in self.dims]
+        return sizes, contiguous_strides(sizes) if self.strides is None else as_sizes(self.strides)
+
+
+def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
+    """A tensor with a reduction of `x`, in memory."""
+    b.prepare(x)
+    sizes, strides = what.result(x)
+    kept = [1 if dim in what.dims else size for dim, size in enumerate(x.sizes)]
+    outer_count, inner_count = math.prod(kept), math.prod(x.sizes[dim] for dim in what.dims)
     if not inner_count:
-        empty = b.lazy(sizes, strides, dtype, device, lambda _: cast(finished(_identity(kind, accumulate)), compute_dtype(dtype)), (), 1)
+        neutral = _identity(what.kind, what.accumulator(x))
+        empty = b.lazy(sizes, strides, what.dtype, x.device, lambda _: cast(what.finished(neutral), compute_dtype(what.dtype)), (), 1)
         b.realise(empty)
         return Tensor.of(empty)
-    positional = kind in ("argmax", "argmin")
-    if not positional and inner_count > LONG_ROW and outer_count < target_of(device).few_rows:
-        return _in_parts(b, kind, x, dims, accumulate, element, finished, sizes, strides, dtype)
+    if not what.is_positional and inner_count > LONG_ROW and outer_count < target_of(x.device).few_rows:
+        return _in_parts(b, x, what)
+    return _at_once(b, x, what)
+
+
+def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
+    """Each row by one turn of the outer loops."""
+    dims, accumulate = what.dims, what.accumulator(x)
+    sizes, strides = what.result(x)
+    rank = len(x.sizes)
     # a result's own strides order the outer loops; the inner ones follow memory where the order is free
-    places = {dim: stride for dim, stride in zip([dim for dim in range(len(kept)) if keepdim or dim not in dims], strides) if dim not in dims}
-    outer_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(len(kept))]) if dim not in dims]
-    inner_dims = [dim for dim in (sorted(dims) if positional else by_stride(x.sizes, x.strides)) if dim in dims and x.sizes[dim] != 1]
+    places = {dim: stride for dim, stride in zip([dim for dim in range(rank) if what.keepdim or dim not in dims], strides) if dim not in dims}
+    kept = [1 if dim in dims else size for dim, size in enumerate(x.sizes)]
+    outer_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(rank)]) if dim not in dims]
+    inner_dims = [dim for dim in (sorted(dims) if what.is_positional else by_stride(x.sizes, x.strides)) if dim in dims and x.sizes[dim] != 1]
     variables = {dim: fresh_var("r" if dim in dims else "i", x.sizes[dim]) for dim in (*outer_dims, *inner_dims)}
-    indices = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(len(kept))]
-    value = cast(element(indices), accumulate) if not positional else element(indices)
-    buffer = b.buffer(sizes, strides, dtype, device)
+    indices = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(rank)]
+    value = what.element(x, indices)
+    value = value if what.is_positional else cast(value, accumulate)
+    buffer = b.buffer(sizes, strides, what.dtype, x.device)
     place = strided([Index({}) if dim in dims else indices[dim] for dim in places], places.values())
     inner = tuple(variables[dim] for dim in inner_dims)
-    result = reduce(kind, value, None if positional else accumulate) if inner else const(0, torch.int64) if positional else value
-    b.compute(tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, finished(result))], device, b.origins_of(x))
+    if inner:
+        value = reduce(what.kind, value, None if what.is_positional else accumulate)
+    elif what.is_positional:
+        value = const(0, torch.int64)
+    b.compute(tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, what.finished(value))], x.device, b.origins_of(x))
     return Tensor.of(b.held(buffer))
 
 
-def _in_parts(
-    b: Builder,
-    kind: str,
-    x: Tensor,
-    dims: Sequence[int],
-    accumulate: torch.dtype,
-    element: Callable[[Sequence[Index]], Expr],
-    finished: Step,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    dtype: torch.dtype,
-) -> Tensor:
+def _in_parts(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     """Few long rows: parts of each row are reduced on their own first, then the parts."""
+    dims, accumulate = what.dims, what.accumulator(x)
     wanted = target_of(x.device).row_parts
     order = [dim for dim in by_stride(x.sizes, x.strides) if dim in dims]
     whole: list[int] = []  # dimensions that go over to the outer loops as they are
@@ -102,41 +121,36 @@ def _in_parts(
         parts *= x.sizes[order[0]]
         whole.append(order.pop(0))
     cut = order[0]
-    pieces = max(wanted // parts, 1)
-    pieces = next((n for n in range(pieces, pieces // 2, -1) if surely_divides(n, x.sizes[cut])), pieces)
-    length = -(-x.sizes[cut] // pieces)
-    if isinstance(length, OpenSize):  # so that parts begin where a vectorised access can
-        length = (x.sizes[cut] + (pieces * WHOLE - 1)) // (pieces * WHOLE) * WHOLE
+    pieces, length = _cut(x.sizes[cut], max(wanted // parts, 1))
     outer_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
     outer = {dim: fresh_var("i", x.sizes[dim]) for dim in (*outer_dims, *whole)}
     inner = {dim: fresh_var("r", x.sizes[dim]) for dim in order[1:]}
     piece, rest = fresh_var("i", pieces), fresh_var("r", length)
     indices = [Index.of(outer.get(dim) or inner.get(dim) or 0) for dim in range(len(x.sizes))]
     indices[cut] = Index.of(piece) * length + rest
-    value = cast(element(indices), accumulate)
+    value = cast(what.element(x, indices), accumulate)
     if not surely_equal(pieces * length, x.sizes[cut]):
         inside = a.lt(index_value(indices[cut]), x.sizes[cut])
-        value = masked(inside, value, _identity(kind, accumulate))
+        value = masked(inside, value, _identity(what.kind, accumulate))
     shape = [*(x.sizes[dim] for dim in outer_dims), *(x.sizes[dim] for dim in whole), pieces]
     partial = b.buffer(shape, contiguous_strides(shape), accumulate, x.device)
     loops = (*outer.values(), piece)
-    b.compute(
-        loops, (rest, *inner.values()), [Store(partial.name, strided(loops, partial.strides), reduce(kind, value, accumulate))], x.device, b.origins_of(x)
-    )
-    partials = Tensor.of(b.held(partial))
-    n = len(outer_dims)
-    total = reduction(
-        b,
-        kind,
-        partials,
-        range(n, len(shape)),
-        dtype=dtype,
-        accumulate=accumulate,
-        after=finished,
-        keepdim=False,
-        strides=[stride for size, stride in zip(sizes, strides) if size != 1],
-    )
+    store = Store(partial.name, strided(loops, partial.strides), reduce(what.kind, value, accumulate))
+    b.compute(loops, (rest, *inner.values()), [store], x.device, b.origins_of(x))
+    sizes, strides = what.result(x)
+    own = [stride for size, stride in zip(sizes, strides) if size != 1]
+    of_parts = replace(what, dims=range(len(outer_dims), len(shape)), accumulate=accumulate, before=None, after=what.finished, keepdim=False, strides=own)
+    total = reduction(b, Tensor.of(b.held(partial)), of_parts)
     return Tensor(total.content, tuple(sizes), tuple(strides), 0)
+
+
+def _cut(size: Any, wanted: int) -> tuple[int, Any]:
+    """Into how many pieces a dimension is cut, about as many as wanted, and how long they are. The last may be shorter."""
+    pieces = next((n for n in range(wanted, wanted // 2, -1) if surely_divides(n, size)), wanted)
+    length = -(-size // pieces)
+    if isinstance(length, OpenSize):  # so that parts begin where a vectorised access can
+        length = (size + (pieces * WHOLE - 1)) // (pieces * WHOLE) * WHOLE
+    return pieces, length
 
 
 def _identity(kind: str, dtype: torch.dtype) -> Expr:
@@ -163,9 +177,8 @@ def reduced(
     """A reduction with the sizes, strides and dtype of `out`, or NotImplemented."""
     if not _can(b, out, x, kind, accumulate):
         return NotImplemented
-    return reduction(
-        b, kind, x, dims, dtype=out.dtype, accumulate=accumulate, before=before, after=after, keepdim=out.dim() == len(x.sizes), strides=out.stride()
-    )
+    keepdim = out.dim() == len(x.sizes)
+    return reduction(b, x, Reduction(kind, dims, out.dtype, accumulate, before, after, keepdim, out.stride()))
 
 
 def _sum_dtype(out: Value) -> torch.dtype:
@@ -288,8 +301,8 @@ def _logsumexp(b: Builder, out: Value, x: Tensor, dims: Any, keepdim: bool = Fal
     dims = normal_dims(dims, len(x.sizes))
     kind = compute_dtype(x.dtype)
     # the greatest is taken away first, but not an infinite one, from which only nan would come
-    shift = reduction(b, "max", x, dims, dtype=kind, after=lambda value: a.where(op("isinf", value), 0.0, value))
-    total = reduction(b, "sum", b.map(lambda value, most: op("exp", a.sub(value, most)), x, shift, dtype=kind, ops=2), dims, dtype=kind)
+    shift = reduction(b, x, Reduction("max", dims, dtype=kind, after=lambda value: a.where(op("isinf", value), 0.0, value)))
+    total = reduction(b, b.map(lambda value, most: op("exp", a.sub(value, most)), x, shift, dtype=kind, ops=2), Reduction("sum", dims, dtype=kind))
     result = b.map(lambda value, most: a.add(op("log", value), most), total, shift, dtype=out.dtype, ops=2)
     return without_dims(b, result, dims) if out.dim() != len(x.sizes) else result
 
@@ -342,16 +355,16 @@ def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact
     kind = compute_dtype(x.dtype)
     count = math.prod(x.sizes[dim] for dim in dims)
     b.settle(x)
-    rough = reduction(b, "sum", x, dims, dtype=kind, after=lambda value: a.div(value, count))
+    rough = reduction(b, x, Reduction("sum", dims, dtype=kind, after=lambda value: a.div(value, count)))
     distance = b.map(a.sub, x, rough, dtype=kind)
     free = _corrected(count, correction)
     if not exact:
-        return rough, reduction(b, "sum", distance, dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free))
+        return rough, reduction(b, distance, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free)))
     # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one another, each rounding shows
     wide = torch.float64 if target_of(x.device).sums_in_double else kind
-    lacking = reduction(b, "sum", distance, dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count))
+    lacking = reduction(b, distance, Reduction("sum", dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count)))
     summed = wide if root else kind
-    squares = reduction(b, "sum", distance, dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed)))
+    squares = reduction(b, distance, Reduction("sum", dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed))))
 
     def variance(total: Expr, lack: Expr) -> Expr:
         surplus = a.mul(a.mul(lack, count), lack)

@@ -9,7 +9,7 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import cast, op
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.operators.reductions import reduction
+from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
 from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
@@ -25,8 +25,10 @@ def _parts(b: Builder, out: Value, x: Tensor, dim: int) -> tuple[Tensor, Tensor,
     if x.dtype != kind:
         x = b.map(lambda value: cast(value, kind), x, dtype=kind, ops=1)
     b.settle(x)
-    greatest = reduction(b, "max", x, [dim % len(x.sizes)], dtype=kind)
-    total = reduction(b, "sum", b.map(lambda value, most: op("exp", a.sub(value, most)), x, greatest, dtype=kind, ops=2), [dim % len(x.sizes)], dtype=kind)
+    dims = [dim % len(x.sizes)]
+    greatest = reduction(b, x, Reduction("max", dims, dtype=kind))
+    exponentials = b.map(lambda value, most: op("exp", a.sub(value, most)), x, greatest, dtype=kind, ops=2)
+    total = reduction(b, exponentials, Reduction("sum", dims, dtype=kind))
     return x, greatest, total
 
 
