@@ -1,22 +1,21 @@
-"""The loops of a kernel: the parallel one, the passes over the inner ones, and the accumulators that run through them."""
+"""The function of a kernel: its parallel loop, and what is done in a turn of that."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
+from framejit.backends.fuse.llvm.inner_loops import InnerLoops
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
-from framejit.backends.fuse.llvm.reductions import RUN, Reduction, first_position, identity, widened, zero
+from framejit.backends.fuse.llvm.reductions import Reduction, first_position, identity
 from framejit.backends.fuse.llvm.scans import Scan, grouped
 from framejit.backends.fuse.llvm.size_arguments import SizeArguments, size_arguments
 from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
-from framejit.backends.fuse.loop_ir.index import flatten
+from framejit.backends.fuse.loop_ir.index import Var, flatten
 from framejit.backends.fuse.sizes.open_size import OpenSize
-
-State = list[list[Value]]
-"""The registers of each reduction of a pass, those of all instances behind one another."""
 
 STACK: Final = 1 << 16
 """The most bytes of scratch memory taken from the stack."""
@@ -145,13 +144,15 @@ class KernelWriter(Emitter):
         start, end = Value("%begin", "i64"), Value("%end", "i64")
         first = _digits(asm, start, sizes)
 
-        def body(inside: Assembler, turn: Value, digits: list[Value]) -> list[Value]:
-            digits = digits or [turn]
-            for digit in digits:
-                self.put_home(digit, GRID)
-            self._turn(inside, digits)
-            return _counted_up(inside, digits, sizes) if len(sizes) > 1 else []
-        self.loop(asm, start, end, 1, first if len(sizes) > 1 else [], body)
+        self.loop(asm, start, end, 1, first if len(sizes) > 1 else [], partial(self._digits_turn, sizes))
+
+    def _digits_turn(self, sizes: list[int], asm: Assembler, turn: Value, digits: list[Value]) -> list[Value]:
+        """One turn of the parallel loop, whose place in each loop of the nest is counted along where there are several."""
+        digits = digits or [turn]
+        for digit in digits:
+            self.put_home(digit, GRID)
+        self._turn(asm, digits)
+        return _counted_up(asm, digits, sizes) if len(sizes) > 1 else []
 
     def _turn(self, asm: Assembler, digits: list[Value]) -> None:
         """One turn of the parallel loop."""
@@ -196,13 +197,15 @@ class KernelWriter(Emitter):
         for node in plan.turned:
             turn_tile(self, node, (rows[0], columns[0]), (rows[1], columns[1]))
 
-        def row(inside: Assembler, turn: Value, _: list[Value]) -> list[Value]:
-            self.vars[tile] = turn
-            line = inside.binary("mul nuw nsw", inside.binary("sub", turn, rows[0]), integer(plan.block))
-            self.tile_row = inside.binary("sub", line, columns[0])
-            self._row(plan.passes[0], *columns)
-            return []
-        self.loop(asm, *rows, 1, [], row)
+        self.loop(asm, *rows, 1, [], partial(self._tile_row, tile, rows[0], columns))
+
+    def _tile_row(self, tile: Var, first: Value, columns: tuple[Value, Value], asm: Assembler, turn: Value, _: list[Value]) -> list[Value]:
+        """One row of a tile whose first row is `first`."""
+        self.vars[tile] = turn
+        line = asm.binary("mul nuw nsw", asm.binary("sub", turn, first), integer(self.plan.block))
+        self.tile_row = asm.binary("sub", line, columns[0])
+        self._row(self.plan.passes[0], *columns)
+        return []
 
     def _tail(self, asm: Assembler, first: Value, size: Value, instance: int) -> Value:
         """The lanes of an instance that are before the end of the vector loop."""
@@ -230,18 +233,19 @@ class KernelWriter(Emitter):
             steps = parent.binary("udiv", parent.binary("sub", high, low), integer(step))
             middle = self.put_home(parent.binary("add", low, parent.binary("mul", steps, integer(step))), level)
 
-        def turn(instances: int, masked: bool) -> Callable[[Assembler, Value, list[Value]], list[Value]]:
-            def write(asm: Assembler, first: Value, _: list[Value]) -> list[Value]:
-                self.vars[vector] = first
-                self.tails[0] = self._tail(asm, first, high, 0) if masked else None
-                self.store(each.stores, instances)
-                self.tails[0] = None
-                return []
-            return write
-        self.loop(parent, low, middle, step, [], turn(plan.unroll, False), may_be_empty=not fixed and not whole)
+        self.loop(parent, low, middle, step, [], partial(self._vectors, each, plan.unroll, None), may_be_empty=not fixed and not whole)
         if not whole:
             masked = plan.lanes > 1 and (not fixed or int(high.text) % plan.lanes != 0)
-            self.loop(parent, middle, high, plan.lanes, [], turn(1, masked), may_be_empty=not fixed)
+            self.loop(parent, middle, high, plan.lanes, [], partial(self._vectors, each, 1, high if masked else None), may_be_empty=not fixed)
+
+    def _vectors(self, each: Pass, instances: int, stop: Value | None, asm: Assembler, first: Value, _: list[Value]) -> list[Value]:
+        """What a pointwise kernel does for the vectors from `first` on, of which lanes may lie behind `stop`, if it is given."""
+        assert self.plan.vector is not None
+        self.vars[self.plan.vector] = first
+        self.tails[0] = self._tail(asm, first, stop, 0) if stop is not None else None
+        self.store(each.stores, instances)
+        self.tails[0] = None
+        return []
 
     # passes
 
@@ -263,7 +267,7 @@ class KernelWriter(Emitter):
         for nodes in grouped(each.scans):
             varies = plan.is_outer and self.is_vector(nodes[0])
             scans.append(Scan(nodes, plan.lanes if by_lane or varies else 1, plan.lanes if by_lane else 1))
-        nest = _Nest(self, each, writers, scans)
+        nest = InnerLoops(self, each, writers, scans)
         final = nest.run(parent)
         for writer, state in zip(writers, final):
             for instance, parts in enumerate(nest.split(writer, state)):
@@ -271,204 +275,6 @@ class KernelWriter(Emitter):
                 if writer.is_position and value.type != "i64":
                     value = parent.convert("sext", value, "i64")
                 self.levels[GRID].cache[self._key(writer.node, instance, None)] = self.put_home(value, GRID)
-
-
-class _Nest:
-    """The inner loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in float64."""
-
-    def __init__(self, writer: KernelWriter, each: Pass, reductions: list[Reduction], scans: list[Scan]) -> None:
-        self.writer, self.each, self.reductions, self.scans = writer, each, reductions, scans
-        plan = self.plan = writer.plan
-        self.positions = "i32" if plan.kernel.inner_size + plan.lanes * plan.unroll < 1 << 31 else "i64"
-        self.step = plan.lanes * plan.unroll if not plan.is_outer else 1
-        trips = [var.size for var in plan.loops]
-        if not plan.is_outer:
-            trips[-1] = -(-trips[-1] // self.step)
-        self.split_at, self.run_length = -1, 0
-        run = 1
-        if any(reduction.cascades for reduction in reductions):
-            for depth in reversed(range(len(trips))):
-                if run * trips[depth] > RUN:
-                    self.split_at, self.run_length = depth, max(1, RUN // run)
-                    break
-                run *= trips[depth]
-
-    def instances(self, reduction: Reduction) -> int:
-        """How many accumulators a reduction has."""
-        if self.plan.is_outer:
-            return self.plan.unroll if reduction.lanes > 1 or self.plan.lanes == 1 else 1
-        return self.plan.unroll
-
-    def split(self, reduction: Reduction | Scan, state: list[Value]) -> list[list[Value]]:
-        """A reduction's or a scan's state by instance."""
-        size = 2 if (reduction.has_position if isinstance(reduction, Scan) else reduction.is_position) else 1
-        return [state[start:start + size] for start in range(0, len(state), size)]
-
-    def run(self, parent: Assembler) -> State:
-        """Write the loops; returns each reduction's state, that of all instances in one where they saw parts of one row."""
-        plan = self.plan
-        state = [self._sums(reduction) if self.split_at >= 0 and reduction.cascades else self._fresh(reduction) for reduction in self.reductions]
-        state += [scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.is_outer else 1) for scan in self.scans]
-        state = self._walk(0, parent, state)
-        result = []
-        for reduction, registers in zip(self.reductions, state):
-            if self.split_at >= 0 and reduction.cascades:
-                if not self.plan.is_outer:
-                    registers = [reduction.across(parent, registers)]
-                type = reduction.type
-                result.append([parent.convert("fptrunc", register, type) for register in registers])
-                continue
-            result.append(registers if self.plan.is_outer else self._merged(parent, reduction, registers))
-        return result
-
-    def _merged(self, asm: Assembler, reduction: Reduction, registers: list[Value]) -> list[Value]:
-        parts = self.split(reduction, registers)
-        while len(parts) > 1:
-            pairs = [reduction.merge(asm, a, b) for a, b in zip(parts[::2], parts[1::2])]
-            parts = pairs + parts[2 * len(pairs):]
-        return parts[0]
-
-    def _fresh(self, reduction: Reduction) -> list[Value]:
-        state: list[Value] = []
-        for instance in range(self.instances(reduction)):
-            position = None
-            if reduction.is_position:
-                position = first_position(reduction.lanes, instance * reduction.lanes, self.positions) if not self.plan.is_outer \
-                    else integer(0, self.positions, reduction.lanes)
-            state += reduction.start(position)
-        return state
-
-    def _sums(self, reduction: Reduction) -> list[Value]:
-        return [zero(reduction.lanes)] * (self.instances(reduction) if self.plan.is_outer else 1)
-
-    def _begun(self, state: State) -> State:
-        """The state inside of a run."""
-        begun = [self._fresh(reduction) if reduction.cascades else registers for reduction, registers in zip(self.reductions, state)]
-        return begun + state[len(begun):]
-
-    def _ended(self, asm: Assembler, outside: State, inside: State) -> State:
-        """The state after a run: its sums are added to those of float64."""
-        result = []
-        for reduction, sums, registers in zip(self.reductions, outside, inside):
-            if reduction.cascades:
-                registers = registers if self.plan.is_outer else self._merged(asm, reduction, registers)
-                registers = [asm.binary("fadd", total, widened(asm, register)) for total, register in zip(sums, registers)]
-            result.append(registers)
-        return result + inside[len(result):]
-
-    def _walk(self, depth: int, parent: Assembler, state: State) -> State:
-        plan, writer = self.plan, self.writer
-        if depth == len(plan.loops):
-            return self._element(parent, state, plan.unroll)
-        var = plan.loops[depth]
-        is_vector = var is plan.vector and not plan.is_outer
-        step = self.step if is_vector else 1
-        middle = var.size // step * step if step == 1 or var.size >= step else 0  # loops that may be empty are left out, not written
-
-        def write(instances: int, masked: bool) -> Callable[[Assembler, Value, State], State]:
-            def body(asm: Assembler, turn: Value, inner: State) -> State:
-                writer.vars[var] = turn
-                if not is_vector:
-                    return self._walk(depth + 1, asm, inner)
-                writer.tails[0] = writer._tail(asm, turn, integer(var.size), 0) if masked else None
-                inner = self._element(asm, inner, instances)
-                writer.tails[0] = None
-                return inner
-            return body
-
-        if depth != self.split_at:
-            state = self._loop(parent, integer(0), integer(middle), step, state, write(plan.unroll, False))
-            return self._rest(parent, middle, state, write) if is_vector else state
-
-        def run(asm: Assembler, turn: Value, outside: State) -> State:
-            stop = asm.binary("add nuw nsw", turn, integer(self.run_length * step))
-            if middle % (self.run_length * step):
-                stop = asm.intrinsic("smin", stop, integer(middle))
-            if not turn.text.startswith("%"):
-                stop = integer(middle)
-            inside = self._loop(asm, turn, stop, step, self._begun(outside), write(plan.unroll, False))
-            return self._ended(asm, outside, inside)
-        state = self._loop(parent, integer(0), integer(middle), self.run_length * step, state, run, level=False)
-        if is_vector and middle < var.size:
-            state = self._ended(parent, state, self._rest(parent, middle, self._begun(state), write))
-        return state
-
-    def _rest(self, parent: Assembler, middle: int, state: State, write: Callable[[int, bool], Callable[[Assembler, Value, State], State]]) -> State:
-        """The vectors that do not fill all instances, the last of them perhaps with lanes beyond the end."""
-        plan = self.plan
-        assert plan.vector is not None
-        size = plan.vector.size
-        if middle == size:
-            return state
-        return self._loop(parent, integer(middle), integer(size), plan.lanes, state, write(1, size % plan.lanes != 0))
-
-    def _loop(self, parent: Assembler, start: Value, stop: Value, step: int, state: State, body: Callable[[Assembler, Value, State], State],
-              level: bool = True) -> State:
-        flat = [register for registers in state for register in registers]
-        sizes = [len(registers) for registers in state]
-
-        def packed(values: list[Value]) -> State:
-            values = list(values)
-            return [[values.pop(0) for _ in range(size)] for size in sizes]
-
-        def run(asm: Assembler, turn: Value, carried: list[Value]) -> list[Value]:
-            return [register for registers in body(asm, turn, packed(carried)) for register in registers]
-        return packed(self.writer.loop(parent, start, stop, step, flat, run, level=level))
-
-    def _element(self, asm: Assembler, state: State, instances: int) -> State:
-        """What is done for one element in each lane."""
-        writer, plan = self.writer, self.plan
-        scanned = self._scan(asm, state[len(self.reductions):], instances)
-        writer.keep(self.each.keeps, instances)
-        result = []
-        for reduction, registers in zip(self.reductions, state):
-            parts = self.split(reduction, registers)
-            for instance in range(min(instances, len(parts))):
-                x = writer.splat(writer.value(reduction.node.args[0], instance), reduction.lanes)
-                position = self._position(asm, instance, reduction.lanes) if reduction.is_position else None
-                mask = writer.tails[instance] if not plan.is_outer else None
-                parts[instance] = reduction.step(asm, parts[instance], x, mask, position)
-            result.append([register for part in parts for register in part])
-        writer.store(self.each.stores, instances)
-        return result + scanned
-
-    def _scan(self, asm: Assembler, state: State, instances: int) -> State:
-        """Go on with the scans for one element in each lane, and note their values."""
-        writer, plan = self.writer, self.plan
-        result = []
-        for scan, registers in zip(self.scans, state):
-            parts = self.split(scan, registers)
-            for instance in range(instances if scan.lanes > 1 else 1):
-                part = instance if plan.is_outer else 0
-                new = [writer.splat(writer.value(scan.operand, instance), scan.lanes)]
-                if scan.has_position:
-                    new.append(self._position(asm, instance, scan.lanes))
-                last = self._last_lane(asm) if scan.across > 1 and writer.tails[instance] is not None else None
-                values, parts[part] = scan.step(asm, parts[part], new, last)
-                for node in scan.nodes:
-                    level = writer.level_of(node)
-                    writer.levels[level].cache[writer._key(node, instance, None)] = writer.put_home(scan.result(asm, node, values), level)
-            result.append([register for part in parts for register in part])
-        return result
-
-    def _last_lane(self, asm: Assembler) -> Value:
-        """Of a vector that may reach beyond the end of its loop, the last lane that does not."""
-        vector = self.plan.vector
-        assert vector is not None
-        left = asm.binary("sub", integer(vector.size - 1), self.writer.vars[vector])
-        return asm.intrinsic("smin", left, integer(self.plan.lanes - 1))
-
-    def _position(self, asm: Assembler, instance: int, lanes: int) -> Value:
-        inner = self.plan.kernel.inner
-        index = flatten(inner, [var.size for var in inner])
-        writer = self.writer
-        if not self.plan.is_outer and lanes > 1:
-            value = writer.vector_index(index, instance, None) if index.terms else first_position(lanes, 0, self.positions)
-        else:
-            value = writer.splat(writer.scalar_index(index, instance, None), lanes)
-        if value.type == self.positions:
-            return value
-        return asm.convert("trunc" if value.type == "i64" else "sext", value, self.positions)
 
 
 def _digits(asm: Assembler, flat: Value, sizes: list[int]) -> list[Value]:
