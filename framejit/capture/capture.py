@@ -93,7 +93,7 @@ class Capture:
         self.changing, self.raising = changing, raising
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
-        self.initial_state: list[StateChange] = []  # calls that put back the torch state that was changed
+        self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}
         self.dynamic = dynamic or DynamicDims(never=True)
         self.sizes = InputSizes(self)
         self.generators: list[GeneratorValue] = []  # all that were made
@@ -283,9 +283,18 @@ class Capture:
         """Change the thread's torch state now, for what follows in the capture, and when the graph runs."""
         keys = values[:n_keys]
         before = getter(*keys)
+        self.keep_state(setter, getter, *keys)
         setter(*values)
-        self.initial_state.insert(0, (setter, (*keys, before)))
         self.run_state_change(setter, values, lambda: setter(*keys, before))
+
+    def keep_state(self, setter: Callable[..., Any], getter: Callable[..., Any], *keys: Any) -> None:
+        """Note what holds before the first change. What holds before later ones may be the doing of a mode that ends, in its own way, where the graph raises."""
+        self._initial_state.setdefault((setter, keys), (*keys, getter(*keys)))
+
+    @property
+    def initial_state(self) -> list[StateChange]:
+        """Calls that put back the torch state that was changed."""
+        return [(setter, values) for (setter, _), values in self._initial_state.items()]
 
     def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
         """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends that."""

@@ -10,6 +10,7 @@ from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
+from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.objects.classes import ClassValue, make_super
 from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.wrap import from_python
@@ -31,16 +32,23 @@ def _push_callable(tx: Frame, value: Value) -> None:
 @opcode("LOAD_ATTR")
 def load_attr(tx: Frame, ins: Instruction) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
-    value = tx.pop().getattr(tx, name)
     if method:
-        _push_callable(tx, value)
+        _load_method(tx, name)
     else:
-        tx.push(value)
+        tx.push(tx.pop().getattr(tx, name))
 
 
 @opcode("LOAD_METHOD", until=(3, 11))
 def load_method(tx: Frame, ins: Instruction) -> None:
-    _push_callable(tx, tx.pop().getattr(tx, ins.arg))
+    _load_method(tx, ins.arg)
+
+
+def _load_method(tx: Frame, name: str) -> None:
+    owner = tx.pop()
+    found = owner.getattr(tx, name)
+    if isinstance(found, BoundDescriptor) and found.owner is owner and found.name == name:
+        found.loaded_to_call = True
+    _push_callable(tx, found)
 
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))

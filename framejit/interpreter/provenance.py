@@ -12,13 +12,13 @@ from framejit.events.place import Place
 from framejit.guards.sources import ArgSource, BuiltinSource, CellArgSource, ClosureCellSource, ConstSource, GlobalSource, Source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.builtins.c_methods import BuiltinMethodValue
+from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.tensors.tensor import TensorMethodValue, TensorValue
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.breaks.resume import ResumeCode
@@ -111,9 +111,7 @@ def operands(frame: Frame, stack: list[Value]) -> list[tuple[str, Value]]:
     found: list[tuple[str, Value]] = []
     for value in stack[-n:]:
         value = _looked_at(value)
-        if isinstance(value, TensorMethodValue):
-            value = value.tensor
-        elif isinstance(value, BuiltinMethodValue):
+        if isinstance(value, BoundDescriptor):
             value = _looked_at(value.owner)
         found.append((_variable(frame, value), value))
     return found

@@ -262,7 +262,11 @@ def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
         capture.add_guard(source, native.C_LEN, len(obj))
         return [LazyValue(x, IndexSource(source, i)) for i, x in enumerate(obj)]
 
-    return DequeValue([], obj.maxlen, source, look) if is_a(obj, deque) else ListValue([], source, look)
+    def look_at_bound() -> int | None:
+        capture.add_guard(AttrSource(source, "maxlen"), native.C_EQUALS, obj.maxlen)
+        return obj.maxlen  # type: ignore[no-any-return]
+
+    return DequeValue([], look_at_bound, source, look) if is_a(obj, deque) else ListValue([], source, look)
 
 
 def dict_behind(proxy: Any) -> Any:

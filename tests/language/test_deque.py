@@ -5,7 +5,7 @@ import torch
 
 import framejit
 
-from support import ANY, check
+from support import ANY, Pair, check
 
 X = torch.ones(2)
 
@@ -50,6 +50,20 @@ def test_existing_deques_are_changed():
 
     check(fn, X, deque([5, 6, 7]))
     check(fn, X, deque([5, 6, 7], maxlen=9))
+
+
+def test_the_bound_of_an_existing_deque_may_change():
+    def tells(x, d):
+        return x + len(d), d.maxlen
+
+    def fills(x, d):
+        d.extend([1, 2])
+        return x + len(d)
+
+    for fn in (tells, fills, lambda x, d: (x, d + d), lambda x, d: (x, d.copy())):
+        pair = Pair(lambda fn=fn: fn)
+        for bound in (3, None, 4, 3):
+            pair.call(X, deque([5, 6, 7], maxlen=bound))
 
 
 def test_iterators_notice_changes():

@@ -481,3 +481,18 @@ def test_a_product_of_two_dtypes_after_a_write(backend):
         with pytest.raises(RuntimeError, match="dtype"):
             compiled(x, torch.ones(2, 2))
         assert torch.equal(x, torch.full((2, 2), 3.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_modes_inside_inference_mode_are_left_as_they_were_before_it(backend):
+    def fn(x, i):
+        with torch.inference_mode():
+            y = x + 1
+            with torch.set_grad_enabled(True):
+                return y[i] * 2
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for i in (1, 9, 9, 1):
+        with pytest.raises(IndexError) if i == 9 else contextlib.nullcontext():
+            compiled(X, torch.tensor([i]))
+        assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()

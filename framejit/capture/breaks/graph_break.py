@@ -15,8 +15,10 @@ from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, hooks_would_see_e
 from framejit.errors import GraphBreakError
 from framejit.events import emit
 from framejit.interpreter.provenance import in_program_terms, of_break, place_of
+from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
+from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
@@ -128,7 +130,7 @@ def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
     """Kinds of stack slots, and the values that are passed on."""
     kinds: list[str] = []
     values: list[Any] = []
-    for value in stack:
+    for value in _called_for_real(stack):
         if value is NULL:
             kinds.append(NULL_SLOT)
         elif isinstance(value, RaisingOffset):
@@ -140,3 +142,15 @@ def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
             kinds.append(VALUE_SLOT)
             values.append(value)
     return tuple(kinds), values
+
+
+def _called_for_real(stack: list[Any]) -> list[Any]:
+    """The stack with what plain Python has there for methods that are about to be called."""
+    found = list(stack)
+    for i, value in enumerate(stack):
+        parts = value.called_parts() if isinstance(value, BoundDescriptor) else None
+        if parts is not None:
+            null = i - 1 if NULL_FIRST else i
+            assert stack[i - 1 if NULL_FIRST else i + 1] is NULL
+            found[null : null + 2] = parts
+    return found

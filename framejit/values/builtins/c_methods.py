@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
+from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.inspection import type_name
 
@@ -25,16 +26,13 @@ _OBJECT_METHODS = frozenset(
 )
 
 
-class BuiltinMethodValue(Value):
+class BuiltinMethodValue(BoundDescriptor):
     """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
 
     built_once = True
 
     def __init__(self, owner: Value, name: str, static: Any = None) -> None:
         self.owner, self.name, self.static = owner, name, static
-
-    def python_type(self) -> type:
-        return types.BuiltinMethodType
 
     def describe(self) -> str:
         return f"method {self.name!r} of {self.owner.describe()}"

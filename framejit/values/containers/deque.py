@@ -26,11 +26,21 @@ class DequeValue(ListValue):
     cls = deque
 
     def __init__(
-        self, items: list[Value], maxlen: int | None = None, source: Source | None = None, look: Callable[[], list[Value]] | None = None
+        self,
+        items: list[Value],
+        maxlen: int | Callable[[], int | None] | None = None,
+        source: Source | None = None,
+        look: Callable[[], list[Value]] | None = None,
     ) -> None:
         super().__init__(items, source, look)
-        self.maxlen = maxlen
+        self._maxlen = maxlen  # of an existing deque, what gives and guards it
         self._assigned: set[int] = set()  # places whose items were replaced
+
+    @property
+    def maxlen(self) -> int | None:
+        if callable(self._maxlen):
+            self._maxlen = self._maxlen()
+        return self._maxlen
 
     def make(self, items: list[Value]) -> ListValue:
         return DequeValue(self._bounded(items), self.maxlen)

@@ -13,6 +13,7 @@ from torch import fx
 from framejit.guards.sources import AttrSource, CallSource, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
+from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue, deep_realize
@@ -306,26 +307,23 @@ def _folds(value: TensorValue, name: str) -> bool:
     return getattr(value.fake, "constant", None) is not None and name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist")
 
 
-class TensorMethodValue(Value):
+class TensorMethodValue(BoundDescriptor):
     """A method bound to a tensor."""
 
+    owner: TensorValue
+
     def __init__(self, tensor: TensorValue, name: str) -> None:
-        self.tensor, self.name = tensor, name
-
-    def python_type(self) -> type:
-        from types import BuiltinMethodType
-
-        return BuiltinMethodType
+        self.owner, self.name = tensor, name
 
     def describe(self) -> str:
         return f"Tensor.{self.name}"
 
     def children(self) -> Iterator[Value]:
-        return iter((self.tensor,))
+        return iter((self.owner,))
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.tensor.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
+        return self.owner.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
 
     def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.tensor)
+        cg.load(self.owner)
         cg.em.load_attr(self.name)

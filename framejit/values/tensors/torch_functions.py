@@ -258,7 +258,12 @@ class InferenceModeValue(Value):
 KNOWN[torch.cond] = cond
 
 
-HANDLERS[_C._InferenceMode] = lambda tx, args, kwargs: InferenceModeValue(args[0].constant(), tx.seq)
+def _inference_mode(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tx.capture.keep_state(_C._set_grad_enabled, torch.is_grad_enabled)  # which the mode changes as soon as it is made
+    return InferenceModeValue(args[0].constant(), tx.seq)
+
+
+HANDLERS[_C._InferenceMode] = _inference_mode
 
 
 @_known(torch.clear_autocast_cache)
