@@ -99,6 +99,8 @@ def operation_name(target: Target) -> str | None:
     else:
         module = getattr(target, "__module__", None) or ""
         name = getattr(target, "__name__", "")
+        if target is getattr:
+            return name
         if module == "_operator":
             return _OPERATORS.get(name, name)
         if module != "torch" and not module.startswith("torch."):
@@ -251,7 +253,7 @@ QUIET: Final = frozenset(
     adjoint alias argwhere as_strided as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors broadcast_to cartesian_prod cat
     channel_shuffle chunk clone column_stack combinations concat concatenate constant_pad_nd contiguous detach diag diag_embed diagflat diagonal
     diagonal_scatter dsplit dstack expand expand_as fill_diagonal flatten flip fliplr flipud hsplit hstack lift lift_fresh lift_fresh_copy mH mT matrix_H
-    meshgrid moveaxis movedim narrow numpy_T pad _pad_circular _pad_enum reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
+    getattr meshgrid moveaxis movedim narrow numpy_T pad _pad_circular _pad_enum reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
     replication_pad2d replication_pad3d permute pixel_shuffle pixel_unshuffle ravel repeat reshape _reshape_alias reshape_as resolve_conj resolve_neg roll
     rot90 row_stack select select_scatter slice slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t tile transpose tril tril_indices
     triu triu_indices unbind unflatten unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze _unsafe_view view view_as view_as_complex view_as_real
@@ -274,7 +276,7 @@ ONLY_OF_SOME: Final = frozenset(
 OF_COMMON: Final = frozenset(
     """
     add mul eq ne lt le gt ge where copy fill zero sum mean cat stack getitem setitem any all logical_and logical_or logical_not
-    view reshape flatten squeeze unsqueeze permute transpose t expand expand_as contiguous clone detach select slice narrow split chunk unbind
+    view reshape flatten squeeze unsqueeze permute transpose t getattr expand expand_as contiguous clone detach select slice narrow split chunk unbind
     zeros_like ones_like empty_like full_like zeros ones full arange to type float double long bool size stride dim numel
     """.split()
 )

@@ -288,7 +288,7 @@ class Capture:
         self.run_state_change(setter, values, lambda: setter(*keys, before))
 
     def keep_state(self, setter: Callable[..., Any], getter: Callable[..., Any], *keys: Any) -> None:
-        """Note what holds before the first change. What holds before later ones may be the doing of a mode that ends, in its own way, where the graph raises."""
+        """Note what holds before the first change. What holds before later ones may be the doing of a mode, which ends by itself where the graph raises."""
         self._initial_state.setdefault((setter, keys), (*keys, getter(*keys)))
 
     @property

@@ -17,8 +17,8 @@ class BoundDescriptor(Value):
     owner: Value
     name: str
     loaded_to_call = False
-    """Whether it was loaded as the method of a call. CPython then binds nothing: it calls the type's descriptor with the object, whose complaints name the class
-    that has the method, where those of a bound method name the class of the object."""
+    """Whether it was loaded as the method of a call. CPython then binds nothing: it calls the type's descriptor with the object, whose complaints name the
+    class that has the method, where those of a bound method name the class of the object."""
 
     def python_type(self) -> type:
         return types.BuiltinMethodType

@@ -264,7 +264,7 @@ def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
 
     def look_at_bound() -> int | None:
         capture.add_guard(AttrSource(source, "maxlen"), native.C_EQUALS, obj.maxlen)
-        return obj.maxlen  # type: ignore[no-any-return]
+        return obj.maxlen
 
     return DequeValue([], look_at_bound, source, look) if is_a(obj, deque) else ListValue([], source, look)
 

@@ -496,3 +496,17 @@ def test_modes_inside_inference_mode_are_left_as_they_were_before_it(backend):
         with pytest.raises(IndexError) if i == 9 else contextlib.nullcontext():
             compiled(X, torch.tensor([i]))
         assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_write_through_an_attribute_of_a_tensor_is_done_once(backend):
+    def fn(x):
+        x.data.mul_(0.5)
+        return x.to(torch.complex64).clamp(0)  # of which there is no kernel, though it works on fakes
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for _ in range(3):
+        x = torch.ones(3)
+        with pytest.raises(RuntimeError, match="clamp"):
+            compiled(x)
+        assert x.tolist() == [0.5] * 3

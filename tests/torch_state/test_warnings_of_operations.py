@@ -49,9 +49,15 @@ def old_way_to_transpose_that_nobody_needs(x, state):
     return x + 1
 
 
+def gradient_of_no_leaf(x, state):
+    y = x * state.requires_grad_()
+    y.grad is None  # noqa: B015
+    return x + 1
+
+
 FUNCTIONS = [
     spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing, spread_that_nobody_needs, parts_that_nobody_needs,
-    old_way_to_transpose, old_way_to_transpose_that_nobody_needs,
+    old_way_to_transpose, old_way_to_transpose_that_nobody_needs, gradient_of_no_leaf,
 ]  # fmt: skip
 
 
@@ -122,8 +128,16 @@ def warns_before_what_may_raise(x, state):
         return y
 
 
+def warns_beside_an_attribute(x, state):
+    y = x.mT.var(1)
+    try:
+        return y + x.to(torch.complex64).clamp(0)
+    except RuntimeError:
+        return y
+
+
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
-@pytest.mark.parametrize("fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise])
+@pytest.mark.parametrize("fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute])
 def test_a_graph_that_raises_has_warned_of_nothing(fn, backend):
     compiled = framejit.optimize(fn, backend=backend)
     expected = told(fn)
@@ -143,3 +157,20 @@ def test_what_is_told_once_is_told_by_the_program(backend):
     """
     told = subprocess.run([sys.executable, "-c", code, backend], capture_output=True, text=True, check=True).stdout
     assert told == "1\n"
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_graph_made_anew_for_other_sizes_warns_as_often(backend):
+    def fn(x):
+        y = x.squeeze()
+        return y @ y.T
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for size in (4, 5, 1, 6, 1):
+        heard = []
+        for f in (fn, compiled):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                f(torch.ones(size, 3))
+            heard.append([str(w.message) for w in seen])
+        assert heard[0] == heard[1] and len(heard[0]) == (size == 1)

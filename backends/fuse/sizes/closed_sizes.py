@@ -11,6 +11,7 @@ from framejit.backends.fuse.account.compiled_graph import SIZES
 from framejit.backends.fuse.graph.record import attribute_of
 from framejit.backends.fuse.thread_state import restored_thread_state
 from framejit.backends.graph_identity import identify, identity
+from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.light_torch import light
 
 
@@ -24,7 +25,7 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
     given = iter(inputs)
     with light(), restored_thread_state():
         mode = Fakes(allow_fallback_kernels=False)
-        with mode:
+        with mode, without_warnings():
             for node in gm.graph.nodes:
                 if node.op == "placeholder":
                     value = _fake_like(node, next(given))

@@ -111,10 +111,8 @@ class TensorValue(Value):
             return tx.capture.graph.call(getattr, [self, from_python(name)])
         if name == "__class__":
             return from_python(self.cls)
-        if name == "grad" and self.source is not None:
+        if name == "grad" and self._is_leaf(tx) and self.source is not None:
             return LazyValue(tx.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
-        if name == "grad" and not self.fake.is_leaf:
-            return from_python(None)
         if name == "grad_fn" and self.source is None and self.fake.is_leaf:
             return NONE
         if name in OUTSIDE_GRAPHS:
@@ -135,6 +133,13 @@ class TensorValue(Value):
         if fallback is not None:
             return bind_attribute(tx, fallback, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
         raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def _is_leaf(self, tx: Frame) -> bool:
+        """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own line."""
+        known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)  # parameters are leaves
+        if self.fake.is_leaf if known else self.torch_getattr(tx, "is_leaf").constant():
+            return True
+        raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
 
     def _attribute_source(self, source: Source, name: str) -> Source:
         """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
