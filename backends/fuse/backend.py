@@ -38,6 +38,7 @@ from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.graph_identity import identity
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
@@ -65,6 +66,9 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         with torch.inference_mode():
             return in_inference_mode(fuse_graph(inner, example_inputs))
     if has_symbols(gm):
+        opaque = next((node.target for node in gm.graph.nodes if isinstance(node.target, OpaqueCall)), None)
+        if opaque is not None:  # whose function must not run before the graph does
+            return _left_to_aten(gm, opaque.why)
         if not has_open_sizes(gm):
             return fuse_graph(of_sizes(gm, example_inputs, ()), example_inputs)
         return BySize(gm, example_inputs, _compile_open, _compile_closed).switch()

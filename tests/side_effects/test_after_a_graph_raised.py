@@ -510,3 +510,20 @@ def test_a_write_through_an_attribute_of_a_tensor_is_done_once(backend):
         with pytest.raises(RuntimeError, match="clamp"):
             compiled(x)
         assert x.tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_random_numbers_are_seeded_by_the_program_alone_whatever_the_sizes(backend):
+    def fn(x, y):
+        x.softmax(-1)  # of bools there is none
+        torch.manual_seed(2)
+        return torch.linspace(0, 1, y.shape[0])
+
+    after = []
+    for f in (fn, framejit.optimize(fn, backend=backend)):
+        for size in (3, 4, 5):
+            torch.manual_seed(1)
+            with pytest.raises(RuntimeError, match="softmax") if size > 3 else contextlib.nullcontext():
+                f(torch.ones(3, dtype=torch.bool if size > 3 else torch.float32), torch.ones(size))
+            after.append(torch.rand(()).item())
+    assert after[:3] == after[3:]
