@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.attack import compare as comparer
 from tests.attack.generator.program import Program
@@ -90,3 +91,17 @@ def test_more_than_rounding_is_one(monkeypatch):
     monkeypatch.setattr(comparer, "World", changed)
     found = comparer.compare(Program(1, text, "fuse", {}))
     assert found is not None and found.kind == "numbers"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_halves_of_complex_numbers_are_compared(exact):
+    comparison = comparer.Strict(exact)
+    one, two = torch.tensor([1 + 2j, complex("nan")]).to(torch.complex32), torch.tensor([1 + 3j, complex("nan")]).to(torch.complex32)
+    comparison.same(one, one.clone(), "result")
+    assert not comparison.suspects
+    if exact:
+        with pytest.raises(AssertionError, match="result"):
+            comparison.same(one, two, "result")
+    else:
+        comparison.same(one, two, "result")
+        assert comparison.suspects
