@@ -98,6 +98,10 @@ class Conditions:
             return known
         expression = _normal(self.simplified(expression), relation)
         outcome = expression.hint == 0 if relation == "==" else expression.hint < 0
+        if any(abs(coefficient) > _LARGEST for coefficient in expression.terms.values()):  # which no program of guards computes with
+            for symbol in dict.fromkeys(expression.symbols()):
+                self.pin(Expression.of(symbol))
+            return outcome
         condition = self._known[expression, relation] = Condition(expression, relation, outcome)
         if relation == "==" and outcome:
             self._solve(expression)
@@ -120,6 +124,9 @@ class Conditions:
                     self._replaced = {known: value.substitute({symbol: solution}) for known, value in self._replaced.items()}
                     self._replaced[symbol] = solution
                     return
+
+
+_LARGEST = 2**63 - 1
 
 
 def _nobody(condition: Condition) -> None:

@@ -130,3 +130,23 @@ def test_the_same_pattern_is_one_object():
         return x + 1, pattern is re.compile("a(b)c"), pattern
 
     check(program, torch.ones(2))
+
+
+TEMPLATE = r"\g< 1 >"
+
+
+def test_templates_that_warn():
+    def program(x):
+        return x + 1, re.sub("(?P<a1>x)", TEMPLATE, "y")
+
+    stories = []
+    for fn in (program, framejit.optimize(program, backend="eager")):
+        re.purge()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                fn(torch.ones(2))
+            except re.error as e:
+                told.append(e)
+        stories.append([(type(w), str(w)) if isinstance(w, re.error) else (w.category, w.filename, w.lineno) for w in told])
+    assert stories[0] == stories[1] and stories[0]

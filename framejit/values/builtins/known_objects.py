@@ -29,6 +29,7 @@ _PURE: dict[type, frozenset[str]] = {
     re.Pattern: frozenset(("match", "search", "fullmatch", "findall", "sub", "subn", "split")),
     re.Match: frozenset(("group", "groups", "start", "end", "span", "groupdict", "expand", "__getitem__")),
 }
+_TEMPLATES = getattr(re, "_compile_template" if hasattr(re, "_compile_template") else "_compile_repl")
 _HELD: dict[int, re.Pattern[Any]] = {}  # what captured code has compiled: guards hold patterns weakly, and re forgets its own
 _TEXT = (str, bytes, int, type(None))
 
@@ -89,6 +90,17 @@ def _texts(tx: Frame, values: list[Value], what: str) -> list[Any]:
     return found
 
 
+def _folded(tx: Frame, method: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The result of a method on constants; where it warns, as of a template, the call is left to the program, at whose line that is told."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = fold(tx, method, args, kwargs)
+    if told:
+        _TEMPLATES.cache_clear()  # else the call would find the template there, and not warn
+        raise Unsupported(f"{method.__qualname__}() warns", "FJ126")
+    return found
+
+
 def _of_pattern(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Patterns are alike if text and flags are."""
     texts = _texts(tx, args, f"re.Pattern.{name}()")
@@ -97,7 +109,7 @@ def _of_pattern(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwa
         for part in ("pattern", "flags"):
             tx.capture.add_guard(AttrSource(owner.source, part), native.C_EQUALS, getattr(owner.obj, part))
     if name not in ("match", "search", "fullmatch", "finditer"):
-        return fold(tx, getattr(owner.obj, name), args, kwargs)
+        return _folded(tx, getattr(owner.obj, name), args, kwargs)
     try:
         found = getattr(owner.obj, name)(*texts, **names)
     except (TypeError, RecursionError) as e:
@@ -139,7 +151,7 @@ def _of_match(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwarg
     texts = _texts(tx, args, f"re.Match.{name}()")
     names = dict(zip(kwargs, _texts(tx, list(kwargs.values()), f"re.Match.{name}()")))
     if owner.source is None or isinstance(owner.source, ConstSource):
-        return fold(tx, getattr(owner.obj, name), args, kwargs)
+        return _folded(tx, getattr(owner.obj, name), args, kwargs)
     try:
         found = getattr(owner.obj, name)(*texts, **names)
     except (IndexError, TypeError):
