@@ -62,17 +62,11 @@ class Raised(Exception):
 
 
 class Exhausted(Exception):
-    """An iterator has no more items; `value` is what its StopIteration carries."""
+    """An iterator has no more items; `value` is what its StopIteration carries, if anything."""
 
     def __init__(self, value: Any = None) -> None:
         super().__init__()
-        self._value = value
-
-    @property
-    def value(self) -> Any:
-        from framejit.values.constant import NONE
-
-        return NONE if self._value is None else self._value
+        self.value = value
 
 
 class NotConstant(Unsupported):

@@ -24,16 +24,17 @@ from framejit.fakes.metadata import label
 from framejit.guards.guard import Guard
 from framejit.guards.sources import ArgSource, CallSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource, const_source
 from framejit.interpreter.dropped_generators import check_may_be_dropped
+from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.functions import CellValue
 from framejit.values.tensors.override_state import OverrideState, has_override
 from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import wrap
 
 if TYPE_CHECKING:
-    from framejit.capture.breaks.resume import ResumeCode
-    from framejit.interpreter.frame import Frame
+    from framejit.bytecode.resume_code import ResumeCode
     from framejit.values.objects.generators import GeneratorValue
 
 
@@ -81,13 +82,9 @@ class Capture:
     ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
-        self.graph = GraphBuilder()
-        self.graph.user_frame, self.graph.user_place, self.graph.user_origin = self.user_stack_text, self.user_place, self.user_origin
+        self.graph = GraphBuilder(self)
         self.effects = SideEffects()
         self.overrides = OverrideState()
-        self.graph.hands_over = self._hands_over
-        self.graph.on_write = self.effects.tensor_written
-        self.graph.on_place_seen = self._guard_place
         self.frame: Frame | None = None
         self.seq = 0
         self.changing, self.raising = changing, raising
@@ -110,8 +107,6 @@ class Capture:
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
 
     def _make_root(self) -> Frame:
-        from framejit.interpreter.frame import Frame
-
         code = self.fn.__code__
         n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
         variables: dict[str, Value] = {}
@@ -214,11 +209,16 @@ class Capture:
                 if other is not value and value.source is not None and other.source is not None:
                     self.guard_distinct(value.source, other.source)
 
-    def _hands_over(self, tensors: Iterable[TensorValue]) -> bool:
+    def hands_over(self, tensors: Iterable[TensorValue]) -> bool:
         """Whether torch would hand an operation on these tensors to a `__torch_function__` of the program."""
         return self.overrides.met and self.overrides.enabled and any(has_override(tensor.cls) for tensor in tensors)
 
-    def _guard_place(self, tensor: TensorValue) -> None:
+    def tensor_written(self, tensor: TensorValue) -> None:
+        """An operation of the graph writes into `tensor`."""
+        self.effects.tensor_written(tensor)
+
+    def guard_place(self, tensor: TensorValue) -> None:
+        """Guard where in its storage an input begins, for something that depends on it."""
         if tensor.source is not None:
             self.add_guard(CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor)))
 
@@ -226,7 +226,7 @@ class Capture:
         """Torch's compilers write the offset of an input into what they make."""
         for tensor in self.graph.inputs:
             if tensor.fake._has_symbolic_sizes_strides and not isinstance(tensor.source, CallSource):
-                self._guard_place(tensor)
+                self.guard_place(tensor)
 
     # ---- objects ----------------------------------------------------------------------------------
 
@@ -262,8 +262,6 @@ class Capture:
 
     def exception_of_caller(self) -> Value:
         """The exception, or None, that the caller of the captured function is handling; guarded."""
-        from framejit.values.wrap import wrap
-
         return wrap(self, self._caller_handles, CallSource(const_source(sys), exception_handled_now))
 
     def may_have_dropped(self) -> bool:

@@ -9,8 +9,8 @@ from framejit.guards.guard import Guard
 from framejit.values.base import Value
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
     from framejit.guards.sources import Source
+    from framejit.values.context import Capture
 
 Line = tuple[str, int] | None
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from framejit.capture.breaks.resume import ResumeCode, ResumePoints
+from framejit.bytecode.resume_code import ResumeCode
+from framejit.capture.breaks.resume import ResumePoints
 from framejit.interpreter.provenance import of_guard
 
 _frame_ids = itertools.count(1)

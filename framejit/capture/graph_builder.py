@@ -5,9 +5,9 @@ from __future__ import annotations
 import keyword
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import fx
@@ -17,12 +17,15 @@ from framejit.fakes.metadata import Metadata, label
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import module_of
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.tensor_classes import is_of_torch
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
-    from framejit.capture.input_sizes import OpenLayout
+    from framejit.events.place import Place
+    from framejit.fakes.metadata import OpenLayout
     from framejit.guards.sources import Source
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
@@ -39,8 +42,20 @@ class Origin(NamedTuple):
     position: int
 
 
+class Program(Protocol):
+    """The captured program, as far as its graph has to do with it."""
+
+    def user_stack_text(self) -> str: ...
+    def user_place(self) -> Place | None: ...
+    def user_origin(self) -> Origin | None: ...
+    def hands_over(self, tensors: Iterable[TensorValue]) -> bool: ...
+    def tensor_written(self, tensor: TensorValue) -> None: ...
+    def guard_place(self, tensor: TensorValue) -> None: ...
+
+
 class GraphBuilder:
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.graph = fx.Graph()
         self.metadata = Metadata()
         self.inputs: list[TensorValue] = []  # in order of their placeholders
@@ -48,14 +63,8 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
         self._made_in_inference: dict[int, bool] = {}  # by storage: of a normal tensor views are normal, also in inference mode, where those of fakes are not
-        self.user_frame: Any = None  # gives the user's stack as text; set by the capture
-        self.user_place: Any = None  # gives the expression the user's program is at; likewise
-        self.user_origin: Callable[[], Origin | None] = lambda: None  # gives the instruction it is at; likewise
         self.origins: dict[fx.Node, Origin] = {}
         self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}  # for a result the nodes that assert that it has no inf or nan, last one first
-        self.hands_over: Callable[[Iterable[TensorValue]], bool] = lambda tensors: False  # whether the program's own code would see an operation on these
-        self.on_write: Callable[[TensorValue], None] = lambda tensor: None  # told of tensors an operation writes to
-        self.on_place_seen: Callable[[TensorValue], None] = lambda tensor: None  # told of inputs whose place in their storage matters
 
     # ---- inputs ---------------------------------------------------------------------------
 
@@ -98,7 +107,7 @@ class GraphBuilder:
         node_args = tuple(a.argument_of(target) for a in args)
         node_kwargs = {k: v.argument_of(target) for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}
-        if self.hands_over(tensors.values()):
+        if self.program.hands_over(tensors.values()):
             raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
         self._look(name_of(target), tensors)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
@@ -129,7 +138,7 @@ class GraphBuilder:
         if written:
             storages = {t.fake.untyped_storage()._cdata for t in written}
             for tensor in [*written, *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages)]:
-                self.on_write(tensor)
+                self.program.tensor_written(tensor)
         node = self._create_node(target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument))
         node.meta["written"] = [t.fake for t in written]
         return self._added(node, result, tensors)
@@ -149,7 +158,7 @@ class GraphBuilder:
             raise Unsupported(f"Tensor.{name}() of an input whose sizes are not assumed")
         if name == "detach_":  # a change that is counted nowhere
             for tensor in tensors.values():
-                self.on_write(tensor)
+                self.program.tensor_written(tensor)
         if name in LOOKS_AT_PLACE:
             storages = {t.fake.untyped_storage()._cdata for t in tensors.values()}
             for known, example in zip(self.inputs, self.examples):
@@ -158,16 +167,16 @@ class GraphBuilder:
                         raise Unsupported(f"{name}() of {known.describe()}, of which it may reach past the ends")
                     if known.fake.storage_offset() != example.storage_offset():
                         raise Unsupported(f"{name}() of {known.describe()}, which does not begin where its storage does")
-                    self.on_place_seen(known)
+                    self.program.guard_place(known)
 
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
         return self._added(self.graph.call_function(target, args), result, {})
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
-        node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
-        node.meta["place"] = self.user_place() if self.user_place is not None else None
-        origin = self.user_origin()
+        node.meta["stack_trace"] = self.program.user_stack_text()
+        node.meta["place"] = self.program.user_place()
+        origin = self.program.user_origin()
         if origin is not None:
             self.origins[node] = origin
         self.n_ops += 1
@@ -182,7 +191,7 @@ class GraphBuilder:
     def state_change(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""
         node = self.graph.call_function(target, args)
-        node.meta["stack_trace"] = self.user_frame() if self.user_frame is not None else None
+        node.meta["stack_trace"] = self.program.user_stack_text()
         return node
 
     def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
@@ -196,8 +205,6 @@ class GraphBuilder:
             self._made_in_inference.setdefault(result.untyped_storage()._cdata, result.is_inference())
             return value
         if isinstance(result, (tuple, list)):
-            from framejit.values.containers.sequence import ListValue, TupleValue
-
             items: list[Value] = []
             for i, part in enumerate(result):
                 if isinstance(part, torch.Tensor) and id(part) in tensors:
@@ -268,8 +275,6 @@ def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _plain(obj: Any) -> Value:
-    from framejit.values.wrap import from_python
-
     return from_python(obj)
 
 

@@ -5,37 +5,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from framejit import _native as native
+from framejit.fakes.metadata import OpenLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, Expression, Symbol
 from framejit.symbols.node import symbolic
+from framejit.values.size import LARGEST, SIZE
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
     from framejit.guards.sources import Source
-
-
-LARGEST: Final = 1 << 62
-"""Greater ints are assumed: arithmetic on them would not be that of 64 bits."""
-SIZE: Final = "framejit_size"
-"""Marks, in `meta`, the nodes that compute sizes."""
-
-
-@dataclass(frozen=True)
-class OpenLayout:
-    """Sizes and strides of an input as ints and SymInts, and which of each are open: bit d stands for dimension d."""
-
-    sizes: tuple[Any, ...]
-    strides: tuple[Any, ...]
-    free_sizes: int
-    free_strides: int
+    from framejit.values.context import Capture
 
 
 def of_length(number: int) -> torch.Tensor:

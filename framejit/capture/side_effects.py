@@ -10,7 +10,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
+    from framejit.values.context import Codegen
     from framejit.values.tensors.tensor import TensorValue
 
 

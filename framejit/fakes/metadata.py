@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
@@ -18,8 +19,15 @@ from framejit.fakes.open_fakes import KnownResults
 from framejit.imports_under_way import met_half_a_module
 from framejit.signals import Unsupported
 
-if TYPE_CHECKING:
-    from framejit.capture.input_sizes import OpenLayout
+
+@dataclass(frozen=True)
+class OpenLayout:
+    """Sizes and strides of an input as ints and SymInts, and which of each are open: bit d stands for dimension d."""
+
+    sizes: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    free_sizes: int
+    free_strides: int
 
 
 class Metadata:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.containers import can_be_iterated, refuse_no_mapping
+from framejit.interpreter.exceptions import stop_iteration_error
 from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import Unsupported
@@ -116,8 +117,6 @@ def call_function(tx: Frame, fn: Value, args: list[Value], kwargs: dict[str, Val
 
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
 def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
-    from framejit.interpreter.exceptions import stop_iteration_error
-
     match ins.arg:
         case "INTRINSIC_LIST_TO_TUPLE":
             tx.push(TupleValue(list(tx.iterate(tx.pop()))))

@@ -200,7 +200,7 @@ _HAS_SPEC, _CONVERSION = 1, 2  # a flag, and where the kind of conversion begins
 
 @opcode("BUILD_INTERPOLATION", since=(3, 14))
 def build_interpolation(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.objects.templates import InterpolationValue
+    from framejit.values.objects.templates import InterpolationValue  # needs what 3.14 has
 
     spec = tx.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
     expression, value = tx.pop(), tx.pop_unseen()

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.interpreter.dropped_generators import check_end
+from framejit.interpreter.frame import Returned, Yielded
 from framejit.interpreter.opcodes import breaks, opcode
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
+from framejit.values.objects.exceptions import ExceptionValue
+from framejit.values.objects.generators import GeneratorValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -85,8 +88,6 @@ def pop_iter(tx: Frame, ins: Instruction) -> None:
 @opcode("RETURN_VALUE")
 @opcode("RETURN_CONST", since=(3, 12), until=(3, 13))
 def return_value(tx: Frame, ins: Instruction) -> None:
-    from framejit.interpreter.frame import Returned
-
     result = from_python(ins.arg) if ins.name == "RETURN_CONST" else tx.pop_unseen()
     if tx.caller is not None:
         variables = list(tx.locals.values())
@@ -107,8 +108,6 @@ def return_generator(tx: Frame, ins: Instruction) -> None:
 
 @opcode("YIELD_VALUE")
 def yield_value(tx: Frame, ins: Instruction) -> None:
-    from framejit.interpreter.frame import Yielded
-
     value = tx.pop_unseen()
     tx.pc += 1
     raise Yielded(value)
@@ -121,8 +120,6 @@ def get_yield_from_iter(tx: Frame, ins: Instruction) -> None:
 
 @opcode("SEND")
 def send(tx: Frame, ins: Instruction) -> int | None:
-    from framejit.values.objects.generators import GeneratorValue
-
     sent, receiver = tx.pop(), tx.peek(ITERATOR_SLOTS)
     try:
         if isinstance(receiver, GeneratorValue):
@@ -130,7 +127,7 @@ def send(tx: Frame, ins: Instruction) -> int | None:
         else:
             item = tx.next(receiver) if sent is NONE or sent.is_constant() and sent.constant() is None else receiver.call_method(tx, "send", [sent], {})
     except Exhausted as e:
-        result: Value = receiver.result if isinstance(receiver, GeneratorValue) else e.value
+        result: Value = receiver.result if isinstance(receiver, GeneratorValue) else NONE if e.value is None else e.value
     except Raised as e:
         if not issubclass(e.value.cls, StopIteration):
             raise
@@ -153,8 +150,6 @@ def end_send(tx: Frame, ins: Instruction) -> None:
 
 @opcode("CLEANUP_THROW", since=(3, 12))
 def cleanup_throw(tx: Frame, ins: Instruction) -> None:
-    from framejit.values.objects.exceptions import ExceptionValue
-
     exc = tx.pop()
     tx.pop_n(1 + ITERATOR_SLOTS)  # what was sent last, and the receiver
     if isinstance(exc, ExceptionValue) and issubclass(exc.cls, StopIteration):

@@ -14,7 +14,7 @@ from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
-    from framejit.interpreter.frame import Frame
+    from framejit.interpreter.capturing import Frame
     from framejit.values.base import Value
 
 QUIET: Final = frozenset(("PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "NOP", "CALL_INTRINSIC_1", "NOT_TAKEN"))
@@ -27,7 +27,7 @@ MOST_INSTRUCTIONS: Final = 200
 
 def check_may_be_dropped(generator: GeneratorValue) -> None:
     """Break where a generator was made that runs code of the program when it is dropped: plain Python does that in its own time."""
-    frame = generator.frame
+    frame: Any = generator.frame
     if generator.started and not generator.finished and not (_is_left_quietly(frame) and _ends_quietly(frame)):
         frame.capture.break_at(generator.made_at, Unsupported(f"{generator.describe()} is left before its end, inside a try block", "FJ151"))
 

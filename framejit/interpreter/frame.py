@@ -7,11 +7,13 @@ import sys
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.events.place import Place
 from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
+from framejit.interpreter.policy import refuse_inlining
 from framejit.interpreter.provenance import operands, place_of
 from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize
@@ -19,10 +21,11 @@ from framejit.values.builtins.models import is_model_namespace, model_global
 from framejit.values.containers.mapping import DictValue
 from framejit.values.objects.exceptions import NULL, PreviousException, RaisingOffset
 from framejit.values.objects.functions import CallableValue, CellValue, FunctionValue
+from framejit.values.objects.generators import GeneratorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.breaks.resume import ResumeCode
-    from framejit.capture.capture import Capture
+    from framejit.bytecode.resume_code import ResumeCode
+    from framejit.interpreter.capturing import Capture
     from framejit.values.objects.exceptions import ExceptionValue
 
 GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
@@ -123,6 +126,10 @@ class Frame(Operations):
         found = self.locals.get(name)
         return None if found is None else realize(self, found)
 
+    def held(self) -> list[Value]:
+        """All values the frame holds, also those its current instruction has taken from the stack."""
+        return [*self.locals.values(), *self.cells.values(), *self.stack, *self._saved_stack]
+
     def globals_source(self) -> Source:
         if self._globals_source is None:
             return AttrSource(FunctionSource(self.capture.name), "__globals__")
@@ -132,8 +139,6 @@ class Frame(Operations):
         return self._globals_source
 
     def load_global(self, name: str) -> Value:
-        from framejit import _native as native
-
         if self.hidden:
             return model_global(self.globals, name)
         namespace_value = self.capture.known(self.globals)
@@ -330,9 +335,6 @@ class Frame(Operations):
 
     def inline(self, fn: CallableValue, bound: dict[str, Value], breakable: bool = False) -> Value:
         """Run a Python function inside this frame."""
-        from framejit.interpreter.policy import refuse_inlining
-        from framejit.values.objects.generators import GeneratorValue
-
         refusal = refuse_inlining(fn, self.depth)
         if refusal is not None:
             try:

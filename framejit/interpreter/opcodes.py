@@ -14,9 +14,9 @@ from framejit.bytecode.spellings import ENTER_WITH
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
-    from framejit.interpreter.frame import Frame
 
-Handler = Callable[["Frame", "Instruction"], Any]
+Handler = Callable[[Any, "Instruction"], Any]
+"""What an instruction does with a frame; it gives the index of the instruction to go on with, or None for the next."""
 HANDLERS: dict[str, Handler] = {}
 
 # Opcodes that are not captured, each with the reason a graph break there gives.

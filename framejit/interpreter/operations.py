@@ -9,11 +9,18 @@ from framejit.guards.sources import Source, const_source, static_lookup
 from framejit.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 from framejit.values import operators
 from framejit.values.base import Value, realize
-from framejit.values.constant import NONE
+from framejit.values.complaints import SPECIAL, refused
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.iterators import IteratorValue
+from framejit.values.lazy import deep_realize
+from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.exceptions import ExceptionValue
+from framejit.values.objects.functions import MethodValue
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import from_python, wrap
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.interpreter.frame import Frame
+    from framejit.interpreter.capturing import Capture, Frame
     from framejit.values.objects.exceptions import ExceptionValue
 
 
@@ -25,14 +32,10 @@ class Operations:
     # ---- values ---------------------------------------------------------------------------------
 
     def wrap(self, obj: Any, source: Source) -> Value:
-        from framejit.values.wrap import wrap
-
         return wrap(self.capture, obj, source)
 
     def constants(self, values: list[Value] | Iterator[Value]) -> list[Any]:
         """The Python objects of values that must be known; Unsupported otherwise."""
-        from framejit.values.lazy import deep_realize
-
         found = []
         for value in values:
             try:
@@ -41,15 +44,11 @@ class Operations:
                 raise Unsupported(f"{value.describe()} must be known before the program runs", "FJ121") from None
         return found
 
-    def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:  # type: ignore[misc]
+    def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return realize(self, realize(self, fn).call(self, args, kwargs))
 
     def same(self, a: Value, b: Value) -> bool:
         """`a is b`."""
-        from framejit.values.constant import ConstantValue
-        from framejit.values.objects.functions import MethodValue
-        from framejit.values.tensors.tensor import TensorValue
-
         a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
         if a is b:
             return True
@@ -83,29 +82,29 @@ class Operations:
             other = second.source
         (self.capture.guard_same if x is y else self.capture.guard_distinct)(first.source, other)
 
-    def equal(self: Frame, a: Value, b: Value) -> bool:  # type: ignore[misc]
+    def equal(self: Frame, a: Value, b: Value) -> bool:
         return operators.equal(self, a, b)
 
-    def binary(self: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:  # type: ignore[misc]
+    def binary(self: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
         return operators.binary(self, symbol, realize(self, a), realize(self, b), in_place)
 
-    def compare(self: Frame, name: str, a: Value, b: Value) -> Value:  # type: ignore[misc]
+    def compare(self: Frame, name: str, a: Value, b: Value) -> Value:
         return operators.compare(self, name, realize(self, a), realize(self, b))
 
-    def unary(self: Frame, symbol: str, a: Value) -> Value:  # type: ignore[misc]
+    def unary(self: Frame, symbol: str, a: Value) -> Value:
         return operators.unary(self, symbol, realize(self, a))
 
-    def contains(self: Frame, container: Value, item: Value) -> bool:  # type: ignore[misc]
+    def contains(self: Frame, container: Value, item: Value) -> bool:
         return operators.contains(self, realize(self, container), realize(self, item))
 
-    def subscript(self: Frame, container: Value, key: Value) -> Value:  # type: ignore[misc]
+    def subscript(self: Frame, container: Value, key: Value) -> Value:
         return operators.subscript(self, realize(self, container), realize(self, key))
 
-    def truth(self: Frame, value: Value) -> bool:  # type: ignore[misc]
+    def truth(self: Frame, value: Value) -> bool:
         return realize(self, value).truth(self)
 
     @contextmanager
-    def catching(self: Frame) -> Iterator[None]:  # type: ignore[misc]
+    def catching(self: Frame) -> Iterator[None]:
         """Around framejit code that itself catches what the captured program raises inside."""
         self.catches += 1
         try:
@@ -118,18 +117,16 @@ class Operations:
 
     # ---- iteration ------------------------------------------------------------------------------
 
-    def iterate(self: Frame, value: Value) -> Iterator[Value]:  # type: ignore[misc]
+    def iterate(self: Frame, value: Value) -> Iterator[Value]:
         """The items of a finite iterable."""
         return realize(self, value).iterate(self)
 
-    def get_iter(self: Frame, value: Value) -> Value:  # type: ignore[misc]
+    def get_iter(self: Frame, value: Value) -> Value:
         """`iter(value)`."""
         return realize(self, value).iterator(self)
 
-    def next(self: Frame, iterator: Value) -> Value:  # type: ignore[misc]
+    def next(self: Frame, iterator: Value) -> Value:
         """The next item; Exhausted at the end."""
-        from framejit.values.containers.iterators import IteratorValue
-
         iterator = realize(self, iterator)
         if isinstance(iterator, IteratorValue):
             item = realize(self, iterator.next(self))
@@ -147,7 +144,7 @@ class Operations:
         self.capture.spend(1)
         return item
 
-    def drain(self: Frame, iterator: Value) -> Iterator[Value]:  # type: ignore[misc]
+    def drain(self: Frame, iterator: Value) -> Iterator[Value]:
         """The rest of an iterator, one at a time."""
         for _ in range(1_000_000):
             try:
@@ -160,30 +157,22 @@ class Operations:
     # ---- exceptions -----------------------------------------------------------------------------
 
     def make_exception(self, cls: type, args: list[Value]) -> ExceptionValue:
-        from framejit.values.objects.exceptions import ExceptionValue
-
         return ExceptionValue(cls, args)
 
-    def raised(self: Frame, cls: type, *args: Any) -> Raised:  # type: ignore[misc]
+    def raised(self: Frame, cls: type, *args: Any) -> Raised:
         """The signal that the captured program raises `cls(*args)`; arguments may be values or constants."""
-        from framejit.values.constant import ConstantValue
-
         exc = self.make_exception(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args])
         self.chain_context(exc)
         return Raised(exc)
 
-    def raised_from(self: Frame, e: BaseException) -> Raised:  # type: ignore[misc]
+    def raised_from(self: Frame, e: BaseException) -> Raised:
         """The same for an exception that really happened while folding."""
-        from framejit.values.wrap import from_python
-
         exc = self.make_exception(type(e), [from_python(a) for a in e.args])
         self.chain_context(exc)
         return Raised(exc)
 
-    def chain_context(self: Frame, exc: ExceptionValue) -> None:  # type: ignore[misc]
+    def chain_context(self: Frame, exc: ExceptionValue) -> None:
         """Make the exception being handled the context of one that is about to be raised."""
-        from framejit.values.objects.exceptions import ExceptionValue
-
         if exc.source is not None:
             return
         current = self.handled_exception()
@@ -201,11 +190,8 @@ class Operations:
             walk = walk.context
         exc.context, exc.context_of_caller = current, False
 
-    def exception_from(self: Frame, value: Value) -> ExceptionValue:  # type: ignore[misc]
+    def exception_from(self: Frame, value: Value) -> ExceptionValue:
         """What `raise value` raises."""
-        from framejit.values.objects.classes import ClassValue
-        from framejit.values.objects.exceptions import ExceptionValue
-
         value = realize(self, value)
         if isinstance(value, ClassValue) and issubclass(value.cls, BaseException):
             value = value.call(self, [], {})
@@ -213,16 +199,12 @@ class Operations:
             raise Unsupported(f"raising {value.describe()}")
         return value
 
-    def call_special(self: Frame, owner: Value, name: str, args: list[Value], complaint: str) -> Value:  # type: ignore[misc]
+    def call_special(self: Frame, owner: Value, name: str, args: list[Value], complaint: str) -> Value:
         """Call a special method of the owner's type, as an operator would."""
         owner = realize(self, owner)
         if static_lookup(owner.python_type(), name, None) is None:
-            from framejit.values.complaints import SPECIAL, refused
-
             says = f"{owner.python_type().__name__!r} object {complaint}"
             if name not in SPECIAL:
                 raise self.raised(TypeError, says)
-            from framejit.values.constant import ConstantValue
-
             raise refused(self, SPECIAL[name], [owner, *(ConstantValue(0) for _ in args)], says)
         return realize(self, owner.call_method(self, name, [realize(self, a) for a in args], {}))

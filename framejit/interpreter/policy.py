@@ -15,6 +15,7 @@ from framejit.signals import Unsupported
 from framejit.values.builtins.c_functions import NUMPY_HINT, OUTPUT_HINT
 from framejit.values.builtins.models import is_model_namespace
 from framejit.values.inspection import instance_dict, is_a
+from framejit.values.objects.functions import FunctionValue
 
 if TYPE_CHECKING:
     from framejit.values.objects.functions import CallableValue
@@ -66,8 +67,6 @@ def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
 
 def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     """Why a function is called for real instead of inlined, or None."""
-    from framejit.values.objects.functions import FunctionValue
-
     module = fn.globals.get("__name__") or ""
     if isinstance(fn, FunctionValue) and getattr(fn.fn, "_framejit_disable", False):
         return Unsupported(f"{fn.describe()} is marked @framejit.disable", "FJ116", "remove the mark, or call it outside the compiled function")

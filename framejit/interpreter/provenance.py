@@ -21,8 +21,8 @@ from framejit.values.scalar import ScalarValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.breaks.resume import ResumeCode
-    from framejit.interpreter.frame import Frame
+    from framejit.bytecode.resume_code import ResumeCode
+    from framejit.interpreter.capturing import Frame
 
 # How many values each instruction works on, from the top of the stack.
 _OPERANDS = {"COMPARE_OP": 2, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "CONTAINS_OP": 2, "STORE_SUBSCR": 3, "FORMAT_WITH_SPEC": 2}

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 Args = "list[Value]"
 Kwargs = "dict[str, Value]"

@@ -11,8 +11,8 @@ from framejit.values.base import Value
 from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
     from framejit.signals import Raised
+    from framejit.values.context import Frame
 
 _SAMPLES: tuple[Any, ...] = ([], (), {}, set(), frozenset(), "", b"", bytearray(), 1, 1.0, 1j, True, None, ..., range(1), slice(1), len, object(), type)
 _BY_CLASS = {type(sample): sample for sample in (*_SAMPLES, collections.deque(), collections.OrderedDict())}

@@ -15,9 +15,8 @@ from framejit.values.base import Value
 from framejit.values.inspection import is_a
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
 ANNOTATION_TYPES = (types.UnionType, types.GenericAlias)

@@ -8,7 +8,7 @@ from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, realize
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.values.base import Value
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
 HANDLERS: dict[Any, Handler] = {}

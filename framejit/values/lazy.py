@@ -9,9 +9,8 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Frame
 
 
 class LazyValue(Value):

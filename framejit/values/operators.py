@@ -22,7 +22,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.tensor_classes import is_overridden
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 # symbol -> (function, in-place function, special method, reflected method)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {

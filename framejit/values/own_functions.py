@@ -10,7 +10,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def _graph_break(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -18,8 +18,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Frame
 
 # Operations that can't raise on numbers, so that they may run later than the program says.
 _SAFE = {"+": "add", "-": "sub", "*": "mul"}

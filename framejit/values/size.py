@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -14,10 +14,13 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 
 if TYPE_CHECKING:
-    from framejit.capture.input_sizes import InputSizes
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame, Sizes
+
+LARGEST: Final = 1 << 62
+"""Greater ints are assumed: arithmetic on them would not be that of 64 bits."""
+SIZE: Final = "framejit_size"
+"""Marks, in `meta`, the nodes that compute sizes."""
 
 _FOLLOWED = frozenset((operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pos, min, max))
 """Functions of ints whose result is an expression again."""
@@ -30,7 +33,7 @@ class SizeValue(Value):
         self.size, self.source, self.number = size, source, number
 
     @property
-    def sizes(self) -> InputSizes:
+    def sizes(self) -> Sizes:
         return self.size.node.conditions
 
     @property

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from framejit import _native as native
-from framejit.capture.input_sizes import LARGEST
 from framejit.fakes.metadata import can_be_open
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
@@ -49,14 +48,14 @@ from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.scalar import ScalarValue
-from framejit.values.size import SizeValue
+from framejit.values.size import LARGEST, SizeValue
 from framejit.values.tensors import overrides, profiler_ranges  # noqa: F401  register handlers
 from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor_classes import dispatches_as_torch_does
 from framejit.values.tensors.torch_functions import KNOWN, TorchFunctionValue, is_graph_callable
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
+    from framejit.values.context import Capture
 
 _BUILTIN_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType)
 _TORCH = os.path.dirname(torch.__file__)

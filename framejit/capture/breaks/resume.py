@@ -29,16 +29,12 @@ from framejit.bytecode.emitter import TAIL, Emitter
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
+from framejit.bytecode.resume_code import NOT_PASSED, NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Layout, ResumeCode
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.provenance import Origins
-
-# Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
-# exception is being handled, the slot of the one handled before passes on the one handled now.
-VALUE_SLOT, RESULT_SLOT, NULL_SLOT, PREVIOUS_SLOT, OFFSET_SLOT = "v", "r", "n", "p", "o"
-_NOT_PASSED = (NULL_SLOT, OFFSET_SLOT)
 
 
 class _NotHeld:
@@ -49,36 +45,6 @@ class _NotHeld:
 NOT_HELD = _NotHeld()
 """In a variable that nothing reads again."""
 _EMPTY_CELL = CellType()
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a frame passes on: the kind of each stack slot, and the names of variables and cells."""
-
-    stack: tuple[str, ...]
-    variables: tuple[str, ...]
-    cells: tuple[str, ...]
-
-    def parameters(self) -> list[str]:
-        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in _NOT_PASSED] + list(self.variables) + list(self.cells)
-
-
-@dataclass(frozen=True)
-class ResumeCode:
-    """What a resume function was made from; kept as its attribute `_framejit_resume`.
-
-    `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first `n_taking_over`
-    instructions mean something to plain Python only.  `fresh` are the positions of arguments that a broken instruction has
-    just made, about which nothing can be assumed to hold next time.
-    """
-
-    layout: Layout
-    original: CodeType
-    index: int  # the instruction of `original` it goes on at, or with `inner` the call it finishes
-    indices: list[int]
-    fresh: tuple[int, ...]
-    n_taking_over: int
-    inner: FunctionType | None = None
 
 
 @dataclass
@@ -117,7 +83,7 @@ class ResumePoints:
         return found
 
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
-        kinds = [k for k in layout.stack if k not in _NOT_PASSED]
+        kinds = [k for k in layout.stack if k not in NOT_PASSED]
         own = tuple(i for i, k in enumerate(kinds) if k == RESULT_SLOT)
         return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
 

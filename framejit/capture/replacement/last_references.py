@@ -13,7 +13,7 @@ from framejit.values.size import SizeValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
+    from framejit.values.context import Codegen
 
 
 def may_be_missed(cg: Codegen, value: Value) -> bool:

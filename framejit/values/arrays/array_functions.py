@@ -39,9 +39,8 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
 FUNCTIONS: Final[dict[Any, Handler]] = {}

@@ -18,7 +18,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 _MESSAGE = "a floating-point error, of which numpy may warn"
 

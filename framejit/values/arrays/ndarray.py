@@ -21,10 +21,8 @@ from framejit.values.constant import ConstantValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 HINT = "use torch operations in place of numpy's"
 _SIZES = ("ndim", "size", "itemsize", "nbytes")

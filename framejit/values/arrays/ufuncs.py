@@ -20,7 +20,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 Maker = Callable[["Frame", Sequence[Value]], Value]
 

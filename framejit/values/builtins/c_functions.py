@@ -26,8 +26,7 @@ from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 # Functions of these modules only compute from their arguments, so they run on constants as they are.
 PURE_MODULES = ("math", "math.integer", "_operator", "operator", "cmath", "_struct", "binascii", "_bisect", "itertools", "_string", "unicodedata")

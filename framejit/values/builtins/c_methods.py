@@ -14,8 +14,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.inspection import type_name
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 # Methods that need real Python semantics (not call_method of the container part) on instances.
 _OBJECT_METHODS = frozenset(

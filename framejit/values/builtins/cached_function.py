@@ -22,7 +22,7 @@ from framejit.values.constant import is_constant_object
 from framejit.values.lazy import LazyValue, deep_realize
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 _NO_RESULT = object()
 

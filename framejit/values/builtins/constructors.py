@@ -29,7 +29,7 @@ from framejit.values.objects.classes import ITERATOR_CLASSES
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def construct_builtin(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -16,7 +16,7 @@ from framejit.values.handlers import handles
 from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, native_class
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 @handles(copy.copy)

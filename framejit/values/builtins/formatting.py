@@ -18,7 +18,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:

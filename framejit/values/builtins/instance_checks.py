@@ -13,7 +13,7 @@ from framejit.values.base import Value
 from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 # Classes of these modules answer __subclasshook__ by the class that is asked about alone.
 _STANDARD_HOOKS = frozenset("_collections_abc collections.abc abc numbers os contextlib io importlib typing builtins".split())

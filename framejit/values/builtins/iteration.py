@@ -22,7 +22,7 @@ from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 _NOT_CALLABLE = message(iter, 0, 0)

@@ -22,7 +22,7 @@ from framejit.values.handlers import handles
 from framejit.values.inspection import module_of
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
     from framejit.values.objects.user_object import ObjectValue
 
 _PURE: dict[type, frozenset[str]] = {

@@ -16,8 +16,7 @@ from framejit.values.containers.iterators import IteratorValue
 from framejit.values.objects.functions import CallableValue, CellValue, bind
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
     from framejit.values.objects.user_object import ObjectValue
 
 _PACKAGE = framejit.models.__name__

@@ -23,7 +23,7 @@ from framejit.values.size import SizeValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 @handles(len)

@@ -18,8 +18,7 @@ from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import BINARY, COMPARE
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 for _symbol, (_plain_op, _in_place_op, _name) in BINARY.items():

@@ -22,8 +22,7 @@ from framejit.values.objects.functions import MethodValue
 from framejit.values.objects.user_object import ObjectValue, class_attribute
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _ABSENT = object()
 

@@ -16,7 +16,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 _ONE, _NONE, _SELF, _SELF_ONE, _SELF_REST = "x, /", "", "self, /", "self, x, /", "self, /, *args"
 _SEARCH = "self, x, start=0, end=0, /"

@@ -9,7 +9,7 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 class _Compared:

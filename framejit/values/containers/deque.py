@@ -13,9 +13,8 @@ from framejit.values.containers.iterators import ItemsIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, as_index, says
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _CHANGED = "deque mutated during iteration"
 

@@ -13,7 +13,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.mapping import DictValue, dict_part
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
     from framejit.values.objects.user_object import ObjectValue
 
 _ITEM_METHODS = ("__getitem__", "__setitem__", "__delitem__", "__contains__")

@@ -16,8 +16,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.sets import SetValue, set_part
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _RELATIONS = frozenset("__eq__ __ne__ __le__ __lt__ __ge__ __gt__".split())
 _UPDATES = {"__or__": "update", "__and__": "", "__sub__": "difference_update", "__xor__": "symmetric_difference_update"}

@@ -24,8 +24,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.lazy import deep_realize
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Frame
     from framejit.values.objects.functions import MethodValue
 
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)

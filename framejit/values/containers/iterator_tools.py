@@ -18,8 +18,7 @@ from framejit.values.containers.sequence import SequenceValue, TupleValue
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 class ToolIterator(IteratorValue):

@@ -10,9 +10,8 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 _LIST_ITERATOR: Any = type(iter([]))

@@ -18,9 +18,8 @@ from framejit.values.containers.hashing import HashTable, ObjectKey, asking, has
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 DICT_CLASSES = (dict, OrderedDict, defaultdict, types.MappingProxyType)
 VIEWS = ("keys", "values", "items")

@@ -15,9 +15,8 @@ from framejit.values.inspection import module_of
 from framejit.values.lazy import deep_realize
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 LARGEST_REPETITION = 1_000_000

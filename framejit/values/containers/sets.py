@@ -14,9 +14,8 @@ from framejit.values.containers.hashing import HashTable, asking, frozen_key, ha
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _RELATIONS = frozenset("__eq__ __ne__ __le__ __lt__ __ge__ __gt__".split())
 _OPERATORS = frozenset("__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__".split())

@@ -14,8 +14,7 @@ from framejit.values.containers.iterators import IteratorValue, advanced
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 class TableIterator(IteratorValue):

@@ -19,9 +19,7 @@ from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.functions import NestedFunctionValue
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 HINT = "define the class at module level"
 _DECORATORS = ("staticmethod", "classmethod", "property")

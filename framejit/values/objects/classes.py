@@ -26,8 +26,7 @@ from framejit.values.objects.functions import CallableValue
 from framejit.values.objects.user_object import HEAP_TYPE, ObjectValue, bind_attribute, guard_missing, native_class
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _ABSENT = object()
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT

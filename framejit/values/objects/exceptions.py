@@ -14,9 +14,7 @@ from framejit.values.containers.sequence import ListValue, SequenceValue, TupleV
 from framejit.values.objects.user_object import ObjectValue, native_class
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 Place = tuple[str, str, int, int]  # file, function, its first line, line
 _LINKS = ("__context__", "__cause__", "__suppress_context__", "__traceback__")

@@ -20,9 +20,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.lazy import LazyValue
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 class CellValue(Value):

@@ -12,14 +12,13 @@ from framejit.values.containers.iterators import IteratorValue
 from framejit.values.objects.functions import CallableValue, FunctionValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame, GeneratorFrame
 
 
 class GeneratorValue(IteratorValue):
     """A generator.  `made_at` is the step that made it: where the graph breaks if plain Python needs the real one."""
 
-    def __init__(self, frame: Frame, made_at: int, function: CallableValue) -> None:
+    def __init__(self, frame: GeneratorFrame, made_at: int, function: CallableValue) -> None:
         self.frame, self.made_at, self.function = frame, made_at, function
         self.started = self.finished = False
         frame.capture.generators.append(self)

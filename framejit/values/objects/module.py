@@ -17,8 +17,7 @@ from framejit.values.containers.sequence import ListValue
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 Module = torch.nn.Module
 _SLICED = (torch.nn.ModuleList.__getitem__, torch.nn.Sequential.__getitem__)

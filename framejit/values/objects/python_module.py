@@ -11,8 +11,7 @@ from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 class PythonModuleValue(Value):

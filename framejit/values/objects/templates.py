@@ -13,8 +13,7 @@ from framejit.values.containers.iterators import ItemsIterator
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _ITERATOR = type(iter(templatelib.Template()))
 

@@ -23,8 +23,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import instance_dict, module_of
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
 _ABSENT = object()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.backends.opaque_call import OpaqueCall
-from framejit.capture.input_sizes import SIZE
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
@@ -21,10 +20,11 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.lazy import deep_realize
 from framejit.values.objects.classes import ClassValue
+from framejit.values.size import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 CODE = "FJ128"
 _Function: Any = torch.autograd.Function

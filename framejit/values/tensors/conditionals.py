@@ -11,15 +11,15 @@ import torch
 from torch import fx
 
 from framejit.backends.conditional import Conditional
-from framejit.capture.input_sizes import SIZE
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.lazy import deep_realize
+from framejit.values.size import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 CODE, HINT = "FJ127", "have both branches compute new tensors of the same shapes and dtypes, and change nothing"
 

@@ -12,8 +12,7 @@ from framejit.values.constant import NONE
 from framejit.values.handlers import HANDLERS, Handler
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 class DispatchGuardValue(Value):

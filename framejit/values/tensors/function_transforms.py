@@ -18,8 +18,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 
 class TransformedValue(Value):

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from framejit.capture.input_sizes import SIZE
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.lazy import deep_realize
+from framejit.values.size import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 CODE = "FJ129"
 

@@ -31,9 +31,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 _C = torch._C
 _NAME: Final = "__torch_function__"

@@ -13,7 +13,7 @@ from framejit.values.handlers import handles
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 _NAMES = ("data", "requires_grad")
 

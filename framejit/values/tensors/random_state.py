@@ -14,7 +14,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def _node(tx: Frame, name: str, function: Any, args: tuple[Any, ...], result: Any = None) -> Value:

@@ -16,7 +16,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 
 def _pure(tx: Frame, function: Value, form: tuple[Any, ...], tensors: list[TensorValue], what: str) -> NestedGraph:
@@ -34,7 +34,7 @@ def _existing(tx: Frame, function: Value) -> set[int]:
     found: set[int] = set()
     todo: list[Value] = [function]
     for frame in tx.chain():
-        todo += [*frame.locals.values(), *frame.cells.values(), *frame.stack, *frame._saved_stack]
+        todo += frame.held()
     while todo:
         value = todo.pop()
         if id(value) not in found:

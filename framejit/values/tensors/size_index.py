@@ -13,7 +13,7 @@ from framejit.values.size import SizeValue
 WHOLE = ConstantValue(slice(None))
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
     from framejit.values.tensors.tensor import TensorValue
 
 

@@ -22,9 +22,8 @@ from framejit.values.tensors.override_state import ReadPlainly, has_override
 from framejit.values.tensors.tensor_classes import is_of_torch, own_attribute
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
     from framejit.guards.sources import Source
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(

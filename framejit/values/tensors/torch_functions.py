@@ -23,8 +23,7 @@ from framejit.values.tensors.conditionals import cond
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 Handler = Callable[["Frame", list[Value], dict[str, Value]], Value | None]
 """What a call gives; None to have the function inlined."""
