@@ -8,8 +8,6 @@
 
 `framejit.explain(f)(x, y)` shows what was compiled and what was not, `framejit.status()` what became of every function.
 """
-__version__ = "0.1.0"
-
 from framejit import compat as _compat  # the check comes before everything that relies on it
 
 # isort: split
@@ -17,13 +15,14 @@ from framejit import cpython_layout as _cpython_layout  # so does this one
 
 # isort: split
 from framejit import errors, events
-from framejit.api import allow_in_graph, assume_constant, disable, graph_break, is_compiling, optimize, reset, set_logs, status
+from framejit.api import allow_in_graph, assume_constant, disable, optimize, reset, set_logs, status
 from framejit.backends.registry import list_backends, register_backend
 from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
 from framejit.findings.explain import explain
 from framejit.inspect_compiled import inspect
-from framejit.marks import mark_dynamic
+from framejit.marks import graph_break, is_compiling, mark_dynamic
+from framejit.version import __version__ as __version__
 
 __all__ = [
     "FramejitError",

@@ -13,13 +13,14 @@ from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
 from framejit.coverage import measure_coverage
-from framejit.dispatchers import drop_entries, function_behind, make_dispatcher
+from framejit.dispatchers import drop_entries, make_dispatcher
 from framejit.errors import InvalidTarget
 from framejit.events import Status, hub, once
 from framejit.events.ledger import ledger
 from framejit.events.log import log_writer, split_names
 from framejit.optimized_module import OptimizedModule, optimize_module, original_of
 from framejit.options import Options, make_options
+from framejit.originals import function_behind
 
 if TYPE_CHECKING:
     from framejit.backends.registry import Backend
@@ -171,15 +172,6 @@ def _python_function(fn: Any, decorator: str) -> FunctionType:
     return fn
 
 
-def graph_break() -> None:
-    """Ends the graph here when the caller is compiled. Does nothing else."""
-
-
-def is_compiling() -> bool:
-    """Whether the caller is being compiled: always False when it runs, and taken as True where it is captured."""
-    return False
-
-
 def reset() -> None:
     """Forget all compiled code, all that is known about functions, and which warnings were given."""
     drop_entries()
@@ -202,7 +194,7 @@ def set_logs(*names: str, stream: TextIO | None = None) -> None:
     for each event; `file=FILE` appends to a file, `json` writes JSON lines, `help` says all this. The names may be given one by one or separated
     by commas, as in FRAMEJIT_LOGS.
     """
-    log_writer.set(split_names(names), stream)
+    log_writer.set(split_names(names), stream, status)
 
 
 set_logs(config.logs)

@@ -31,13 +31,6 @@ def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | Function
     return dispatcher
 
 
-def function_behind(target: Any) -> Any:
-    """The function that was optimized, of an optimized one; anything else as it is."""
-    if isinstance(target, Dispatcher):
-        return target.__wrapped__
-    return getattr(target, "_framejit_verified", target) if isinstance(target, FunctionType) else target
-
-
 def live_dispatchers() -> list[Dispatcher]:
     """Those the program still holds."""
     with _changing:

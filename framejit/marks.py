@@ -1,4 +1,4 @@
-"""Marks that a program leaves on its tensors, for captures to find."""
+"""What a program says to the compiler: marks on its tensors, which captures find, and calls that mean something where they are captured."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def _checked_dim(tensor: torch.Tensor, dim: Any) -> int:
     if type(dim) is not int or not -tensor.dim() <= dim < tensor.dim():
         raise InvalidOption(f"mark_dynamic: a tensor of {tensor.dim()} dimensions has no dimension {dim!r}")
     return dim % tensor.dim()
+
+
+def graph_break() -> None:
+    """Ends the graph here when the caller is compiled. Does nothing else."""
+
+
+def is_compiling() -> bool:
+    """Whether the caller is being compiled: always False when it runs, and taken as True where it is captured."""
+    return False

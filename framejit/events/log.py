@@ -28,9 +28,12 @@ class LogWriter:
         self._functions: dict[int, str] = {}
         self._graphs: dict[Any, str] = {}  # by the number of a graph: the function it is of
         self._unsubscribe: Callable[[], None] = _nothing
+        self._status: Callable[[], object] = _nothing
         self._writing = threading.Lock()
 
-    def set(self, names: Iterable[str], stream: TextIO | None = None) -> None:
+    def set(self, names: Iterable[str], stream: TextIO | None, status: Callable[[], object]) -> None:
+        """Write the logs named from here on, and at the end of the process, where that is among them, what `status` gives."""
+        self._status = status
         choice = choose(names, MEANINGS)
         file = _open(choice.file) if choice.file is not None and choice.levels else None
         self._unsubscribe()
@@ -81,9 +84,7 @@ class LogWriter:
     def finish(self) -> None:
         """At the end of the process."""
         if "status" in self._choice.levels:
-            from framejit.api import status
-
-            self._write("status", str(status()), None)
+            self._write("status", str(self._status()), None)
 
 
 def _record(name: str, text: str, event: Event | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.findings.codes import CODES, page
 from framejit.findings.finding import Finding
+from framejit.version import __version__
 
 if TYPE_CHECKING:
     from framejit.findings.explanation import Explanation
@@ -21,11 +22,10 @@ def write_sarif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
 
 
 def to_sarif(explanation: Explanation) -> dict[str, Any]:
-    import framejit
 
     findings = explanation.findings
     codes = sorted({finding.code for finding in findings})
-    driver = {"name": "framejit", "version": framejit.__version__, "rules": [_rule(code) for code in codes]}
+    driver = {"name": "framejit", "version": __version__, "rules": [_rule(code) for code in codes]}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": [_result(finding, codes) for finding in findings]}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 

@@ -13,6 +13,7 @@ from framejit.errors import FramejitError
 from framejit.findings.finding import Finding
 from framejit.findings.recompiles import Recompile
 from framejit.findings.timeline import Span, to_dicts
+from framejit.version import __version__
 
 if TYPE_CHECKING:
     from framejit.findings.explanation import Explanation
@@ -25,13 +26,12 @@ class NotAReport(FramejitError, ValueError):
 
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:
-    import framejit
 
     findings, graphs, frames = explanation.findings, explanation.graphs, explanation.frames
     error = explanation.error
     return {
         "schema": SCHEMA,
-        "versions": {"framejit": framejit.__version__, "torch": str(torch.__version__), "python": platform.python_version()},
+        "versions": {"framejit": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
         "summary": {
             "graphs": len(graphs),
             "operations": sum(graph.n_ops for graph in graphs),

@@ -14,6 +14,7 @@ from framejit.report.kernels import kernels
 from framejit.report.source import sources
 from framejit.report.style import SCRIPT, STYLE
 from framejit.report.timeline import timeline
+from framejit.version import __version__
 
 if TYPE_CHECKING:
     from framejit.findings.explanation import Explanation, Graph
@@ -63,7 +64,6 @@ def page(explanation: Explanation) -> Html:
 
 
 def _summary(explanation: Explanation) -> Html:
-    import framejit
 
     counts = {
         "graphs": len(explanation.graphs),
@@ -75,7 +75,7 @@ def _summary(explanation: Explanation) -> Html:
     facts = [element("li", element("b", value), f" {name}", data_fact=name) for name, value in counts.items()]
     error = explanation.error
     shown = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
-    versions = element("p", f"framejit {framejit.__version__}, torch {torch.__version__}", class_="soft")
+    versions = element("p", f"framejit {__version__}, torch {torch.__version__}", class_="soft")
     return join([versions, element("ul", facts, class_="facts"), element("p", f"The call raised {shown}") if shown else None])
 
 

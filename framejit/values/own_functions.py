@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from framejit import api
+from framejit.marks import graph_break, is_compiling
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -21,5 +21,5 @@ def _is_compiling(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Val
     return ConstantValue(True)
 
 
-KNOWN[api.graph_break] = _graph_break
-KNOWN[api.is_compiling] = _is_compiling
+KNOWN[graph_break] = _graph_break
+KNOWN[is_compiling] = _is_compiling

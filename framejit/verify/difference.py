@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from framejit.dispatchers import function_behind
+from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 
 _EXACT = (type(None), bool, int, str, bytes, range, slice, type, ModuleType, CodeType, torch.dtype, torch.device, torch.layout, torch.Size)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from framejit.dispatchers import function_behind
+from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from torch import fx
 
-import framejit
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.graph_script import script
 from framejit.backends.fuse.targets.lookup import source_suffix
 from framejit.config import config
 from framejit.events import warn
+from framejit.version import __version__
 
 
 def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: Exception | None = None) -> str:
@@ -43,7 +43,7 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
         graph.artifacts = str(folder)
         texts: dict[str, Callable[[], str]] = {
             "graph.py": lambda: _readable(gm),
-            "reproduce.py": lambda: script(gm, example_inputs, f"{graph.name}, as framejit {framejit.__version__} captured it"),
+            "reproduce.py": lambda: script(gm, example_inputs, f"{graph.name}, as framejit {__version__} captured it"),
             "graphs/0_recorded.txt": lambda: str(graph.recorded or ""),
             **{f"graphs/{number}_{name}.txt": partial(str, text) for number, (name, text) in enumerate(graph.passes, 1)},
             "ir_before_fusion.txt": lambda: graph.before_fusion,
@@ -106,7 +106,7 @@ def _summary(graph: CompiledGraph, example_inputs: Sequence[Any]) -> str:
     return _json(
         {
             "graph": graph.name,
-            "framejit": framejit.__version__,
+            "framejit": __version__,
             "torch": torch.__version__,
             "kernel_count": len(graph.kernels),
             "kernels": [{"name": kernel.name, "language": kernel.language, "origins": kernel.origins} for kernel in graph.kernels],

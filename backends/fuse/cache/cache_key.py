@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-import framejit
+from framejit.version import __version__
 
 _MAKERS: Final = ("triton", "llvmlite")
 
@@ -32,7 +32,7 @@ def key_of(target: str, *parts: object) -> str:
 
 @cache
 def _toolchain() -> bytes:
-    versions = (framejit.__version__, torch.__version__, *map(_version, _MAKERS), sys.version)
+    versions = (__version__, torch.__version__, *map(_version, _MAKERS), sys.version)
     return hashlib.sha256(repr((versions, source_hash(Path(__file__).parents[1]))).encode()).digest()
 
 
