@@ -41,12 +41,15 @@ test-gpu: $(VENV)/test.stamp
 	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make test-gpu: torch finds no GPU here")'
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
-# mypy cannot follow the mapping of folders to subpackages in pyproject.toml, so that it is shown a tree as installed
+# mypy and import-linter cannot follow the mapping of folders to subpackages in setup.py, so that they are shown a tree as installed; to import-linter
+# the C core is a file of Python like the others
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	@rm -rf .lint && mkdir -p .lint/framejit && ln -s $(addprefix ../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) .lint/framejit/
 	@ln -s ../../guards ../../backends .lint/framejit/
 	cd .lint && ../$(BIN)/mypy --config-file ../pyproject.toml --python-executable ../$(BIN)/python -p framejit
+	@ln -s ../../framejit/_native.pyi .lint/framejit/_native.py
+	cd .lint && ../$(BIN)/lint-imports --config ../pyproject.toml
 
 bench: $(VENV)/test.stamp
 	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; $(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done

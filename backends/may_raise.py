@@ -6,10 +6,12 @@ when real numbers arrive. Whatever is not known here may do both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import torch
+
+from framejit.fakes.arguments import tensors_in
 
 Target = Callable[..., Any] | str
 """A function of torch or an operator, an overload of ATen's, or the name of a method of tensors."""
@@ -147,15 +149,6 @@ def _correction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
 def _some_on_cpu(tensors: list[torch.Tensor]) -> bool:
     """Whether the host sees the numbers. Kernels of accelerators assert on the device, which no program can catch."""
     return not tensors or any(tensor.device.type not in ("cuda", "xpu", "meta") for tensor in tensors)
-
-
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    """The tensors in the arguments of an operation, in lists and tuples too."""
-    for value in tree:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
 
 
 _OPERATORS: Final = {

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from framejit.backends.may_raise import tensors_in
+from framejit.fakes.arguments import tensors_in
 from framejit.symbols.expression import Expression
 from framejit.symbols.node import IntegerNode, symbolic
 

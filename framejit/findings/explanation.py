@@ -13,10 +13,10 @@ import torch
 from framejit.backends.conditional import branches
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
+from framejit.events.timeline import Span, spans
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
 from framejit.findings.recompiles import Recompile, Recompiles
-from framejit.findings.timeline import Span, spans
 
 WITHOUT_TENSORS = "FJ207"
 

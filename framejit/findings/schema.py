@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.errors import FramejitError
+from framejit.events.timeline import Span, to_dicts
 from framejit.findings.finding import Finding
 from framejit.findings.recompiles import Recompile
-from framejit.findings.timeline import Span, to_dicts
 from framejit.version import __version__
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A picture of when frames were captured and their graphs compiled."""
 from __future__ import annotations
 
-from framejit.findings.timeline import Span
+from framejit.events.timeline import Span
 from framejit.report.element import Html, element
 
 WIDTH, ROW, LABEL = 1000, 22, 260

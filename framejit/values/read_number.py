@@ -21,10 +21,9 @@ from framejit.values.scalar import ELEMENTWISE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
+    from framejit.values.context import Codegen, Frame
     from torch import fx
 
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
 
 _ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
 _UNARY: Final = frozenset((operator.neg, operator.pos, abs))

@@ -7,7 +7,7 @@ import torch
 
 import framejit
 from framejit.events import Event
-from framejit.findings.timeline import Span, spans, to_dicts
+from framejit.events.timeline import Span, spans, to_dicts
 from framejit.report.element import Html, element, join
 from framejit.report.graph_drawing import LIMIT, drawing, parse
 from framejit.report.guard_tree import parse as parse_tree

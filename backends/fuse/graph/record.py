@@ -27,6 +27,7 @@ from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
@@ -65,15 +66,6 @@ def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | Non
     if run.left_state != before:
         raise NotFusable("it leaves the grad or autocast mode changed")
     return graph
-
-
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    """The tensors in tuples and lists."""
-    for value in tree:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
 
 
 def storage_of(fake: torch.Tensor) -> int:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, may_warn, operation_name, tensors_in, warns_at_times
+from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, may_warn, operation_name, warns_at_times
+from framejit.fakes.arguments import tensors_in
 from framejit.values.tensors.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26

@@ -14,7 +14,7 @@ from framejit.values.objects.user_object import ObjectValue
 from framejit.values.size import SizeValue
 
 if TYPE_CHECKING:
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Frame
 
 _WRITTEN_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 

@@ -12,8 +12,7 @@ from framejit.values.constant import NONE
 from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
-    from framejit.capture.replacement.codegen import Codegen
-    from framejit.interpreter.frame import Frame
+    from framejit.values.context import Codegen, Frame
 
 _ENTER = torch.ops.profiler._record_function_enter_new
 _EXIT = torch.ops.profiler._record_function_exit._RecordFunction
