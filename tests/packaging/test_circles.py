@@ -9,7 +9,7 @@ DECLARED = [
     # what an object becomes is known to `wrap.py`, which knows all values, and they make others with it
     {"framejit.values"},
     # a kernel's script for one who looks into it runs the backend anew
-    {"framejit.backends.fuse.artifacts", "framejit.backends.fuse.backend", "framejit.backends.fuse.reproduction"},
+    {"framejit.backends.fuse.account.artifacts", "framejit.backends.fuse.account.graph_script", "framejit.backends.fuse.backend"},
     # a backend for torch.compile looks up by name which one of ours it is to be
     {"framejit.backends.registry", "framejit.backends.torch_backends"},
     # a table prints the records that print themselves with it
