@@ -167,8 +167,9 @@ class Frame(Operations):
     @property
     def builtins(self) -> dict[str, Any]:
         """Where names are looked up last: what the globals named when the function was made."""
-        if self.function is not None:
-            return self.function.__builtins__
+        function: Any = self.function  # what mypy keeps of the type of functions between two runs has no __builtins__
+        if function is not None:
+            return function.__builtins__
         namespace = self.globals.get("__builtins__", builtins)
         return namespace if isinstance(namespace, dict) else vars(namespace)
 

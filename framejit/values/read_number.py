@@ -21,8 +21,9 @@ from framejit.values.scalar import ELEMENTWISE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
     from torch import fx
+
+    from framejit.values.context import Codegen, Frame
 
 
 _ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))

@@ -175,7 +175,8 @@ class GraphFailure:
     """Stands by in the replacement code of an entry for when its graph raises."""
 
     def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule, inputs: list[TensorValue]) -> None:
-        self._code, self._globals, self._builtins = flattened(compilation.fn.__code__), compilation.fn.__globals__, compilation.fn.__builtins__
+        fn: Any = compilation.fn  # what mypy keeps of the type of functions between two runs has no __builtins__
+        self._code, self._globals, self._builtins = flattened(fn.__code__), fn.__globals__, fn.__builtins__
         self._owner, self._points, self._place = weakref.ref(compilation.owner), compilation.points, compilation.place
         self._may_break, self._backend = not compilation.options.fullgraph, compilation.options.backend_name
         self._module, self._sources = module, [value.source for value in inputs]
