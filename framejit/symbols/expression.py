@@ -193,7 +193,7 @@ def _sum(a: Mapping[Product, int], b: Mapping[Product, int], sign: int) -> Expre
 def _divide(a: Expression, b: Expression) -> tuple[Expression, Expression]:
     """`(q, r)` with `a == q * b + r`, such that `a // b == q + r // b` for whole numbers; all of `a` is in `r` where `b` is a sum."""
     if b.value == 0:
-        raise ZeroDivisionError("integer division or modulo by zero")
+        divmod(1, 0)  # which raises in the words of this Python
     if a == b and b.bounds[0] > 0:
         return Expression.constant(1), Expression({})
     if len(b.terms) != 1:

@@ -145,7 +145,7 @@ def test_division_by_a_size_that_is_zero(symbol, dynamic):
                 if length:
                     assert_same(function(x, n), g(x, n))
                 else:
-                    with pytest.raises(ZeroDivisionError, match="integer (division or )?modulo by zero|integer division or modulo by zero"):
+                    with pytest.raises(ZeroDivisionError, match="(integer (division or )?modulo|division) by zero"):
                         function(x, n)
             assert not length or torch.equal(faster(x, n), g(x, n))
 

@@ -2,7 +2,7 @@
  * run the user's function. */
 #include "native.h"
 
-/* The structs of CPython's Modules/_functoolsmodule.c, which are the same in 3.11 to 3.13 and in no header. */
+/* The structs of CPython's Modules/_functoolsmodule.c, which are the same in 3.11 to 3.15 and in no header. */
 typedef struct Link {
     PyObject_HEAD
     struct Link *prev, *next;

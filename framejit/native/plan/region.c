@@ -149,7 +149,9 @@ static PyObject *run_timed(Region *region, Sample *sample, PyObject *const *args
 static PyObject *run_warned(Region *region, Sample *sample, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     unsigned long given = fj_warnings_given;
+    warnings_count_begin();
     PyObject *result = run_timed(region, sample, args, nargsf, kwnames);
+    warnings_count_end();
     if (result && given != fj_warnings_given)
         settle(region, COMPILED);
     return result;

@@ -113,6 +113,50 @@ int warnings_end(WarningScope *scope)
     return status;
 }
 
+/* ---- warnings that others give ---- */
+static int counting;                               /* how many have it open; the GIL guards it */
+static PyObject *counter, *show;                   /* what stands in the module `warnings` meanwhile, and what stood there */
+
+static PyObject *count_and_show(PyObject *self, PyObject *message)
+{
+    (void)self;
+    fj_warnings_given++;
+    PyObject *shown = Py_NewRef(show), *result = PyObject_CallOneArg(shown, message);
+    Py_DECREF(shown);
+    return result;
+}
+
+static PyMethodDef counter_method = {"_showwarnmsg", count_and_show, METH_O, NULL};
+
+/* old: only where that stands there; NULL: whatever does, and it is kept. */
+static void put_in_place(PyObject *old, PyObject *new)
+{
+    PyObject *module = PyImport_ImportModule("warnings"), *now = module ? PyObject_GetAttrString(module, counter_method.ml_name) : NULL;
+    if (now && now != new && (old == NULL || now == old) && PyObject_SetAttrString(module, counter_method.ml_name, new) == 0 && old == NULL)
+        Py_XSETREF(show, Py_NewRef(now));
+    Py_XDECREF(now);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+void warnings_count_begin(void)
+{
+    if (counting++ > 0 || (counter == NULL && (counter = PyCFunction_New(&counter_method, NULL)) == NULL)) {
+        PyErr_Clear();
+        return;
+    }
+    put_in_place(NULL, counter);
+}
+
+void warnings_count_end(void)
+{
+    if (--counting > 0 || counter == NULL || show == NULL)
+        return;
+    SavedError error = error_save();               /* the run may have raised */
+    put_in_place(counter, show);                   /* unless somebody put theirs there */
+    error_restore(error);
+}
+
 static PyObject *without_warnings(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     (void)self;
