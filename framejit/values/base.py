@@ -20,8 +20,8 @@ Kwargs = "dict[str, Value]"
 
 class Value:
     source: Source | None = None
-    mutable = False  # identity matters: build it once, then share
-    built_once: bool = False  # the same for what never changes: two names of one tuple are one tuple after a graph break too
+    mutable = False  # what it holds may change
+    built_once: bool = True  # two names of one object are one object outside, too; of numbers and text nobody can tell
     enters_natively = False  # a context manager written in C whose methods the value itself has
 
     @property

@@ -48,6 +48,8 @@ def _counted(tx: Frame, items: Iterable[Any]) -> Iterator[Value]:
 
 
 class ConstantValue(Value):
+    built_once = False
+
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value, self.source = value, source
         if type(value) is slice:
@@ -108,8 +110,6 @@ class ConstantValue(Value):
 
 class SliceValue(Value):
     """A slice whose bounds are not all constants."""
-
-    built_once = True
 
     def __init__(self, parts: list[Value]) -> None:
         self.parts = parts

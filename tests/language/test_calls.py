@@ -1,6 +1,8 @@
 """Argument passing: defaults, *args, **kwargs, keyword-only, positional-only, calls of calls."""
 import torch
 
+import framejit
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])
@@ -107,3 +109,14 @@ def test_locals_builtin():
         return sorted(locals()), y
 
     check(fn, X, graphs=range(0, 3), breaks=range(0, 3), ops=None)
+
+
+def test_a_bound_method_that_leaves_twice_is_one_object():
+    def fn(x):
+        method, other = x.relu, x.relu
+        framejit.graph_break()
+        return method, other, [method], {"is": method is other, "same": method() + other()}
+
+    for made in (fn, framejit.optimize(fn, backend="eager")):
+        method, other, (again,), _ = made(X)
+        assert method is again and method is not other and torch.equal(method(), X.relu())

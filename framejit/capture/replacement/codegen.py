@@ -45,7 +45,7 @@ class Codegen:
             self.em.load_fast(name)
         elif value.source is not None and (value.built_once or not isinstance(value, ConstantValue)):
             self.em.load_source(value.source)
-        elif (value.mutable or value.built_once) and not (isinstance(value, TensorValue) and value.is_plain):
+        elif value.built_once and not (isinstance(value, TensorValue) and value.is_plain):
             self._alive.append(value)
             value.reconstruct(self)
             self._kept[id(value)] = name = self.em.new_temporary("v")

@@ -148,8 +148,6 @@ class ArrayValue(NumpyValue):
 class NumberValue(NumpyValue):
     """One of numpy's numbers, as np.float64."""
 
-    built_once = True
-
     def __init__(self, tensor: TensorValue, source: Source | None = None, known: Any = None) -> None:
         self.tensor, self.source, self.known = tensor, source, known
 

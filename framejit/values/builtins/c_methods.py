@@ -28,8 +28,6 @@ _OBJECT_METHODS = frozenset(
 class BuiltinMethodValue(BoundDescriptor):
     """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
 
-    built_once = True
-
     def __init__(self, owner: Value, name: str, static: Any = None) -> None:
         self.owner, self.name, self.static = owner, name, static
 

@@ -53,8 +53,6 @@ def _index(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 class GetterValue(Value):
     """operator.attrgetter, itemgetter and methodcaller objects."""
 
-    built_once = True
-
     def __init__(self, kind: type, args: list[Value], kwargs: dict[str, Value], source: Source | None = None) -> None:
         self.kind, self.args, self.kwargs, self.source = kind, args, kwargs, source
 

@@ -242,8 +242,6 @@ class SequenceValue(Value):
 class TupleValue(SequenceValue):
     """A tuple, or an instance of a tuple class that adds nothing but names (`cls`)."""
 
-    built_once = True
-
     def __init__(self, items: list[Value], cls: type = tuple, source: Source | None = None) -> None:
         self.items, self.cls, self.source = list(items), cls, source
         self.is_part = False  # of an instance of a subclass, which is another object than a tuple of the same items

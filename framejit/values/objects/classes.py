@@ -285,8 +285,6 @@ def make_super(start: Value, owner: Value) -> SuperValue:
 class SuperValue(Value):
     """`super(start, owner)`: the MRO of the owner's class after `start`."""
 
-    built_once = True
-
     def __init__(self, start: type, owner: Value) -> None:
         self.start, self.owner = start, owner
 
