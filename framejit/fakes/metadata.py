@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
@@ -28,6 +28,10 @@ class OpenLayout:
     strides: tuple[Any, ...]
     free_sizes: int
     free_strides: int
+
+
+_RETURN_THEIR_ARGUMENT: Final = (torch.dropout, torch.nn.functional.dropout)
+"""Operations that, where there is nothing to do, return the tensor that they are given, which their decomposition copies."""
 
 
 class Metadata:
@@ -82,8 +86,9 @@ class Metadata:
         With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count writes themselves.
         """
         self.written = set()
+        decompositions = nullcontext if any(target is one for one in _RETURN_THEIR_ARGUMENT) else self._decompositions
         try:
-            with light(), without_warnings(), self._decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+            with light(), without_warnings(), decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
                 if only_checks_data(target):
                     return run_unchecked(target, args, kwargs)
                 return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)

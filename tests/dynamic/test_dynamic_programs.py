@@ -426,3 +426,19 @@ def test_views_that_only_change_signs(make):
         compiled(torch.rand(2, n), torch.rand(2, n))
         x, y = make(torch.rand(2, n)), torch.rand(2, n)
         assert_same(fn(x, y), compiled(x, y), atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("drop", [lambda x: F.dropout(x, 0.5, training=False), lambda x: torch.dropout(x, 0.0, False), lambda x: F.dropout(x[:0], 0.5)])
+def test_dropout_with_nothing_to_do_returns_its_argument(drop, backend):
+    def fn(x):
+        made = x * 2
+        dropped = drop(made)
+        return made, dropped, dropped is made, drop(x) is x
+
+    compiled = framejit.optimize(fn, backend=backend, dynamic=True)
+    for n in (4, 5, 6):
+        x = torch.randn(n, 3)
+        expected, got = fn(x), compiled(x)
+        assert expected[2:] == got[2:] and (expected[0] is expected[1]) == (got[0] is got[1])
+        assert_same(expected[:2], got[:2])
