@@ -226,7 +226,8 @@ def beyond_rounding(program: Program, i: int, facts: list[tuple[str, Any, Any]],
     for seed in range(4):
         seen = again(program, i, seed)
         deviation = Deviation()
-        others = {"result": seen.result, "arguments": seen.arguments, "state": seen.state, "rest": None}
+        with jittered(seed):  # iterators that came back compute now
+            others = {"result": seen.result, "arguments": seen.arguments, "state": seen.state, "rest": rest_of(seen.result)}
         try:
             for kind, a, _ in facts:
                 if others.get(kind) is not None:
