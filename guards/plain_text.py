@@ -6,6 +6,8 @@ import enum
 import types
 from typing import Any
 
+from framejit.guards.type_flags import HEAP_TYPE
+
 _TYPE = vars(type)
 
 
@@ -33,7 +35,7 @@ def _has_plain_repr(value: Any, depth: int = 4) -> bool:
     how = next(vars(k)["__repr__"] for k in cls.__mro__ if "__repr__" in vars(k))
     if how is object.__repr__ or isinstance(how, types.FunctionType):
         return how is object.__repr__ or how.__module__.partition(".")[0] in ("enum", "torch")
-    return not cls.__flags__ & (1 << 9) and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")  # Py_TPFLAGS_HEAPTYPE: a class statement's
+    return not cls.__flags__ & HEAP_TYPE and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")
 
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.ModuleType, types.CodeType)

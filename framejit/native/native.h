@@ -6,6 +6,11 @@
 /* Between the files of this extension only: calls become direct and variables need no indirection. */
 #pragma GCC visibility push(hidden)
 
+/* ---- what the definitions of types have in common ---- */
+#define TYPE_OF(name) PyVarObject_HEAD_INIT(NULL, 0) .tp_name = "framejit._native." #name, .tp_basicsize = sizeof(name)
+#define COLLECTED(prefix) .tp_dealloc = prefix##_dealloc, .tp_traverse = prefix##_traverse, .tp_clear = prefix##_clear
+#define CALLED_BY_VECTOR(name) .tp_call = PyVectorcall_Call, .tp_vectorcall_offset = offsetof(name, vectorcall)
+
 /* ---- module.c: the two switches that turn interception off ---- */
 extern int fj_disabled;                     /* the whole process */
 extern FJ_THREAD_LOCAL int fj_busy;         /* this thread is inside the compiler */

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.guards.type_flags import HEAP_TYPE
 from framejit.values.base import Value
 from framejit.values.inspection import module_of
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _SAMPLES: tuple[Any, ...] = ([], (), {}, set(), frozenset(), "", b"", bytearray(), 1, 1.0, 1j, True, None, ..., range(1), slice(1), len, object(), type)
 _BY_CLASS = {type(sample): sample for sample in (*_SAMPLES, collections.deque(), collections.OrderedDict())}
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 SPECIAL: dict[str, Callable[..., Any]] = {"__setitem__": operator.setitem, "__delitem__": operator.delitem, "__index__": operator.index}
 
 
@@ -51,6 +51,6 @@ def _like(cls: type) -> Any:
     """An object whose class has the name of `cls` and, if `cls` is the program's own, no special methods."""
     if cls in _BY_CLASS:
         return _BY_CLASS[cls]
-    if not cls.__flags__ & _HEAP_TYPE or module_of(cls) in ("builtins", "collections", "functools", "itertools", "operator"):
+    if not cls.__flags__ & HEAP_TYPE or module_of(cls) in ("builtins", "collections", "functools", "itertools", "operator"):
         raise LookupError(cls)
     return type(cls.__name__, (), _names(cls))()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from framejit.guards.type_flags import HEAP_TYPE
+
 _MODULE = vars(type)["__module__"]
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
@@ -25,7 +26,7 @@ def module_of(cls: type) -> str:
 
 def type_name(cls: type) -> str:
     """The name that messages give to a class: classes written in C have their module in it."""
-    made_in_c = not cls.__flags__ & _HEAP_TYPE or isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
+    made_in_c = not cls.__flags__ & HEAP_TYPE or isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
     return f"{module_of(cls)}.{cls.__qualname__}" if made_in_c and module_of(cls) != "builtins" else cls.__name__
 
 

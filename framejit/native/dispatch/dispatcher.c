@@ -269,18 +269,13 @@ static PyGetSetDef dispatcher_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 PyTypeObject Dispatcher_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Dispatcher",
+    TYPE_OF(Dispatcher),
     .tp_base = &EntryCache_Type,
-    .tp_basicsize = sizeof(Dispatcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
     .tp_new = dispatcher_new,
-    .tp_dealloc = dispatcher_dealloc,
-    .tp_traverse = dispatcher_traverse,
-    .tp_clear = dispatcher_clear,
+    COLLECTED(dispatcher),
     .tp_repr = dispatcher_repr,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(Dispatcher, vectorcall),
+    CALLED_BY_VECTOR(Dispatcher),
     .tp_getattro = dispatcher_getattro,
     .tp_descr_get = dispatcher_bind,
     .tp_methods = dispatcher_methods,

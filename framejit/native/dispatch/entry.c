@@ -167,16 +167,13 @@ static PyMemberDef slot_members[] = {
 
 /* A constant of a code object, and code objects are invisible to the collector: the entry visits the target in the slot's place. */
 PyTypeObject Slot_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Slot",
+    TYPE_OF(Slot),
     .tp_doc = "Slot(target, kind): a callable constant of replacement code.",
-    .tp_basicsize = sizeof(Slot),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = slot_new,
     .tp_dealloc = slot_dealloc,
     .tp_repr = slot_repr,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(Slot, vectorcall),
+    CALLED_BY_VECTOR(Slot),
     .tp_members = slot_members,
 };
 
@@ -338,15 +335,11 @@ static PyMemberDef entry_members[] = {
 };
 
 PyTypeObject Entry_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Entry",
+    TYPE_OF(Entry),
     .tp_doc = "Entry(code, fn, guards, slots, flags=0, tag=None): replacement code for the frames whose guards hold.",
-    .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = entry_new,
-    .tp_dealloc = entry_dealloc,
-    .tp_traverse = entry_traverse,
-    .tp_clear = entry_clear,
+    COLLECTED(entry),
     .tp_members = entry_members,
 };
 

@@ -252,14 +252,10 @@ static PyGetSetDef base_getset[] = {
 };
 
 PyTypeObject EntryCache_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.EntryCache",
+    TYPE_OF(EntryCache),
     .tp_doc = "The entries known for one code object.",
-    .tp_basicsize = sizeof(EntryCache),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = base_dealloc,
-    .tp_traverse = base_traverse,
-    .tp_clear = base_clear,
+    COLLECTED(base),
     .tp_methods = base_methods,
     .tp_members = base_members,
     .tp_getset = base_getset,

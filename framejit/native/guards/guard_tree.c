@@ -149,10 +149,8 @@ static PyGetSetDef tree_getset[] = {
 };
 
 PyTypeObject GuardTree_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.GuardTree",
+    TYPE_OF(GuardTree),
     .tp_doc = "GuardTree(roots, n_records=0): assumptions about a frame, evaluated natively.",
-    .tp_basicsize = sizeof(GuardTree),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = tree_new,
     .tp_dealloc = tree_dealloc,

@@ -49,10 +49,8 @@ static PyMemberDef value_members[] = {
 };
 
 PyTypeObject Value_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Value",
+    TYPE_OF(Value),
     .tp_doc = "Value(index): the value in a slot of a plan.",
-    .tp_basicsize = sizeof(Value),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = value_new,
     .tp_repr = value_repr,
@@ -138,18 +136,13 @@ static PyMemberDef plan_members[] = {
 };
 
 static PyTypeObject Plan_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Plan",
+    TYPE_OF(Plan),
     .tp_doc = "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name=''): a compiled graph, run without Python between its kernels.",
-    .tp_basicsize = sizeof(Plan),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = plan_new,
-    .tp_dealloc = plan_dealloc,
-    .tp_traverse = plan_traverse,
-    .tp_clear = plan_clear,
+    COLLECTED(plan),
     .tp_repr = plan_repr,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(Plan, vectorcall),
+    CALLED_BY_VECTOR(Plan),
     .tp_members = plan_members,
 };
 

@@ -322,18 +322,13 @@ static PyMemberDef region_members[] = {
 };
 
 static PyTypeObject Region_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.Region",
+    TYPE_OF(Region),
     .tp_doc = "Region(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None): calls whichever of the two is quicker.",
-    .tp_basicsize = sizeof(Region),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = region_new,
-    .tp_dealloc = region_dealloc,
-    .tp_traverse = region_traverse,
-    .tp_clear = region_clear,
+    COLLECTED(region),
     .tp_repr = region_repr,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(Region, vectorcall),
+    CALLED_BY_VECTOR(Region),
     .tp_getset = region_getset,
     .tp_members = region_members,
 };

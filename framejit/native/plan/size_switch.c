@@ -140,17 +140,12 @@ static PyMemberDef size_switch_members[] = {
 };
 
 static PyTypeObject SizeSwitch_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.SizeSwitch",
+    TYPE_OF(SizeSwitch),
     .tp_doc = "SizeSwitch(places, miss): calls what was compiled for the sizes that its arguments have at `places`.",
-    .tp_basicsize = sizeof(SizeSwitch),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = size_switch_new,
-    .tp_dealloc = size_switch_dealloc,
-    .tp_traverse = size_switch_traverse,
-    .tp_clear = size_switch_clear,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(SizeSwitch, vectorcall),
+    COLLECTED(size_switch),
+    CALLED_BY_VECTOR(SizeSwitch),
     .tp_members = size_switch_members,
 };
 

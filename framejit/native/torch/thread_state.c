@@ -303,10 +303,8 @@ static PyMemberDef state_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 PyTypeObject State_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "framejit._native.State",
+    TYPE_OF(State),
     .tp_doc = "The torch modes of a thread at one moment. Made by snapshot_state().",
-    .tp_basicsize = sizeof(State),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = state_dealloc,
     .tp_traverse = state_traverse,

@@ -11,6 +11,7 @@ import torch
 
 from framejit.bytecode.spellings import SAME_AS
 from framejit.guards.sources import static_lookup
+from framejit.guards.type_flags import BASE_TYPE
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -32,7 +33,6 @@ _PLAIN = frozenset(
 _RULED = ("__slots__", "__qualname__", "__classcell__", "__classdictcell__")  # names whose values `type` has something to say to
 _CELLS = ["__classdictcell__", "__classcell__"]
 _LOADS_CELL = ("LOAD_CLOSURE", "LOAD_FAST", "LOAD_FAST_BORROW")  # which in the body of a class only the compiler does
-_BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: other classes may be derived from it
 _METACLASSES = (type, torch.autograd.function.FunctionMeta)
 
 
@@ -62,7 +62,7 @@ def _is_plain(name: str) -> bool:
 
 def _is_inert_base(base: Value) -> bool:
     """Whether deriving from a class, and no other, runs no code of the user's and is allowed."""
-    if not isinstance(base, ClassValue) or type(base.cls) not in _METACLASSES or not base.cls.__flags__ & _BASETYPE:
+    if not isinstance(base, ClassValue) or type(base.cls) not in _METACLASSES or not base.cls.__flags__ & BASE_TYPE:
         return False
     return static_lookup(base.cls, "__init_subclass__") is static_lookup(object, "__init_subclass__")
 

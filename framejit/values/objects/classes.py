@@ -13,6 +13,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
+from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.instance_checks import by_type
@@ -23,21 +24,20 @@ from framejit.values.containers.sets import SetValue
 from framejit.values.inspection import module_of
 from framejit.values.objects.exceptions import ExceptionValue, check_plain_exception
 from framejit.values.objects.functions import CallableValue
-from framejit.values.objects.user_object import HEAP_TYPE, ObjectValue, bind_attribute, guard_missing, native_class
+from framejit.values.objects.user_object import ObjectValue, bind_attribute, guard_missing, native_class
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
 _ABSENT = object()
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _TOLD_BY_TYPE = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 _PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
 
 
 def is_python_class(cls: type) -> bool:
     """Whether a class was made by a class statement, so that its attributes can be set."""
-    return bool(cls.__flags__ & HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE
+    return bool(cls.__flags__ & HEAP_TYPE) and not cls.__flags__ & IMMUTABLE
 
 
 def is_finalized(cls: type) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
+from framejit.guards.type_flags import HEAP_TYPE
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.complaints import wrong_answer
@@ -25,7 +26,6 @@ from framejit.values.inspection import instance_dict, module_of
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or by C code that shows its slots in the MRO
 _ABSENT = object()
 _MODELS = "framejit.models."
 
