@@ -15,9 +15,10 @@ MARKERS = {
     "soundness": "CPython's own test modules run under `framejit run`",
     "slow": "takes more than a few seconds",
     "model": "builds a real model of another library",
+    "process": "starts processes that import torch, and so takes seconds though it tests little",
     "gpu": "needs a GPU, from `framejit.optimize` to the results of kernels",
 }
-LONG = ("slow", "soundness", "model")
+LONG = ("slow", "soundness", "model", "process")
 QUICK = 3
 """So many tests of each file run with `--quick`, at most."""
 
@@ -28,6 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if "fake_driver" in getattr(item, "fixturenames", ()):  # of tests/native/fake_cuda.py: a process, which finds another driver
+            item.add_marker("process")
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="needs a GPU"))
     if config.getoption("--quick"):

@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def shell(tmp_path):

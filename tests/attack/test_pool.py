@@ -8,6 +8,8 @@ import pytest
 
 from tests.attack import pool
 
+pytestmark = pytest.mark.process
+
 ODD = """
 import os, sys, time
 from tests.attack.checkout import make_importable

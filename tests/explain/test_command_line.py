@@ -10,6 +10,8 @@ import pytest
 
 from framejit.findings.at_exit import TERMINATED
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """
 import os, signal, sys, threading, time
 import torch

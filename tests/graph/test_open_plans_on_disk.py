@@ -23,6 +23,8 @@ from framejit.symbols.expression import Expression, Symbol
 
 from comparison import assert_same
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path):
