@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
 ANNOTATION_TYPES = (types.UnionType, types.GenericAlias)
-SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))  # the 0 that functions of re have for a default, since CPython 3.13
+SINGLETON_TYPES = (*RE_DEFAULTS, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
 CONSTANT_TYPES: frozenset[type] = frozenset((*EQUAL_TYPES, *SINGLETON_TYPES))
 
 

@@ -14,7 +14,7 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, const_source
 from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import ConstantValue
+from framejit.values.constant import RE_DEFAULTS, ConstantValue
 from framejit.values.containers.iterator_tools import ToolIterator
 from framejit.values.containers.iterators import advanced
 from framejit.values.folding import fold
@@ -31,7 +31,7 @@ _PURE: dict[type, frozenset[str]] = {
 }
 _TEMPLATES = getattr(re, "_compile_template" if hasattr(re, "_compile_template") else "_compile_repl")
 _HELD: dict[int, re.Pattern[Any]] = {}  # what captured code has compiled: guards hold patterns weakly, and re forgets its own
-_TEXT = (str, bytes, int, type(None))
+_TEXT = (str, bytes, int, type(None), *RE_DEFAULTS)
 
 
 def referent(ref: Any) -> Any:
