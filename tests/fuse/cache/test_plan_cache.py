@@ -613,7 +613,7 @@ def _no_text(fields):
 
 
 def _extra(fields):
-    fields["kernels"][0][3]["code"] = 0
+    fields["kernels"][0][2]["code"] = 0
 
 
 def _origins(fields):
