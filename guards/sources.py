@@ -7,7 +7,7 @@ Sources are immutable, compared structurally, and form chains through `base`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from framejit import _native as native
 
@@ -17,9 +17,39 @@ if TYPE_CHECKING:
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
-@dataclass(frozen=True)
+_Class = TypeVar("_Class", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def source(cls: _Class) -> _Class:
+    """A frozen dataclass that works its hash and its name out once: both go all the way down the chain, and are asked for again and again."""
+    made: Any = dataclass(frozen=True)(cls)
+    hashed, named = made.__hash__, made.__dict__.get("name")
+
+    def kept_hash(self: Any) -> int:
+        known: int | None = self._hash
+        if known is None:
+            object.__setattr__(self, "_hash", known := hashed(self))
+        return known
+
+    def kept_name(self: Any) -> str:
+        known: str | None = self._name
+        if known is None:
+            object.__setattr__(self, "_name", known := named(self))
+        return known
+
+    made.__hash__ = kept_hash
+    if named is not None:
+        made.name = kept_name
+    return made
+
+
+@source
 class Source:
     """A path to a value.  `base` is the source it is read from, or None for a root."""
+
+    _hash: ClassVar[int | None] = None
+    _name: ClassVar[str | None] = None
 
     @property
     def base(self) -> Source | None:
@@ -58,7 +88,7 @@ class ByIdentity:
 # ---- roots -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@source
 class ArgSource(Source):
     """Argument slot `index` of the frame, named `arg`."""
 
@@ -75,7 +105,7 @@ class ArgSource(Source):
         return self.arg
 
 
-@dataclass(frozen=True)
+@source
 class CellArgSource(Source):
     """An argument slot of a resume function that holds a cell; the value is the cell itself."""
 
@@ -92,7 +122,7 @@ class CellArgSource(Source):
         return f"cell of {self.arg}"
 
 
-@dataclass(frozen=True)
+@source
 class ClosureCellSource(Source):
     """The cell of free variable `var` of the frame's function."""
 
@@ -109,7 +139,7 @@ class ClosureCellSource(Source):
         return f"cell of {self.var}"
 
 
-@dataclass(frozen=True)
+@source
 class GlobalSource(Source):
     """A global of the frame's own function."""
 
@@ -125,7 +155,7 @@ class GlobalSource(Source):
         return self.var
 
 
-@dataclass(frozen=True)
+@source
 class ConstSource(Source):
     """A given object, held by the entry (weakly by its guards)."""
 
@@ -146,7 +176,7 @@ def const_source(value: Any, label: str | None = None) -> ConstSource:
     return ConstSource(ByIdentity(value), label or getattr(value, "__qualname__", None) or type(value).__name__)
 
 
-@dataclass(frozen=True)
+@source
 class StateSource(Source):
     """The thread's torch state (grad mode, autocast, ...); only guarded, never loaded."""
 
@@ -157,7 +187,7 @@ class StateSource(Source):
         return "torch state"
 
 
-@dataclass(frozen=True)
+@source
 class FunctionSource(Source):
     """The function of the frame itself; only guarded (defaults, attributes), never loaded."""
 
@@ -173,7 +203,7 @@ class FunctionSource(Source):
 # ---- steps -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@source
 class Step(Source):
     origin: Source
 
@@ -182,7 +212,7 @@ class Step(Source):
         return self.origin
 
 
-@dataclass(frozen=True)
+@source
 class AttrSource(Step):
     attr: str
 
@@ -197,7 +227,7 @@ class AttrSource(Step):
         return f"{self.origin.name()}.{self.attr}"
 
 
-@dataclass(frozen=True)
+@source
 class DictSource(Step):
     """`__dict__` of an instance."""
 
@@ -235,7 +265,7 @@ class TypedKey:
         return hash((type(self.value), self.value))
 
 
-@dataclass(frozen=True)
+@source
 class KeySource(Step):
     """Item `key` of an exact dict."""
 
@@ -257,7 +287,7 @@ def key_source(origin: Source, key: Any) -> KeySource:
     return KeySource(origin, TypedKey(key))
 
 
-@dataclass(frozen=True)
+@source
 class GetItemSource(Step):
     """Item `key` of any object, through its type's `__getitem__`."""
 
@@ -275,7 +305,7 @@ class GetItemSource(Step):
         return _keyed_name(self.origin, self.key.value)
 
 
-@dataclass(frozen=True)
+@source
 class IndexSource(Step):
     """Item `index` of a tuple or list."""
 
@@ -293,7 +323,7 @@ class IndexSource(Step):
         return f"{self.origin.name()}[{self.index}]"
 
 
-@dataclass(frozen=True)
+@source
 class DictKeySource(Step):
     """The `index`-th key of a dict, for keys that are no constants."""
 
@@ -311,7 +341,7 @@ class DictKeySource(Step):
         return f"list({self.origin.name()})[{self.index}]"
 
 
-@dataclass(frozen=True)
+@source
 class TypeSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_TYPE, None
@@ -323,7 +353,7 @@ class TypeSource(Step):
         return f"type({self.origin.name()})"
 
 
-@dataclass(frozen=True)
+@source
 class TypeLookupSource(Step):
     """What the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
 
@@ -352,7 +382,7 @@ def static_lookup(cls: type, attr: str, default: Any = _MISSING) -> Any:
     return default
 
 
-@dataclass(frozen=True)
+@source
 class CellContentsSource(Step):
     def access(self) -> tuple[int, Any]:
         return native.A_CELL, None
@@ -365,7 +395,7 @@ class CellContentsSource(Step):
         return self.origin.name().removeprefix("cell of ")
 
 
-@dataclass(frozen=True)
+@source
 class CallSource(Step):
     """`function(value)` for a pure reader of the value, e.g. `tuple` of a set."""
 
@@ -381,7 +411,7 @@ class CallSource(Step):
         return f"{getattr(self.function, '__name__', self.function)}({self.origin.name()})"
 
 
-@dataclass(frozen=True)
+@source
 class BuiltinSource(Source):
     """A builtin, read by name through the frame's globals."""
 
@@ -397,7 +427,7 @@ class BuiltinSource(Source):
         return self.var
 
 
-@dataclass(frozen=True)
+@source
 class PairSource(Source):
     """`left <symbol> right` of two numbers; it can be computed again, but no guard reaches it."""
 
@@ -415,7 +445,7 @@ class PairSource(Source):
         return f"({self.left.name()} {self.symbol} {self.right.name()})"
 
 
-@dataclass(frozen=True)
+@source
 class BinarySource(Step):
     """`value <symbol> const` of two numbers, or `const <symbol> value` when `reflected`."""
 

@@ -99,6 +99,7 @@ class Capture:
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._cells: dict[int, CellValue] = {}
         self._undo: list[Callable[[], Any]] = []
+        self._place_texts: dict[tuple[str, int, str], str] = {}
         self._graph_effects: GraphEffects | None = None
         self._distinct_done: set[tuple[Source, Source]] = set()
         self.distinct = DistinctObjects(self)
@@ -374,4 +375,11 @@ class Capture:
 
     def user_stack_text(self) -> str:
         """The user's stack in the form fx keeps in `stack_trace`."""
-        return "".join(f'  File "{file}", line {line}, in {name}\n    {linecache.getline(file, line).strip()}\n' for file, line, name in self.user_stack())
+        return "".join(map(self._place_text, self.user_stack()))
+
+    def _place_text(self, place: tuple[str, int, str]) -> str:
+        text = self._place_texts.get(place)
+        if text is None:
+            file, line, name = place
+            text = self._place_texts[place] = f'  File "{file}", line {line}, in {name}\n    {linecache.getline(file, line).strip()}\n'
+        return text

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION
-from framejit.fakes.metadata import Metadata, label
+from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
@@ -111,7 +111,7 @@ class GraphBuilder:
             raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
         self._look(name_of(target), tensors)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
-        versions = {key: _version(t.fake) for key, t in tensors.items()}
+        versions = {key: version_of(t.fake) for key, t in tensors.items()}
         uncounted = any(version < 0 for version in versions.values())
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
         if result is NotImplemented:
@@ -119,7 +119,7 @@ class GraphBuilder:
         strange = next((type(t) for t in _tensors_of(result) if not is_of_torch(module_of(type(t)))), None)
         if strange is not None:
             raise Unsupported(f"{label(target)} gives a tensor of the class {strange.__qualname__}", "FJ141")
-        written = [t for key, t in tensors.items() if _version(t.fake) != versions[key]]
+        written = [t for key, t in tensors.items() if version_of(t.fake) != versions[key]]
         if uncounted:
             written += [t for key, t in tensors.items() if versions[key] < 0 and t.fake.untyped_storage()._cdata in self.metadata.written]
         if not written:
@@ -190,6 +190,7 @@ class GraphBuilder:
 
     def state_change(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""
+        self.metadata.forget_results()
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.program.user_stack_text()
         return node
@@ -276,11 +277,6 @@ def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _plain(obj: Any) -> Value:
     return from_python(obj)
-
-
-def _version(fake: torch.Tensor) -> int:
-    """Grows with each in-place write; inference tensors keep no count."""
-    return -1 if fake.is_inference() else fake._version
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

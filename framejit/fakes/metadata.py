@@ -11,11 +11,13 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.fakes.closed_results import empty_fake
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
 from framejit.fakes.open_fakes import KnownResults
+from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
 from framejit.imports_under_way import met_half_a_module
 from framejit.signals import Unsupported
 
@@ -40,6 +42,7 @@ class Metadata:
     def __init__(self) -> None:
         with light():
             self.mode = Fakes(allow_fallback_kernels=False)
+        self._repeated = RepeatedCalls(self.mode)
         self._known: AbstractContextManager[Any] = nullcontext()
         self.written: set[int] = set()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -63,9 +66,12 @@ class Metadata:
     def _made(self, tensor: torch.Tensor, layout: OpenLayout | None) -> torch.Tensor:
         if layout is not None or can_be_made_empty(tensor):
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
-            sizes, strides = (layout.sizes, layout.strides) if layout is not None else (tuple(tensor.shape), tuple(tensor.stride()))
-            with light(), self.mode, torch.no_grad():
-                fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
+            with light(), torch.no_grad():
+                if layout is None:
+                    fake = empty_fake(self.mode, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+                else:
+                    with self.mode:
+                        fake = torch.empty_strided(layout.sizes, layout.strides, dtype=tensor.dtype, device=tensor.device)
             if tensor.requires_grad:
                 fake.requires_grad_(True)
             return fake
@@ -86,12 +92,20 @@ class Metadata:
         With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count writes themselves.
         """
         self.written = set()
-        decompositions = nullcontext if any(target is one for one in _RETURN_THEIR_ARGUMENT) else self._decompositions
+        key = self._repeated.key(target, is_method, args, kwargs)
+        if key is not None:
+            with light():
+                known = self._repeated.known(key, args, kwargs)
+            if known is not None:
+                return known
         try:
-            with light(), without_warnings(), decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
-                if only_checks_data(target):
-                    return run_unchecked(target, args, kwargs)
-                return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
+            with light():
+                given = tensors_given(args, kwargs) if key is not None else []
+                versions = [version_of(tensor) for tensor in given]
+                result = self._run(target, is_method, args, kwargs, note_writes or -1 in versions)
+                if key is not None and not self.written and versions == [version_of(tensor) for tensor in given]:
+                    self._repeated.keep(key, result, given)
+                return result
         except DataDependentOutputException as e:
             raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
         except DynamicOutputShapeException as e:
@@ -105,6 +119,23 @@ class Metadata:
                 raise
             # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
             raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
+
+    def _run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool) -> Any:
+        decompositions = nullcontext if any(target is one for one in _RETURN_THEIR_ARGUMENT) else self._decompositions
+        with without_warnings(), decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+            if only_checks_data(target):
+                return run_unchecked(target, args, kwargs)
+            return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
+
+    def forget_results(self) -> None:
+        """The thread's state was changed in a way that results may depend on."""
+        self._repeated.forget()
+        self.mode.closed_results.forget()
+
+
+def version_of(fake: torch.Tensor) -> int:
+    """Grows with each in-place write; inference tensors keep no count."""
+    return -1 if fake.is_inference() else fake._version
 
 
 class _Writes(TorchDispatchMode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import os
 import sysconfig
+from functools import cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ _NAME_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # a met
 _READERS_WITHOUT_ARGUMENTS = frozenset(("vars", "dir"))
 
 
+@cache
 def _module_in(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == p or name.startswith(p + ".") for p in prefixes)
 

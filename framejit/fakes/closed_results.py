@@ -1,0 +1,144 @@
+"""What operations give on fakes whose sizes are known, worked out once: the layers of a model ask the same questions again.
+
+Torch keeps results for fakes itself, but finding one takes it longer than many an operation takes. Here a result is found by the operation, the metadata of its
+tensors, and its other arguments. Kept are only tensors that are new: with memory of their own, or other views of an argument's. Before a
+result is kept, another is made in its place and compared with it. (`open_fakes.py` does this for sizes that are symbols.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+_PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
+_LOOK_AT_MEMORY: Final = frozenset(("as_strided_copy", "as_strided_scatter", "storage_offset", "set", "resize", "lift", "lift_fresh", "tensor"))
+"""Operations that ask more of a tensor than the metadata by which results are found."""
+
+
+class _NotKept(Exception):
+    """Something in the arguments says nothing by which a result could be found."""
+
+
+class _Layout(NamedTuple):
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    viewed: int | None
+    """Whose memory the result lies in: an argument's, by its position among the tensors given; None if it has its own."""
+    offset: int
+
+
+_Kept = tuple[list[_Layout], Callable[[list[torch.Tensor]], Any] | None]
+"""What the result's tensors are, and what makes the result of them if it is not just one."""
+
+
+def empty_fake(mode: FakeTensorMode, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What `torch.empty_strided` gives under the mode, without the way through the dispatcher; sizes are known."""
+    return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
+
+
+class ClosedResults:
+    """The results that were worked out under one mode."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._known: dict[Any, _Kept] = {}
+
+    def forget(self) -> None:
+        """Something has changed that results may depend on."""
+        self._known.clear()
+
+    def get(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """The result of an operation, by `compute` if it has to be worked out."""
+        if not _depends_on_metadata(func):
+            return compute()
+        given: list[torch.Tensor] = []
+        try:
+            parts = _key(args, given), _key(tuple(kwargs.items()), given) if kwargs else None
+        except _NotKept:
+            return compute()
+        key = func, torch.get_default_dtype(), torch.is_inference_mode_enabled(), *parts
+        known = self._known.get(key)
+        if known is None:
+            result = compute()
+            kept = self._kept(result, given)
+            if kept is not None:
+                self._known[key] = kept
+            return result
+        layouts, kind = known
+        if kind is None:
+            return self._made(layouts[0], given)
+        return kind([self._made(layout, given) for layout in layouts])
+
+    def _kept(self, result: Any, given: list[torch.Tensor]) -> _Kept | None:
+        kind = None if isinstance(result, torch.Tensor) else type(result)
+        if kind not in (None, tuple, list):
+            return None
+        fakes: list[Any] = [result] if kind is None else list(result)
+        storages = [tensor.untyped_storage()._cdata for tensor in given]
+        own: set[int] = set()
+        layouts: list[_Layout] = []
+        for fake in fakes:
+            if type(fake) is not FakeTensor or fake._has_symbolic_sizes_strides or any(fake is tensor for tensor in given):
+                return None
+            storage = fake.untyped_storage()._cdata
+            viewed = storages.index(storage) if storage in storages else None
+            if storage in own:  # two of the results share memory
+                return None
+            if viewed is None:
+                own.add(storage)
+            layout = _Layout(tuple(fake.shape), fake.stride(), fake.dtype, fake.fake_device, viewed, int(fake.storage_offset()))
+            if (viewed is None and layout.offset) or _facts(self._made(layout, given)) != _facts(fake):
+                return None
+            layouts.append(layout)
+        return layouts, kind
+
+    def _made(self, layout: _Layout, given: list[torch.Tensor]) -> torch.Tensor:
+        sizes, strides, dtype, device, viewed, offset = layout
+        if viewed is None:
+            return empty_fake(self._mode, sizes, strides, dtype, device)
+        view = torch.empty(0, dtype=dtype, device="meta")
+        with torch.no_grad():
+            view.set_(given[viewed].untyped_storage(), offset, sizes, strides)
+        return FakeTensor(self._mode, view, device)
+
+
+@cache
+def _depends_on_metadata(func: Any) -> bool:
+    """Whether the metadata of an operation's results is determined by that of its arguments."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func._schema.is_mutable or func._opname in _LOOK_AT_MEMORY:
+        return False
+    tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+    return bool(func._schema.returns) and not any(tag in func.tags for tag in tags)
+
+
+def _key(value: Any, given: list[torch.Tensor]) -> Any:
+    """Adds the tensors in a value to `given`."""
+    kind = type(value)
+    if kind is FakeTensor:
+        if value._has_symbolic_sizes_strides or value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
+            raise _NotKept
+        given.append(value)
+        # where a view begins is its argument's place and its own
+        return value.shape, value.stride(), value.dtype, value.fake_device, value.storage_offset(), value.requires_grad, value.is_inference()
+    if kind in _PLAIN:
+        return kind, value
+    if kind is float:
+        return kind, repr(value)
+    if kind is tuple or kind is list or kind is torch.Size:
+        return kind, *[_key(item, given) for item in value]
+    raise _NotKept
+
+
+def _facts(fake: Any) -> tuple[Any, ...]:
+    """What tells one new fake from another."""
+    return (
+        (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg(), fake.requires_grad),
+        (fake.untyped_storage().nbytes(), fake.is_inference(), fake.is_leaf),
+        (str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),
+    )
