@@ -21,6 +21,7 @@ from framejit.backends.may_raise import tensors_in
 from framejit.fakes.closed_results import empty_fake
 from framejit.fakes.data_checks import only_checks_data
 from framejit.fakes.operation_kinds import LOOKS_AT_PLACE, name_of
+from framejit.guards import tensor_layout  # noqa: F401  sets up the reading of the thread's state
 
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 _FUNCTIONS: Final = ("torch.nn.functional", "torch.functional")
