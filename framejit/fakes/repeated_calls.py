@@ -17,7 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from framejit import _native as native
-from framejit.backends.may_raise import tensors_in
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.closed_results import empty_fake
 from framejit.fakes.data_checks import only_checks_data
 from framejit.fakes.operation_kinds import LOOKS_AT_PLACE, name_of
