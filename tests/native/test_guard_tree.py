@@ -251,7 +251,8 @@ NAN = float("nan")
 EQUAL = [
     (1, 1), (10**30, 10**30), (True, True), (None, None), (1.5, 1.5), (NAN, float("nan")), (-0.0, -0.0), ("ab", "".join(["a", "b"])),
     (b"x", b"x"), (2 + 3j, 2 + 3j), ((1, (2.0, "x")), (1, (2.0, "x"))), ((NAN,), (float("nan"),)), (slice(1, 2, None), slice(1, 2, None)),
-    (frozenset({1, "a"}), frozenset({"a", 1})), ([1, 2], [1, 2]), ({"a": 1}, {"a": 1}), (range(3), range(3)), (Twin(1), Twin(1)), (..., ...),
+    pytest.param(frozenset({1, "a"}), frozenset({"a", 1}), id="frozensets"),
+    ([1, 2], [1, 2]), ({"a": 1}, {"a": 1}), (range(3), range(3)), (Twin(1), Twin(1)), (..., ...),
 ]  # fmt: skip
 DIFFERENT = [
     (1, 2), (1, True), (1, 1.0), (0.0, -0.0), (NAN, 1.0), ("a", "b"), ("a", b"a"), ((1,), (1.0,)), ((1, 2), (1,)), ((1,), [1]),

@@ -98,10 +98,10 @@ def copies(tree: Any) -> Any:
     if isinstance(tree, torch.nn.Parameter):
         return torch.nn.Parameter(tree.detach().clone(), tree.requires_grad)
     if isinstance(tree, torch.Tensor):
-        base = torch.empty(tree.untyped_storage().nbytes() // tree.itemsize, dtype=tree.dtype)
+        base = torch.empty(tree.untyped_storage().nbytes() // tree.itemsize, dtype=tree.dtype, device=tree.device)
         copy = base.as_strided(tree.shape, tree.stride(), tree.storage_offset()).detach()
         base.copy_(tree.as_strided(base.shape, (1,), 0))
-        return torch.empty(0, dtype=tree.dtype).set_(copy.untyped_storage(), tree.storage_offset(), tree.shape, tree.stride())
+        return torch.empty(0, dtype=tree.dtype, device=tree.device).set_(copy.untyped_storage(), tree.storage_offset(), tree.shape, tree.stride())
     return type(tree)(map(copies, tree)) if isinstance(tree, (tuple, list)) else tree
 
 
