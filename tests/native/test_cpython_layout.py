@@ -111,8 +111,8 @@ def test_built_for_another_layout(part, tmp_path):
     for mapped in ("guards", "backends"):
         shutil.copytree(NATIVE.parent / mapped, package / mapped, ignore=shutil.ignore_patterns("__pycache__"))
     library = package / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{include}", f"-I{include}/internal"]
-    subprocess.run(["gcc", *flags, *map(str, sorted((NATIVE / "native").glob("*.c"))), "-ldl", "-o", str(library)], check=True, timeout=600)
+    flags = ["-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{NATIVE / 'native'}", f"-I{include}", f"-I{include}/internal"]
+    subprocess.run(["gcc", *flags, *map(str, sorted((NATIVE / "native").rglob("*.c"))), "-ldl", "-o", str(library)], check=True, timeout=600)
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
     program += f"import framejit; assert framejit.__file__.startswith({str(tmp_path)!r})\n" + PROGRAM
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": ""})

@@ -347,7 +347,7 @@ def test_other_versions_have_other_keys(monkeypatch):
     monkeypatch.setattr(cache_key, "source_hash", lambda folder: "as it was")
     cache_key._toolchain.cache_clear()
     assert [fresh(torch.cos, x)[1] for _ in range(2)] == [False, True]
-    for package, version in ((torch, "99.0"), (framejit, "99.0")):
+    for package, version in ((torch, "99.0"), (cache_key, "99.0")):
         cache_key._toolchain.cache_clear()
         with monkeypatch.context() as patched:
             patched.setattr(package, "__version__", version)

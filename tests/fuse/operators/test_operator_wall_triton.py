@@ -95,13 +95,13 @@ from dataclasses import replace
 from tests.fuse.operators import operator_wall_triton
 from tests.fuse.triton_kernels import triton_run
 write = triton_run.triton_source
-def sabotaged(kernel, tile):
-    source = write(kernel, tile)
+def sabotaged(kernel, **tile):
+    source = write(kernel, **tile)
     return replace(source, code=source.code.replace({old!r}, {new!r}))
 triton_run.triton_source = sabotaged
 sys.exit(operator_wall_triton.main([{operator!r}]))
 """
     command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(command, env=interpreting(), cwd=SCRIPT.parents[2], capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=interpreting(), cwd=SCRIPT.parents[3], capture_output=True, text=True, timeout=110)
     assert done.returncode == 1, done.stderr[-2000:]
     assert difference in done.stdout
