@@ -16,7 +16,8 @@ def python(program: str, **environment: str) -> str:
 
 
 def test_it_adds_at_most_150_ms_to_importing_torch():
-    program = "import time, torch; start = time.perf_counter(); import framejit; print(time.perf_counter() - start)"
+    """Time of the processor: other tests run beside."""
+    program = "import time, torch; start = time.process_time(); import framejit; print(time.process_time() - start)"
     best = min(float(python(program)) for _ in range(3))
     assert best < 0.15
 
