@@ -8,7 +8,7 @@ static const char *const libraries[] = {"libc10.so", "libtorch_cpu.so", "libtorc
 #define SLOW_TENSORS "tensors are read at measured offsets, or else through Python"
 #define SLOW_PLANS "plans make, share and drop tensors through Python"
 #define SLOW_STATE "Python is asked for this part of torch's state"
-#define NO_HANDLER "torch writes what operations of a plan warn of to stderr"
+#define NO_HANDLER "what operations of a plan warn of is told as by operators that are called by themselves"
 
 static const struct { const char *name, *instead; } symbols[] = {
     /* tensor_access.c */
