@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import traceback
+import weakref
 
 import pytest
 import torch
@@ -240,3 +241,124 @@ def test_metaclasses_are_not_asked_what_is_caught():
             return x + 1, str(e), [].append.__qualname__
 
     check_state(lambda: f, (X,), (X,), breaks=None)
+
+
+class Held:
+    pass
+
+
+class HoldingError(Exception):
+    pass
+
+
+def fails(x):
+    held = Held()
+    raise HoldingError(held, weakref.ref(held))
+
+
+def raised_in_handler(x):
+    try:
+        try:
+            fails(x)
+        except HoldingError as e:
+            seen = e.args[1]
+            framejit.graph_break()
+            raise KeyError  # noqa: B904  the context is what is tested
+    except KeyError as e:
+        e.__context__ = None
+        return x + 1, seen() is None, sys.exc_info()[0]
+
+
+def raised_in_finally(x):
+    seen = []
+    try:
+        try:
+            fails(x)
+        except HoldingError as e:
+            seen.append(e.args[1])
+            raise
+        finally:
+            framejit.graph_break()
+            raise KeyError
+    except KeyError as e:
+        e.__context__ = None
+        return x + 1, seen[0]() is None, sys.exc_info()[0]
+
+
+def raised_by_a_call_in_handler(x):
+    def again():
+        framejit.graph_break()
+        raise KeyError
+
+    try:
+        try:
+            fails(x)
+        except HoldingError as e:
+            seen = e.args[1]
+            again()
+    except KeyError as e:
+        e.__context__ = None
+        return x + 1, seen() is None, sys.exc_info()[0]
+
+
+def raised_in_handler_of_a_handler(x):
+    try:
+        try:
+            fails(x)
+        except HoldingError as e:
+            seen = e.args[1]
+            try:
+                int("no")
+            except ValueError:
+                framejit.graph_break()
+                raise KeyError  # noqa: B904  the context is what is tested
+    except KeyError as e:
+        e.__context__.__context__ = None
+        e.__context__ = None
+        return x + 1, seen() is None, sys.exc_info()[0]
+
+
+def raised_again_and_caught(x):
+    try:
+        fails(x)
+    except HoldingError as e:
+        seen = e.args[1]
+        try:
+            try:
+                framejit.graph_break()
+                raise
+            finally:
+                framejit.graph_break()
+                raise
+        except HoldingError:
+            pass
+    return x + 1, seen() is None, sys.exc_info()[0]
+
+
+def raised_in_a_caller_of_the_handler(x):
+    seen = []
+
+    def handles():
+        try:
+            fails(x)
+        except HoldingError as e:
+            seen.append(e.args[1])
+            framejit.graph_break()
+            raise KeyError  # noqa: B904  the context is what is tested
+
+    try:
+        handles()
+    except KeyError as e:
+        e.__context__ = None
+        return x + 1, seen[0]() is None, sys.exc_info()[0]
+
+
+HANDLED = [raised_in_handler, raised_in_finally, raised_by_a_call_in_handler, raised_in_handler_of_a_handler, raised_again_and_caught,
+    raised_in_a_caller_of_the_handler]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", HANDLED)
+def test_what_was_handled_goes_with_its_handler(f):
+    """An exception raised by a step inside of a handler goes on in that step, which no longer holds what the handler was for."""
+    assert f(X)[1]
+    check(f, X, graphs=None, breaks=None, ops=None)

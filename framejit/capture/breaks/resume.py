@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, CodeType, FunctionType
@@ -330,20 +330,35 @@ def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em
         emit()
         leave()
         return []
-    label, body = Label(), list[Any]()
-    if not _is_entry_of_handler(frame):
-        body, label, _ = _listing(decode(frame.code), handler.target)
+    label = Label()
     region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
     em.instructions.append(region)
     emit()
     em.instructions.append(TryEnd(region))
     leave()
-    if not body:
-        em.place(label)
+    em.place(label)
+    body = list[Any]()
+    if _is_entry_of_handler(frame):
         em.op("PUSH_EXC_INFO")
         lasti = (OFFSET_SLOT,) if handler.push_lasti else ()
         _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False))
+    else:
+        body, target, _ = _listing(decode(frame.code), handler.target)
+        _let_go(em, _previous(frame))  # what follows handles it no longer
+        em.op("JUMP_FORWARD", target)
     return body
+
+
+def _previous(frame: BrokenFrame) -> list[str]:
+    """The variables of a step with the exceptions that its frame handles."""
+    return [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
+
+
+def _let_go(em: Emitter, names: Iterable[str]) -> None:
+    """The frame may live on, by running or in a traceback, and must not keep what the program lets go of."""
+    for name in names:
+        em.op("LOAD_CONST", None)
+        em.store_fast(name)
 
 
 @dataclass
@@ -400,11 +415,8 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
                 em.load_fast(name)
 
     em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
-    previous = [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
     of_outers = [outer.prefix + name for outer in outers for name in outer.layout.parameters() if name in outer.given]
-    for name in dict.fromkeys((*names.values(), *previous, *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)):
-        em.op("LOAD_CONST", None)  # the frame may live on in a traceback, which must not keep what the program lets go of
-        em.store_fast(name)
+    _let_go(em, dict.fromkeys((*names.values(), *_previous(frame), *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)))
     em.return_value()
 
 
