@@ -200,6 +200,24 @@ class FunctionSource(Source):
         return self.label
 
 
+@source
+class OwnGlobalsSource(FunctionSource):
+    """The global namespace of the frame."""
+
+    @property
+    def base(self) -> Source:
+        return FunctionSource(self.label)
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_ATTR, "__globals__"
+
+    def emit(self, em: Emitter) -> None:
+        em.call_object(globals, list, 0)
+
+    def name(self) -> str:
+        return f"{self.label}.__globals__"
+
+
 # ---- steps -------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,7 @@ class GraphBuilder:
         )
         with where:
             node = self.graph.placeholder(_identifier(source.name()))
+        node.target = node.name  # the parameter's name: `m.w` and `m_w` are two
         self._last_placeholder = node
         node.meta["val"] = node.meta["example_value"] = fake
         node.meta["source"] = source.name()

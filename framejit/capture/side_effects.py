@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.builtins.cached_function import put_result
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen
+    from framejit.values.context import CachedCall, Codegen
     from framejit.values.tensors.tensor import TensorValue
 
 
@@ -27,7 +28,7 @@ class SideEffects:
         self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}  # the written function or class, as value and object
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
         self.written_tensors: dict[int, TensorValue] = {}
-        self.cached_calls: list[tuple[Value, list[Value], dict[str, Value]]] = []  # of functions behind lru_cache
+        self.cached_calls: list[CachedCall] = []
         self.version = 0  # grows with every change
         self.outside = 0  # grows with every change of what existed before the capture
 
@@ -95,10 +96,13 @@ class SideEffects:
         self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
 
-    def call_cached(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-        """A call of a cached function whose result is known: it only changes the cache, so that the changes above may be replayed after it."""
+    def call_cached(self, function: Value, args: list[Value], kwargs: dict[str, Value], result: Value | None = None) -> None:
+        """A call of a cached function that only changes the cache, so that the changes above may be replayed after it.
+
+        With `result` the function does not run: this goes into the cache.
+        """
         self.version += 1
-        self.cached_calls.append((function, args, kwargs))
+        self.cached_calls.append((function, args, kwargs, result))
 
     def close(self) -> None:
         """Let go of the values; those that were changed may hold each other."""
@@ -118,8 +122,8 @@ class SideEffects:
 
     def prepare(self, cg: Codegen) -> None:
         """Load everything the replay writes, before it writes anything: sources are valid until then."""
-        for function, args, kwargs in self.cached_calls:
-            for part in (function, *args, *kwargs.values()):
+        for function, args, kwargs, result in self.cached_calls:
+            for part in (function, *args, *kwargs.values(), *([] if result is None else [result])):
                 cg.keep(part)
         for names in (*(a[2] for a in self._attributes.values()), *(g[1] for g in self._globals.values())):
             for value in names.values():
@@ -138,8 +142,10 @@ class SideEffects:
 
     def replay(self, cg: Codegen) -> None:
         em = cg.em
-        for function, args, kwargs in self.cached_calls:
-            em.call(partial(cg.load, function), partial(_load_all, cg, [*args, *kwargs.values()]), len(args) + len(kwargs), tuple(kwargs))
+        for function, args, kwargs, result in self.cached_calls:
+            load, first = (partial(cg.load, function), []) if result is None else (partial(em.load_object, put_result), [function, result])
+            given = [*first, *args, *kwargs.values()]
+            em.call(load, partial(_load_all, cg, given), len(given), tuple(kwargs))
             em.pop()
         for value in list(self._changed.values()):
             if value.source is not None or cg.is_kept(value):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.events.place import Place
-from framejit.guards.sources import AttrSource, BuiltinSource, DictSource, FunctionSource, GlobalSource, Source, const_source, key_source
+from framejit.guards.sources import BuiltinSource, DictSource, GlobalSource, OwnGlobalsSource, Source, const_source, key_source
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
 from framejit.interpreter.policy import refuse_inlining
@@ -132,7 +132,7 @@ class Frame(Operations):
 
     def globals_source(self) -> Source:
         if self._globals_source is None:
-            return AttrSource(FunctionSource(self.capture.name), "__globals__")
+            return OwnGlobalsSource(self.capture.name)
         module = sys.modules.get(self.globals.get("__name__", ""))
         if module is not None and module.__dict__ is self.globals:
             return DictSource(const_source(module, module.__name__))

@@ -215,6 +215,40 @@ class Group:
         return value
 
 
+@iterates_as(itertools._tee)  # type: ignore[attr-defined]
+class Tee:
+    """One of the iterators of a `tee()`. They have all but `at` in common, which counts what this one has given; in `real` are those made so far."""
+
+    fields = ("rest", "items", "at", "real")
+
+    def __init__(self, iterable: Any, /) -> None:
+        self.rest, self.at = iter(iterable), 0
+        self.items: list[Any] = []
+        self.real: list[Any] = []
+        self.running: list[bool] = []
+
+    def __next__(self) -> Any:
+        if self.at == len(self.items):
+            if self.running:
+                raise RuntimeError("cannot re-enter the tee iterator")
+            self.running.append(True)
+            try:
+                self.items.append(next(self.rest))
+            finally:
+                self.running.clear()
+        self.at += 1
+        return self.items[self.at - 1]
+
+    @staticmethod
+    def rebuild(rest: Iterator[Any], items: list[Any], at: int, real: list[Any]) -> Iterator[Any]:
+        if not real:
+            real.append(itertools.tee(itertools.chain(items, rest), 1)[0])
+        made: Iterator[Any] = real[0].__copy__()
+        for _ in range(at):
+            next(made)
+        return made
+
+
 @iterates_as(type(iter(int, 1)))
 class CallUntil:
     """`iter(function, sentinel)`; both are gone once it has ended."""

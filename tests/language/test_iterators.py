@@ -1,4 +1,6 @@
 """Iterators: their ends, what they see of changes, their types, and objects that are iterators themselves."""
+import itertools
+
 import torch
 
 import framejit
@@ -177,3 +179,102 @@ def test_a_list_that_grows_or_shrinks_under_its_iterator_before_a_break():
         return fn, (grown, going, held)
 
     check_state(make, (X,), (X,), graphs=None, breaks=None)
+
+
+def test_tee():
+    def fn(x):
+        log = []
+
+        def items():
+            for n in range(4):
+                log.append(("made", n))
+                yield x * n
+
+        a, b, c = itertools.tee(items(), 3)
+        first = next(a) + next(a) + next(b)
+        log.append("between")
+        return first, list(b), list(a), [t + 1 for t in c], next(a, None), log, itertools.tee([x], 0), type(a) is itertools._tee
+
+    check(fn, X)
+
+
+def test_iterators_of_a_tee_leave_captured_code_together():
+    def fn(x, steps):
+        log = []
+
+        def items():
+            for n in range(5):
+                log.append(n)
+                yield x * n
+
+        made = itertools.tee(items(), 3)
+        for it, n in zip(made, steps):
+            for _ in range(n):
+                next(it)
+        return x + 1, made, log
+
+    for steps in ((0, 0, 0), (2, 0, 1), (3, 3, 3), (5, 1, 0)):
+        (_, plain, plain_log), (_, ours, log) = fn(X, steps), framejit.optimize(fn, backend="eager")(X, steps)
+        for _ in range(7):
+            for p, o in zip(plain, ours):
+                expected, got = next(p, None), next(o, None)
+                assert type(o) is type(p) and log == plain_log
+                assert expected is got is None or torch.equal(expected, got)
+
+
+def test_a_tee_before_a_graph_break():
+    def fn(x):
+        a, b = itertools.tee([x, x * 2, x * 3])
+        y = next(a)
+        print("break")
+        return y + sum(b), list(a), list(b)
+
+    check(fn, X, graphs=ANY, breaks=None)
+
+
+def test_a_tee_of_a_tee():
+    def fn(x):
+        a, b = itertools.tee(iter([x, x * 2, x * 3]))
+        first = next(a)
+        c, d = itertools.tee(a)
+        return c is a, first, next(c) + next(d), list(d), list(a), list(c), list(b)
+
+    check(fn, X)
+
+
+def test_misused_tees():
+    class Copied:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            raise StopIteration
+
+        def __copy__(self):
+            return iter([7])
+
+    def fn(x):
+        log = []
+
+        def fails():
+            yield x
+            raise ValueError("no more")
+
+        def asks():
+            yield 1
+            yield next(mine)
+
+        a, b = itertools.tee(fails())
+        mine, _ = itertools.tee(asks())
+        attempts = (
+            lambda: itertools.tee(3), lambda: itertools.tee([], -1), lambda: itertools.tee([], "2"), lambda: itertools.tee([], 2, 3), lambda: itertools.tee(),
+            lambda: list(a), lambda: list(a), lambda: list(b), lambda: list(mine), lambda: itertools.tee([], n=2)[0],
+        )  # fmt: skip
+        for attempt in attempts:
+            try:
+                log.append(len(attempt()))
+            except (TypeError, ValueError, RuntimeError) as e:
+                log.append((type(e), str(e)))
+        return x + 1, log, [list(i) for i in itertools.tee(Copied())]
+
+    check(fn, X, graphs=ANY, breaks=None)

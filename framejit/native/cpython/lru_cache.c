@@ -1,5 +1,5 @@
 /* Looks into the cache of a functools.lru_cache without using it: a call would count as a hit or a miss, move the result to the front, and may
- * run the user's function. */
+ * run the user's function. What the cache is to keep is put in by a call for which another function stands in. */
 #include "native.h"
 
 /* The structs of CPython's Modules/_functoolsmodule.c, which are the same in 3.11 to 3.15 and in no header. */
@@ -84,6 +84,20 @@ static PyObject *lru_cache_admits(PyObject *module, PyObject *const *args, Py_ss
     return equal < 0 ? NULL : PyBool_FromLong(equal);
 }
 
+static PyObject *lru_cache_exchange(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    LruCache *self = NULL;
+    if (nargs != 2 || !PyCallable_Check(args[1]))
+        PyErr_SetString(PyExc_TypeError, "lru_cache_exchange() takes a cached function and a function");
+    else
+        self = as_lru_cache(args[0]);
+    if (self == NULL)
+        return NULL;
+    PyObject *before = self->func;
+    self->func = Py_NewRef(args[1]);
+    return before;
+}
+
 static PyMethodDef methods[] = {
     {"lru_cache_settings", lru_cache_settings, METH_O,
      "lru_cache_settings(cached) -> (function, typed, the mark before keywords in keys, maxsize or -1, number of results)."},
@@ -91,6 +105,8 @@ static PyMethodDef methods[] = {
      "lru_cache_result(key, cached): the result in the cache; KeyError without one. Does not count as a use."},
     {"lru_cache_admits", (PyCFunction)(void *)lru_cache_admits, METH_FASTCALL,
      "lru_cache_admits(key, constant, more, cached) -> bool: the result in the cache is that constant, or there is none, and room for `more` results."},
+    {"lru_cache_exchange", (PyCFunction)(void *)lru_cache_exchange, METH_FASTCALL,
+     "lru_cache_exchange(cached, function): from now on it calls this function; returns the one before."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,18 +1,26 @@
 """Functions behind functools.lru_cache: their cache is looked into while capturing, and used when the captured code runs.
 
-A result that is in the cache is read from there, under guards like any other object. Without one the function is inlined, if that has no effects and
-gives a constant; the guard then is that the cache has this result or none. Either way the replacement code calls the cached function for real before
-it replays anything else, so that counters, order and entries of the cache become what plain Python makes of them. What fits neither case is a graph
-break, guarded by the absence of the result: the call that follows finds it.
+A result that is in the cache is read from there, under guards like any other object. Without one the function is inlined. If that has no effects and
+gives a constant, the guard is that the cache has this result or none; else it is that there is none. Either way the replacement code calls the cached
+function before it replays anything else, so that counters, order and entries of the cache become what plain Python makes of them. A call whose result
+the captured code has made only puts it in (`native.lru_cache_exchange`); the others run. A function that can't be inlined is a graph break, guarded by the
+absence of the result: the call that follows finds it.
+
+A tensor as an argument is a key by its identity. One that stands for a result in the cache is guarded to be that very tensor; of one that does not, all
+that is assumed is that the cache knows it not, so that each call may bring another.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import operator
+import threading
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from framejit import _native as native
 from framejit.guards.sources import CallSource, Source, static_lookup
@@ -20,11 +28,13 @@ from framejit.signals import Raised, Restart, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import is_constant_object
 from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
-_NO_RESULT = object()
+_NO_RESULT, _HOLE = object(), object()
 
 
 class CachedFunctionValue(Value):
@@ -35,7 +45,8 @@ class CachedFunctionValue(Value):
     def __init__(self, real: Any, function: Value, source: Source) -> None:
         self.real, self.function, self.source = real, function, source
         self._made: dict[Any, Value] = {}  # results this capture adds to the cache, by the cache's own keys
-        self._missing = 0  # how many results the replacement code may add to the cache
+        self._used: dict[Any, _Assumption | None] = {}  # keys this capture has asked for, with what is assumed of those without a result
+        self._tensors: list[Value] = []  # those in keys
 
     def python_type(self) -> type:
         return type(self.real)
@@ -57,33 +68,49 @@ class CachedFunctionValue(Value):
         return wrap_attribute(tx.capture, own[name], self.source, name) if name in own else super().getattr(tx, name)
 
     def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        effects, mark = tx.capture.effects, len(tx.capture.effects.cached_calls)
+        effects = tx.capture.effects
         objects = [self._object(tx, value) for value in deep_realize(tx, [*args, *kwargs.values()])]
         key = self._key(tuple(objects[: len(args)]), dict(zip(kwargs, objects[len(args) :])))
         result = self._made.get(key)
-        if result is None:
-            try:
-                found = native.lru_cache_result(key, self.real)
-            except KeyError:
-                self._made[key] = result = self._make(tx, key, args, kwargs)
-                del effects.cached_calls[mark:]  # those inside are made by the real call of this one
-            else:
-                result = LazyValue(found, CallSource(self.source, _reader("cached result", native.lru_cache_result, key))).realize(tx)
+        if result is not None:
+            effects.call_cached(self, args, kwargs)
+            return result
+        parts = key if type(key) is tuple else (key,)
+        made_here = any(isinstance(part, Value) and part.source is None for part in parts)
+        try:
+            if made_here:
+                raise KeyError
+            found = native.lru_cache_result(_real_key(tx, key), self.real)
+        except KeyError:
+            return self._make(tx, key, args, kwargs)
+        for part in parts:
+            if isinstance(part, TensorValue):
+                _assume_same(tx, part)
+        self._use(tx, key, None)
+        result = LazyValue(found, CallSource(self.source, _reader("cached result", native.lru_cache_result, _real_key(tx, key)))).realize(tx)
         effects.call_cached(self, args, kwargs)
         return result
 
     def _object(self, tx: Frame, value: Value) -> Any:
-        """The real argument: a constant, or an object compared by identity."""
+        """The real argument: a constant, or an object compared by identity; the value itself where it is a tensor, or an object made here."""
         if value.is_constant():
             return value.constant()
+        if isinstance(value, TensorValue) and value.cls in (torch.Tensor, torch.nn.Parameter):
+            for known in self._tensors:
+                if known is not value:
+                    tx.capture.distinct.tell_apart(known, value)
+            self._tensors.append(value)
+            return value
         obj = getattr(value, "obj", None)
+        if obj is None and value.source is None and isinstance(value, ObjectValue) and _is_identity(value.cls):
+            return value
         if obj is None or value.source is None or not _is_identity(type(obj)):
             raise Unsupported(f"{self.describe()} is called with {value.describe()}, which is not known before the program runs", "FJ121")
         tx.capture.add_guard(value.source, native.C_ID, obj)
         return obj
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The key functools gives a result."""
+        """The key functools gives a result, with values for tensors and objects made here."""
         if not all(map(_runs_no_code_as_key, (*args, *kwargs.values()))):
             raise Unsupported(f"{self.describe()} is called with objects whose comparison is their own", "FJ122")
         try:
@@ -96,51 +123,117 @@ class CachedFunctionValue(Value):
         if kwargs:
             key += (mark, *(part for item in kwargs.items() for part in item))
         if typed:
-            key += (*map(type, args), *map(type, kwargs.values()))
+            key += (*map(_type_in_key, args), *map(_type_in_key, kwargs.values()))
         try:
             hash(key)
         except TypeError as e:
             raise Unsupported(str(e), "FJ161") from None
         return key
 
+    def _use(self, tx: Frame, key: Any, assumption: _Assumption | None) -> None:
+        """Assume what a use of the cache wants of it: of several keys, none drives out what belongs to another."""
+        self._used[key] = assumption
+        missing = [a for a in self._used.values() if a is not None]
+        if assumption is not None and len(self._used) == 1:
+            tx.capture.add_guard(*assumption.guard(0))
+        elif missing and len(self._used) > 1:
+            _, _, _, maxsize, size = native.lru_cache_settings(self.real)
+            if 0 <= maxsize < size + len(missing):
+                raise Unsupported(f"the cache of {self.describe()} is full")
+            for a in missing:
+                tx.capture.add_guard(*a.guard(len(missing)))
+
     # ---- a result that is not there yet ----------------------------------------------------------
 
     def _make(self, tx: Frame, key: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """The result of inlining the function; the graph breaks where the real call, which is made later, could give something else or do more."""
-        capture = tx.capture
+        """The result of inlining the function. It is made by the real call, which comes later, if that can't give anything else nor do more."""
+        capture, effects = tx.capture, tx.capture.effects
+        mark, untouched = len(effects.cached_calls), not (effects.outside or capture.state_changed)
+        absent = _Assumption(tx, self, key, _NO_RESULT)
         try:
-            self._check_capturable(tx)
+            self._check_capturable()
             before = capture.graph.n_ops
             result = tx.call(self.function, args, kwargs)
-            if not result.is_constant() or not is_constant_object(made := result.constant()):
-                raise Unsupported(f"{self.describe()} makes an object that stays in its cache", "FJ110")
-            if capture.effects.outside or capture.state_changed or capture.graph.n_ops != before:
-                raise Unsupported(f"{self.describe()} has effects, which happen only when the cache has no result")
+            pure = untouched and not (effects.outside or capture.state_changed) and capture.graph.n_ops == before
+            constant = result.constant() if pure and result.is_constant() else _NO_RESULT
+            if is_constant_object(constant):
+                self._use(tx, key, _Assumption(tx, self, key, constant))
+                del effects.cached_calls[mark:]  # those inside are made by the real call of this one
+                effects.call_cached(self, args, kwargs)
+            else:
+                self._use(tx, key, absent)
+                effects.call_cached(self, args, kwargs, result)
         except Raised as e:
-            raise self._assuming_absence(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), key) from None
+            raise _assuming(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), absent) from None
         except Unsupported as e:
-            raise self._assuming_absence(e, key) from None
+            raise _assuming(e, absent) from None
         except Restart as e:
-            self._assuming_absence(e.reason, key)
+            _assuming(e.reason, absent)
             raise
-        self._missing += 1
-        capture.add_guard(self.source, native.C_PY, _reader("the cache admits the result", native.lru_cache_admits, key, made, self._missing))
+        self._made[key] = result
         return result
 
-    def _assuming_absence(self, reason: Unsupported, key: Any) -> Unsupported:
-        reason.assumes.append((self.source, native.C_PY, _reader("the cache has no result", native.lru_cache_admits, key, _NO_RESULT, 0)))
-        reason.hint = "once it has run with these arguments, its result is read from the cache and the graph goes on"
-        return reason
-
-    def _check_capturable(self, tx: Frame) -> None:
-        """The real call is made before anything else is replayed: it must find what it would have found in its own place, and drive no other result out."""
-        function, _, _, maxsize, size = native.lru_cache_settings(self.real)
+    def _check_capturable(self) -> None:
+        function, _, _, maxsize, _ = native.lru_cache_settings(self.real)
         if function is not self.real.__wrapped__:
             raise Unsupported(f"{self.describe()} does not call its __wrapped__")
-        if maxsize >= 0 and size + self._missing >= maxsize:
-            raise Unsupported(f"the cache of {self.describe()} is full")
-        if tx.capture.effects.outside or tx.capture.state_changed:
-            raise Unsupported(f"{self.describe()} runs for the first time, after changes it may depend on")
+        if maxsize == 0:
+            raise Unsupported(f"{self.describe()} keeps no results")
+
+
+class _Assumption:
+    """That the cache has `result` for a key or none, of which there is at most one to say, without regard to what a tensor in the key holds."""
+
+    def __init__(self, tx: Frame, function: CachedFunctionValue, key: Any, result: Any) -> None:
+        self._function, self._result = function, result
+        parts = key if type(key) is tuple else (key,)
+        self._surely = any(isinstance(part, Value) and part.source is None for part in parts)  # what is made here is in no cache
+        self._open: TensorValue | None = None
+        self._key = key
+        tensors = [part for part in parts if isinstance(part, TensorValue)]
+        if self._surely or not tensors:
+            return
+        self._open = tensors[0]
+        for part in tensors[1:]:
+            if part is not self._open:
+                _assume_same(tx, part)
+        self._key = tuple(_HOLE if part is self._open else _real_part(tx, part) for part in parts)
+
+    def guard(self, more: int) -> tuple[Source, int, _Reader]:
+        """The assumption as a guard, with that of room for `more` results."""
+        source = self._function.source
+        if self._surely:
+            return source, native.C_PY, _named("the cache has room", functools.partial(_has_room, more))
+        name = "the cache has no result" if self._result is _NO_RESULT else "the cache admits the result"
+        if self._open is None or self._open.source is None:
+            return source, native.C_PY, _reader(name, native.lru_cache_admits, self._key, self._result, more)
+        reader = functools.partial(_admits_tensor, tuple(map(_weakly, self._key)), self._result, more, weakref.ref(self._function.real))
+        return self._open.source, native.C_PY, _named(name, reader)
+
+
+def _assuming(reason: Unsupported, absent: _Assumption) -> Unsupported:
+    reason.assumes.append(absent.guard(0))
+    reason.hint = "once it has run with these arguments, its result is read from the cache and the graph goes on"
+    return reason
+
+
+def put_result(cached: Any, result: Any, /, *args: Any, **kwargs: Any) -> None:
+    """Call a function behind lru_cache so that it gets `result` in the place of running. Other threads may call it meanwhile."""
+    given = (*args, *kwargs.values())
+
+    def known(*args: Any, **kwargs: Any) -> Any:
+        now = (*args, *kwargs.values())
+        return result if len(now) == len(given) and all(map(operator.is_, now, given)) else function(*args, **kwargs)
+
+    with _PUTTING:
+        function = native.lru_cache_exchange(cached, known)
+        try:
+            cached(*args, **kwargs)
+        finally:
+            native.lru_cache_exchange(cached, function)
+
+
+_PUTTING = threading.RLock()
 
 
 def _is_identity(cls: type) -> bool:
@@ -148,11 +241,30 @@ def _is_identity(cls: type) -> bool:
 
 
 def _runs_no_code_as_key(obj: Any) -> bool:
+    if isinstance(obj, Value):
+        return True
     cls = type(obj)
     if isinstance(obj, (tuple, frozenset)) and not all(map(_runs_no_code_as_key, obj)):
         return False
     methods = static_lookup(cls, "__hash__"), static_lookup(cls, "__eq__")
     return not any(isinstance(m, types.FunctionType) and m is not enum.Enum.__hash__ for m in methods)
+
+
+def _assume_same(tx: Frame, tensor: TensorValue) -> None:
+    assert tensor.source is not None
+    tx.capture.add_guard(tensor.source, native.C_ID, tx.capture.real_object(tensor))
+
+
+def _type_in_key(obj: Any) -> type:
+    return obj.python_type() if isinstance(obj, Value) else type(obj)
+
+
+def _real_part(tx: Frame, part: Any) -> Any:
+    return tx.capture.real_object(part) if isinstance(part, TensorValue) else part
+
+
+def _real_key(tx: Frame, key: Any) -> Any:
+    return tuple(_real_part(tx, part) for part in key) if type(key) is tuple else key
 
 
 # ---- guards and sources: they hold objects in a key weakly --------------------------------------
@@ -168,15 +280,18 @@ def _reader(name: str, function: Any, key: Any, *rest: Any) -> _Reader:
     """`function(key, *rest, cached)` as a function of `cached`."""
     parts = key if type(key) is tuple else (key,)
     if all(map(is_constant_object, parts)):
-        reader = _Reader(function, key, *rest)
-    else:
-        reader = _Reader(_with_weak_key, tuple(map(_weakly, parts)), function, *rest)
+        return _named(name, functools.partial(function, key, *rest))
+    return _named(name, functools.partial(_with_weak_key, tuple(map(_weakly, parts)), function, *rest))
+
+
+def _named(name: str, function: Any) -> _Reader:
+    reader = _Reader(function)
     reader.__name__ = name
     return reader
 
 
 def _weakly(part: Any) -> Any:
-    if is_constant_object(part):
+    if is_constant_object(part) or part is _HOLE:
         return functools.partial(_same, part)
     try:
         return functools.partial(_alive, weakref.ref(part))
@@ -199,3 +314,15 @@ def _alive(ref: weakref.ref[Any]) -> Any:
 
 def _with_weak_key(parts: tuple[Any, ...], function: Any, *rest: Any) -> Any:
     return function(tuple(part() for part in parts), *rest)
+
+
+def _admits_tensor(parts: tuple[Any, ...], result: Any, more: int, cached: weakref.ref[Any], tensor: Any) -> bool:
+    """Whether the cache admits `result` for a key in which `tensor` fills the holes."""
+    key = tuple(tensor if (known := part()) is _HOLE else known for part in parts)
+    found = cached()
+    return found is not None and native.lru_cache_admits(key, result, more, found)
+
+
+def _has_room(more: int, cached: Any) -> bool:
+    _, _, _, maxsize, size = native.lru_cache_settings(cached)
+    return maxsize < 0 or size + more <= maxsize

@@ -1,7 +1,9 @@
 """Built-in functions over iterables: iter, next, any, all, sum, min, max, sorted, reduce."""
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,12 +12,12 @@ from framejit.guards.sources import static_lookup
 from framejit.models.absent import message
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.builtins.models import call_model, make_model_iterator
+from framejit.values.builtins.models import ModelIterator, call_model, make_model_iterator
 from framejit.values.builtins.sorting import sort_values
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterators import IteratorValue
 from framejit.values.containers.length_hints import gathered
-from framejit.values.containers.sequence import ListValue, SequenceValue
+from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.user_object import ObjectValue
@@ -55,6 +57,28 @@ def _next(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if len(args) > 1:
             return args[1]
         raise args[0].stop(tx) from None
+
+
+_TEE: Any = type(itertools.tee([])[0])
+_GIVES_ITSELF = (lambda one: itertools.tee(one)[0] is one)(itertools.tee([])[0])  # the first of the iterators of a tee's iterator
+
+
+@handles(itertools.tee)
+def _tee(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    n = tx.constants([args[1]])[0] if len(args) > 1 else 2
+    try:
+        itertools.tee((), n)
+    except Exception as e:
+        raise tx.raised_from(e) from None
+    if not n:
+        return TupleValue([])
+    given = tx.get_iter(args[0])
+    first = given if isinstance(given, ModelIterator) and given.kind is _TEE else None
+    if first is None and static_lookup(given.python_type(), "__copy__", None) is not None:
+        raise Unsupported(f"tee() of {given.describe()}, which copies itself")
+    if first is None or not _GIVES_ITSELF:
+        first = make_model_iterator(tx, _TEE, [given], {}) if first is None else first.copy(tx)
+    return TupleValue([first, *(first.copy(tx) for _ in range(operator.index(n) - 1))])
 
 
 @handles(any, all)

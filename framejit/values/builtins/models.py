@@ -75,7 +75,7 @@ def call_model(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Va
     return make_model_iterator(tx, REALS.get(function, function), args, kwargs)
 
 
-def make_model_iterator(tx: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def make_model_iterator(tx: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> ModelIterator:
     from framejit.values.objects.user_object import ObjectValue
 
     cls: Any = ITERATORS[kind]
@@ -106,6 +106,14 @@ class ModelIterator(IteratorValue):
         found = self.state.attrs[name]
         assert found is not None
         return found
+
+    def copy(self, tx: Frame) -> ModelIterator:
+        """Another one in the same state, what the state holds being shared."""
+        from framejit.values.objects.user_object import ObjectValue
+
+        state = ObjectValue(self.cls)
+        state.attrs.update(self.state.attrs)
+        return ModelIterator(self.kind, self.cls, state, tx.seq)
 
     def next(self, tx: Frame) -> Value:
         self._stepped = True

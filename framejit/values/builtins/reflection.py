@@ -206,7 +206,7 @@ class IdValue(Value):
 
 @handles(globals)
 def _globals(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Unsupported("globals()", "FJ115")
+    return tx.wrap(tx.globals, tx.globals_source())
 
 
 @handles(locals, eval, exec, sys._getframe)

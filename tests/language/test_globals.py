@@ -1,0 +1,143 @@
+"""`globals()`: the namespace of the function that calls it, read, written and passed on."""
+
+import builtins
+import types
+
+import torch
+
+import framejit
+
+from support import ANY, Pair, check_state
+
+X = torch.ones(2)
+SOURCE = """
+import torch
+SCALE, HOOK = 3, None
+
+def read(x):
+    return x * globals()["SCALE"], globals().get("SCALE"), globals().get("MISSING"), "SCALE" in globals(), "MISSING" in globals(), len(globals()) > 3
+
+def written(x):
+    globals()["COUNT"] = globals().get("COUNT", 0) + 1
+    globals()["LAST"] = x + COUNT
+    return LAST * 2, "LAST" in globals()
+
+def deleted(x):
+    globals()["GONE"] = 1
+    y = x + GONE
+    del globals()["GONE"]
+    try:
+        return y + GONE
+    except NameError as e:
+        return y, str(e)
+
+def mixed(x):
+    global SCALE
+    before = globals()["SCALE"]
+    globals()["SCALE"] += 1
+    SCALE += 1
+    return x * before, SCALE, globals()["SCALE"]
+
+def written_first(x):
+    global SCALE
+    SCALE += 1
+    return x * globals()["SCALE"]
+
+def names(x):
+    return x + 1, [n for n in globals() if n.isupper()]
+
+def dispatched(x):
+    return globals()["helper_" + "double"](x), globals()["read"] is read
+
+def helper_double(x):
+    return x * 2
+
+def updated(x):
+    globals().update(SCALE=7, OTHER=x)
+    return x * SCALE + OTHER
+
+def missing(x):
+    try:
+        return globals()["NOWHERE"]
+    except KeyError as e:
+        return x + 1, repr(e), isinstance(globals(), dict), globals() is globals()
+
+def misused(x):
+    try:
+        return globals(1)
+    except TypeError as e:
+        return x + 1, str(e)
+"""
+
+
+def program(name):
+    module = types.ModuleType("program")
+    exec(SOURCE, vars(module))
+    return vars(module)[name], lambda: {k: v for k, v in vars(module).items() if k.isupper()}
+
+
+def same(name, **expected):
+    check_state(lambda: program(name), (X,), (X,), (X,), **expected)
+
+
+def test_reading():
+    same("read", graphs=1)
+    same("names", graphs=1)
+    same("dispatched", graphs=1)
+    same("missing", graphs=1)
+
+
+def test_writing():
+    same("written")
+    same("deleted", graphs=1)
+    same("mixed")
+    same("updated")
+
+
+def test_what_is_not_captured():
+    same("written_first", breaks=None)
+    same("misused", breaks=None)
+
+
+def test_the_function_of_another_module():
+    def make():
+        function, state = program("written")
+
+        def fn(x):
+            return function(x), "written" in globals(), "SOURCE" in globals()
+
+        return fn, state
+
+    check_state(make, (X,), (X,))
+
+
+def test_changes_between_calls():
+    modules = []
+
+    def make():
+        function, state = program("read")
+        modules.append(function.__globals__)
+        return function, state
+
+    pair = Pair(make)
+    pair.call(X)
+    for change in ({"SCALE": 5}, {"MISSING": 1}, {"NEW": torch.ones(3)}):
+        for namespace in modules:
+            namespace.update(change)
+        pair.call(X)
+        pair.call(X)
+    pair.expect(graphs=ANY, breaks=0)
+
+
+def test_the_namespace_itself_is_returned():
+    namespace = vars(types.ModuleType("program"))
+    exec("def fn(x):\n    return globals(), x + 1\n", namespace)
+    optimized = framejit.optimize(namespace["fn"], backend="eager", fullgraph=True)
+    assert optimized(X)[0] is namespace and optimized(X)[0] is namespace
+
+
+def test_builtins_are_not_in_it():
+    def fn(x):
+        return x + 1, "len" in globals(), globals().get("len"), builtins.len is len
+
+    assert framejit.optimize(fn, backend="eager", fullgraph=True)(X)[1:] == fn(X)[1:]
