@@ -12,7 +12,7 @@ from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.partial import PartialValue
-from framejit.values.containers.length_hints import gathered
+from framejit.values.containers.length_hints import gathered_in_tuple
 from framejit.values.containers.mapping import pairs
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.objects.exceptions import NULL
@@ -80,7 +80,7 @@ def call_function_ex(tx: Frame, ins: Instruction) -> None:
     given = tx.pop()
     if not can_be_iterated(given):
         raise Unsupported(f"{given.describe()} as a sequence of arguments")
-    args = list(gathered(tx, given))
+    args = list(gathered_in_tuple(tx, given))
     if NULL_FIRST:
         fn = tx.pop()
         tx.pop()

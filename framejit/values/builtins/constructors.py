@@ -20,7 +20,7 @@ from framejit.values.builtins.signatures import checked
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.deque import DequeValue
 from framejit.values.containers.iterator_tools import make_tool
-from framejit.values.containers.length_hints import gathered
+from framejit.values.containers.length_hints import gathered, gathered_in_tuple
 from framejit.values.containers.mapping import DictValue, dict_part
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue, frozen
@@ -52,7 +52,7 @@ def _list(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _tuple(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return TupleValue(list(gathered(tx, args[0])) if args else [])
+    return TupleValue(list(gathered_in_tuple(tx, args[0])) if args else [])
 
 
 HANDLERS[torch.Size] = lambda tx, args, kwargs: TupleValue(list(tx.iterate(args[0])) if args else [], torch.Size)

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
     from framejit.values.objects.user_object import ObjectValue
 
+_MATCHING = ("match", "prefixmatch", "search", "fullmatch")  # the second is what CPython 3.15 calls the first
 _PURE: dict[type, frozenset[str]] = {
-    re.Pattern: frozenset(("match", "search", "fullmatch", "findall", "sub", "subn", "split")),
+    re.Pattern: frozenset((*_MATCHING, "findall", "sub", "subn", "split")),
     re.Match: frozenset(("group", "groups", "start", "end", "span", "groupdict", "expand", "__getitem__")),
 }
 _TEMPLATES = getattr(re, "_compile_template" if hasattr(re, "_compile_template") else "_compile_repl")
@@ -108,7 +109,7 @@ def _of_pattern(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwa
     if owner.source is not None and not isinstance(owner.source, ConstSource):
         for part in ("pattern", "flags"):
             tx.capture.add_guard(AttrSource(owner.source, part), native.C_EQUALS, getattr(owner.obj, part))
-    if name not in ("match", "search", "fullmatch", "finditer"):
+    if name not in (*_MATCHING, "finditer"):
         return _folded(tx, getattr(owner.obj, name), args, kwargs)
     try:
         found = getattr(owner.obj, name)(*texts, **names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -27,6 +28,11 @@ def gathered(tx: Frame, iterable: Value) -> Iterator[Value]:
     iterator = tx.get_iter(iterable)
     _ask(tx, iterable)
     return tx.drain(iterator)
+
+
+def gathered_in_tuple(tx: Frame, iterable: Value) -> Iterator[Value]:
+    """The items of a finite iterable that CPython makes a tuple of; from 3.15 on it does not ask for their number."""
+    return tx.iterate(iterable) if sys.version_info >= (3, 15) else gathered(tx, iterable)
 
 
 def _asks_the_program(cls: type, name: str) -> bool:
