@@ -1,6 +1,5 @@
 """What errors say, as the running version of Python says it."""
 import operator
-import sys
 
 import pytest
 import torch
@@ -152,11 +151,7 @@ CASES = {
 }
 
 
-NOT_YET = ("a list as a key", "a list in a set", "a list to look up", "a list added to a set", "get with a list", "dict of pairs")
-because = pytest.mark.xfail(sys.version_info >= (3, 14), reason="from 3.14 on dicts and sets add to what the hash of a key raised")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=because if name in NOT_YET else ()) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_message(name):
     case = CASES[name]
 

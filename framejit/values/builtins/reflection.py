@@ -14,7 +14,7 @@ from framejit.signals import LooksAtFrame, Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.instance_checks import is_instance, is_subclass
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.hashing import as_key, asking, is_exact
+from framejit.values.containers.hashing import as_key, is_exact, real_call
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.objects.classes import ClassValue, SuperValue, make_super
@@ -171,8 +171,7 @@ def _address(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = as_key(tx, args[0])
     if not is_exact(key):
         raise Unsupported("hash() of an object, which depends on its address", "FJ124")
-    with asking():
-        return ConstantValue(hash(key))
+    return ConstantValue(real_call(tx, hash, key, [], {}))
 
 
 @handles(id)

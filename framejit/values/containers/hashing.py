@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
+from framejit.values.inspection import module_of
 from framejit.values.lazy import deep_realize
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def asking(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _asking.on = before
+
+
+class Refusal(NamedTuple):
+    """That a key has no hash: what the captured program raises, and the outermost key that was asked."""
+
+    key: ObjectKey
+    raised: Raised
+
+
+_WORDS: Final = "<what was raised>"
+"""Said by the TypeError that CPython's code gets in the program's place. From 3.14 on dicts and sets, though not all of their methods, make another of it,
+which tells what the key was for."""
 
 
 class ObjectKey(Value):
@@ -66,12 +79,26 @@ class ObjectKey(Value):
 
     def __hash__(self) -> int:
         if self.ask is not None and (self.hashed is None or is_asking()):
-            hashed = self.ask()
+            hashed = self._asked()
             if self.hashed is not None and self.hashed != hashed:
                 raise Unsupported(f"{self.value.describe()}, whose hash has changed since it went into a table", "FJ122")
             self.hashed = hashed
         assert self.hashed is not None
         return self.hashed
+
+    def _asked(self) -> int:
+        assert self.ask is not None
+        try:
+            return self.ask()
+        except Raised as e:
+            if e.value.cls is not TypeError or not is_asking():
+                raise
+            _asking.refusal = Refusal(self, e)
+            raise TypeError(_WORDS) from None
+        except TypeError:  # a part of this key has no hash
+            if getattr(_asking, "refusal", None) is not None:
+                _asking.refusal = _asking.refusal._replace(key=self)
+            raise
 
     def __eq__(self, other: object) -> bool:
         value = key_value(other)
@@ -146,12 +173,16 @@ def as_key(tx: Frame, value: Value) -> Any:
     except NotConstant:
         raise Unsupported(f"{value.describe()} as a dictionary key", "FJ122") from None
     except TypeError as e:
-        raise tx.raised_from(e) from None
+        return ObjectKey(tx.capture, value, None, ask=partial(_raise, tx, e))
     return key
 
 
 def _unhashable(tx: Frame, cls: type) -> int:
     raise tx.raised(TypeError, f"unhashable type: {cls.__name__!r}")
+
+
+def _raise(tx: Frame, error: TypeError) -> int:
+    raise tx.raised_from(error)
 
 
 def _is_library(method: types.FunctionType) -> bool:
@@ -296,14 +327,34 @@ def hashes_of(keys: Iterable[Any], table: Iterable[Any] = ()) -> tuple[int | Non
     return found
 
 
-def real_call(tx: Frame, function: Any, table: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a method of CPython's on stand-ins; what it raises itself, the captured program raises."""
+def real_call(tx: Frame, function: Any, table: Any, args: list[Any], kwargs: dict[str, Any], tells_use: bool = True) -> Any:
+    """Run a method of CPython's on stand-ins; what it raises itself, the captured program raises. `tells_use` is False where the program's own code would
+    not go on to tell what a key without a hash was for."""
     try:
         with asking():
             return function(table, *args, **kwargs)
     except (TypeError, KeyError, RuntimeError, ValueError) as e:
+        refusal, _asking.refusal = getattr(_asking, "refusal", None), None
+        if refusal is not None and type(e) is TypeError:
+            raise _refused(tx, refusal, str(e) if tells_use else _WORDS) from None
         if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
             raise  # from framejit's own code, which the method called
         exc = tx.make_exception(type(e), [key_value(a) for a in e.args])
         tx.chain_context(exc)
         raise Raised(exc) from None
+
+
+def _refused(tx: Frame, refusal: Refusal, said: str) -> Raised:
+    """What the program raises where CPython's code said this of a stand-in that has no hash."""
+    if said == _WORDS:
+        return refusal.raised
+    from framejit.values.wrap import from_python
+
+    words = realize(tx, tx.call(from_python(str), [refusal.raised.value], {})).constant()
+    return tx.raised(TypeError, said.replace(_full_name(ObjectKey), _full_name(refusal.key.value.python_type())).replace(_WORDS, words))
+
+
+def _full_name(cls: type) -> str:
+    """As CPython tells it of the class of a key."""
+    module = module_of(cls)
+    return cls.__qualname__ if module in ("", "builtins", "__main__") else f"{module}.{cls.__qualname__}"

@@ -225,7 +225,7 @@ class DictValue(HashTable):
     def count(self, tx: Frame, item: Value) -> None:
         """Count an item, as collections.Counter does: it is asked for its hash once."""
         key = self.look_up(tx, item)
-        before = real_call(tx, dict.get, self.items, [key, ConstantValue(0)], {})
+        before = real_call(tx, dict.get, self.items, [key, ConstantValue(0)], {}, tells_use=False)
         after = tx.binary("+", before, ConstantValue(1))
         tx.capture.effects.changed(self)
         self.reshaped += 1
