@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.arguments import tensors_in
 
 Target = Callable[..., Any] | str
@@ -88,6 +89,8 @@ def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]
 
 def operation_name(target: Target) -> str | None:
     """The name all forms of an operation share: `add` for torch.add, Tensor.add_, operator.iadd and aten::add.Tensor. None for what is not torch's."""
+    if isinstance(target, OpaqueCall):
+        return target.operation
     if isinstance(target, str):
         name = target
     elif isinstance(target, torch._ops.OpOverload):
@@ -216,7 +219,7 @@ QUIET: Final = frozenset(
     logical_or logical_xor logit lt maximum minimum mish mul multiply nan_to_num ne neg negative nextafter not_equal polar polygamma positive pow prelu
     _prelu_kernel rad2deg real reciprocal relu relu6 round rsqrt rsub selu sgn sigmoid expit sign signbit silu sin sinc sinh softplus softshrink softsign
     sqrt square sub subtract tan tanh tanhshrink threshold true_divide truediv trunc where xlogy xlog1py entr erfcx ndtr ndtri log_ndtr zeta gammaln psi
-    masked_fill fill zero copy invert not and or xor lshift rshift pos lcm gcd
+    masked_fill fill zero copy set_data invert not and or xor lshift rshift pos lcm gcd
     """.split()
     # reductions and scans
     + """

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.signals import Unsupported
@@ -183,6 +184,14 @@ class GraphBuilder:
         self.n_ops += 1
         return self._wrap(result, node, tensors)
 
+    def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
+        """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of the memory of `data`."""
+        self.program.tensor_written(tensor)
+        call = OpaqueCall(_set_data, "set_data", "it gives a tensor the memory of another", "set_data")
+        node = self.graph.call_function(call, (tensor.proxy(), data.proxy()))
+        node.meta["written"] = [tensor.fake]
+        self._added(node, None, {})
+
     def number_in(self, tensor: TensorValue, stand_in: float) -> fx.Node:
         """A node that reads the number in a tensor; fakes are given `stand_in`."""
         node = self.graph.call_method("item", (tensor.proxy(),))
@@ -269,6 +278,10 @@ def _as_graph_argument(argument: Any) -> Any:
     if argument is None or argument is ... or isinstance(argument, _PLAIN_ARGUMENTS):
         return argument
     raise Unsupported(f"an object of type {type(argument).__name__} as an argument of a tensor operation", "FJ120")
+
+
+def _set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    tensor.data = data
 
 
 def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -161,6 +161,9 @@ class TensorValue(Value):
             tx.capture.effects.changed(self)
             self.attrs[name] = realize(tx, value)
             return
+        if name == "data" and value is not None and own_attribute(self.cls, name) is None:
+            self._set_data(tx, realize(tx, value))
+            return
         if value is None or name in self.attrs and self.attrs[name] is value:
             raise Unsupported(f"deleting attribute {name!r} of a tensor", "FJ107")
         custom = own_attribute(self.cls, name) is not None or static_lookup(self.cls, "__setattr__") is not object.__setattr__
@@ -180,6 +183,21 @@ class TensorValue(Value):
         mine, given = self.fake, value.fake
         alike = (mine.dtype, mine.device, mine.layout) == (given.dtype, given.device, given.layout)
         return alike and not mine._has_symbolic_sizes_strides and not given._has_symbolic_sizes_strides and mine.shape == given.shape
+
+    def _set_data(self, tx: Frame, data: Value) -> None:
+        """`self.data = data`, which is done when the graph runs; left to Python where torch may refuse it, or what was written before would be out of sight."""
+        plain = (torch.Tensor, torch.nn.Parameter)
+        if not isinstance(data, TensorValue) or self.cls not in plain or data.cls not in plain or self.fake.is_inference() or data.fake.is_inference():
+            raise Unsupported("setting attribute 'data' of a tensor", "FJ107")
+        mine, given = ((t.dtype, t.device, t.layout) for t in (self.fake, data.fake))
+        if mine != given or self.fake.layout is not torch.strided or self.fake._has_symbolic_sizes_strides or data.fake._has_symbolic_sizes_strides:
+            raise Unsupported("setting attribute 'data' of a tensor to one of another kind, or of sizes that are not assumed", "FJ107")
+        same_memory = self.fake.untyped_storage()._cdata == data.fake.untyped_storage()._cdata
+        if id(self) in tx.capture.effects.written_tensors and not same_memory:
+            raise Unsupported("setting attribute 'data' of a tensor that was written into", "FJ107")
+        with tx.capture.graph.metadata.faking():
+            torch.Tensor.data.__set__(self.fake, data.fake)  # type: ignore[attr-defined]
+        tx.capture.graph.replace_data(self, data)
 
     def children(self) -> Iterator[Value]:
         return iter(self.attrs.values())

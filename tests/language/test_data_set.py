@@ -1,0 +1,170 @@
+"""`tensor.data = other`: the tensor object gets the memory of another, in its place among the operations."""
+
+import pytest
+import torch
+from torch import nn
+
+import framejit
+
+from support import ANY, check, check_state
+
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_of_an_argument_and_of_a_tensor_made_here():
+    def fn(x, p):
+        before = p * 10
+        view = p.view(-1)
+        p.data = x + 1
+        y = x.clone()
+        y.data = p * 2
+        return before, view + 0, p * 3, y, y + p, p.shape
+
+    check(fn, X, torch.ones(3))
+
+
+def test_of_another_size():
+    def fn(x, p):
+        p.data = torch.cat([x, x])
+        y = x * 1
+        y.data = x[:2]
+        return p + 1, y.sum(), y.shape, p.shape, len(p)
+
+    check(fn, X, torch.ones(2), changed=[(X, torch.ones(2)), (X * 2, torch.ones(2, 2))])
+
+
+def test_the_tensors_share_memory_afterwards():
+    def fn(x, p):
+        made = x * 2
+        p.data = made
+        p.add_(1)
+        made.mul_(3)
+        q = x.clone()
+        q.data = p[1:]
+        q.zero_()
+        return made, p * 1, q
+
+    check(fn, X, torch.ones(3))
+
+    def given(x, p):
+        p.data = x
+        p.add_(1)
+        return p + x
+
+    check(given, X.clone(), torch.ones(3))
+    p, x = torch.ones(3), X.clone()
+    framejit.optimize(given, backend="eager", fullgraph=True)(x, p)
+    assert p.data_ptr() == x.data_ptr() and p._version == 1
+
+
+def test_parameters_that_are_averaged():
+    def make():
+        torch.manual_seed(0)
+        model, average = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def fn(x):
+            for ours, theirs in zip(average.parameters(), model.parameters()):
+                ours.data = ours.data * 0.9 + theirs.data * 0.1
+                theirs.data -= 0.5
+                theirs.data *= 2
+            return average(x) + model(x)
+
+        return fn, lambda: [(p, p.requires_grad, p.is_leaf, type(p)) for m in (model, average) for p in m.parameters()]
+
+    check_state(make, (X,), (X,), (X,), graphs=1)
+
+
+def test_gradients_go_to_the_parameter():
+    def make():
+        p = nn.Parameter(torch.ones(3))
+
+        def fn(x):
+            first = (p * x).sum()
+            p.data = x * 5
+            return first + (p * p * x).sum()
+
+        return fn, p
+
+    def with_gradients(optimize):
+        fn, p = make()
+        fn = optimize(fn)
+        for _ in range(2):
+            fn(X).backward()
+        return p.grad, p.detach()
+
+    def outcome(optimize):
+        try:
+            return with_gradients(optimize)
+        except RuntimeError as e:
+            return str(e)
+
+    torch.testing.assert_close(outcome(lambda fn: framejit.optimize(fn, backend="eager", fullgraph=True)), outcome(lambda fn: fn))
+
+
+def test_an_operation_that_raises_afterwards():
+    def make():
+        p, q = torch.ones(3), torch.ones(3)
+
+        def fn(x, i):
+            p.data = x + 1
+            try:
+                y = p[i]
+            except IndexError as e:
+                return p * 2, str(e)[:20]
+            q.data = p.data + 5
+            return y + q
+
+        return fn, lambda: (p, q)
+
+    good, bad = torch.tensor([0, 1]), torch.tensor([7])
+    check_state(make, (X, good), (X, bad), (X, good), (X, bad), graphs=ANY, breaks=None)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_with_other_backends(backend):
+    p, x = nn.Parameter(torch.ones(64)), torch.arange(64.0)
+
+    def fn(x):
+        p.data = (x.sin() * 2 + p).detach()
+        return (p * 2).relu() + 1
+
+    optimized = framejit.optimize(fn, backend=backend)
+    for _ in range(3):
+        p.data = torch.ones(64)
+        expected, after = fn(x), p.detach().clone()
+        p.data = torch.ones(64)
+        torch.testing.assert_close(optimized(x), expected)
+        torch.testing.assert_close(p.detach(), after)
+
+
+def test_what_torch_refuses_or_python_does():
+    def fn(x, p, what):
+        y = x + 1
+        try:
+            if what == "none":
+                p.data = None
+            elif what == "number":
+                p.data = 3
+            elif what == "deleted":
+                del p.data
+            elif what == "dtype":
+                p.data = x.long()
+            elif what == "parameter":
+                nn.Parameter(x).data = x.long()
+            elif what == "written":
+                p.add_(1)
+                p.data = y
+                p.add_(1)
+            elif what == "twice":
+                p.data = y
+                p.data = y * 2
+            elif what == "itself":
+                p.data = p
+            elif what == "meta":
+                p.data = torch.empty(3, device="meta")
+        except (RuntimeError, TypeError, AttributeError) as e:
+            return y, type(e), str(e)
+        return y + 1, p.dtype, p.device
+
+    for what in ("none", "number", "deleted", "dtype", "parameter", "written", "twice", "itself", "meta"):
+        check(fn, X, torch.ones(3), what, graphs=ANY, breaks=None)
