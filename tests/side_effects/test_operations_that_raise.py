@@ -3,6 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import framejit
 from tests.side_effects.raising_calls import BAD, GOOD, TABLE, X, either_way, follow
 
 from support import Pair
@@ -17,6 +18,8 @@ SQUARES = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
         (lambda x, i: x.scatter(0, i, 1.0), (X, GOOD), (X, BAD)),
         (lambda x, i: x.index_select(0, i), (X, GOOD), (X, BAD)),
         (lambda x, i: x.take(i), (X, GOOD), (X, BAD)),
+        (lambda x, _: x[[0, 7]], (torch.ones(9), 0), (X, 0)),
+        (lambda x, _: x[0, [0, -7]], (torch.ones(1, 9), 0), (torch.ones(1, 2), 0)),
         (lambda x, i: x.index_put((i,), torch.tensor(1.0)), (X, GOOD), (X, BAD)),
         (lambda w, i: F.embedding(i, w), (TABLE, GOOD), (TABLE, BAD)),
         (lambda x, t: F.nll_loss(x, t), (torch.ones(2, 3), GOOD), (torch.ones(2, 3), BAD)),
@@ -69,6 +72,54 @@ def test_a_write_before_what_always_raises(write):
     pair = Pair(lambda: fn)
     for _ in range(4):
         pair.call(X, torch.ones(2, 3))
+
+
+def _forked(y):
+    with torch.random.fork_rng():
+        y.add_(1)
+
+
+def _by_an_allowed_function(y):
+    y.add_(_noted(y).sum())
+
+
+@framejit.allow_in_graph
+def _noted(y):
+    return y * 0 + 1
+
+
+@pytest.mark.parametrize("write", [_forked, _by_an_allowed_function])
+@pytest.mark.parametrize("fails", [lambda x: x ^ x, lambda x: F.linear(x.int(), torch.ones(3, 3))])
+def test_a_write_before_what_always_raises_in_a_graph_that_cannot_be_tried(write, fails):
+    """Such a graph calls more than operations of torch: to run it on copies could show."""
+
+    def world():
+        y = torch.zeros(2, 3)
+
+        def fn(x):
+            write(y)
+            fails(x)
+
+        return fn, y
+
+    pair = Pair(world)
+    for _ in range(4):
+        pair.call(X)
+
+
+@pytest.mark.parametrize("operation", [lambda i: F.one_hot(i, 3), lambda i: torch.ones(3)[[0, 1]] @ torch.ones(3)[[int(i.ndim) + 7, 1]]])
+@pytest.mark.parametrize("is_used", [True, False])
+def test_what_raises_for_numbers_under_autocast(operation, is_used):
+    def fn(log, i):
+        with torch.autocast("cpu", torch.bfloat16):
+            try:
+                result = operation(i)
+            except (RuntimeError, IndexError) as e:
+                log.append(str(e))
+                return torch.zeros(1)
+        return result * 1 if is_used else torch.ones(1)
+
+    follow(fn, ([], torch.tensor(1)), ([], torch.tensor(5)), ([], torch.tensor(5)), ([], torch.tensor(2)))
 
 
 @either_way

@@ -69,4 +69,9 @@ def keeps(func: torch._ops.OpOverload) -> bool:
     if func.namespace != "aten":
         return False
     name = func._opname
-    return name in WHOLE or functional_name(name) in CHECKING or lowering_of(functional_name(name), func._overloadname) is not None
+    return name in WHOLE or checks_numbers(func) or lowering_of(functional_name(name), func._overloadname) is not None
+
+
+def checks_numbers(func: torch._ops.OpOverload) -> bool:
+    """Whether an operation raises for numbers that its parts, if it is composite, do not look at."""
+    return func.namespace == "aten" and functional_name(func._opname) in CHECKING

@@ -68,10 +68,11 @@ def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen,
         compiled = _compile_graph(compilation, capture, module, examples)
         # Where nothing is written or warned of, a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those it takes over.
         is_tried = is_built_in(compilation.options.backend) or (compiled == module.forward and module.code == operations)
-        if (((effects.writes or effects.warning) and len(effects.nodes) > 1 and effects.may_always_raise) or not is_tried) and effects.can_be_rehearsed:
+        may_refuse = bool(effects.writes or effects.warning) and len(effects.nodes) > 1 and bool(effects.refusing)
+        if (may_refuse or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
-        elif effects.drawing and len(effects.nodes) > 1:
-            first = FirstKeeper(compilation, module.graph, taken)
+        elif may_refuse or effects.drawing and len(effects.nodes) > 1:
+            first = FirstKeeper(compilation, module.graph, effects.precautions(first_run=may_refuse))
         if capture.overrides.met:
             compiled = partial(_run_without_overrides, compiled)
         folded = guard_folded(capture, weights)

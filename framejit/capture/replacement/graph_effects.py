@@ -8,6 +8,7 @@ only overwrites can be done again. The rest is copied before the graph runs, by 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -82,21 +83,21 @@ class GraphEffects:
         size = sum(sizes.values())
         return size <= MOST_REHEARSED and all(operation_name(node.target) is not None for node in self.nodes)
 
-    @property
-    def may_always_raise(self) -> bool:
-        """Whether an operation may turn out to raise whatever the numbers, though it worked on fakes."""
-        if torch.are_deterministic_algorithms_enabled():
-            return True  # operations that can't obey refuse to run
+    @cached_property
+    def refusing(self) -> list[int]:
+        """The operations that may turn out to raise whatever the numbers, though they worked on fakes."""
         memory = {example.untyped_storage().data_ptr() for _, example in self._inputs if example.layout is torch.strided}
-        if len(memory) < len(self._inputs):
-            return True  # a write may be refused because inputs overlap, of which their fakes know nothing
-        return any(not always_works(node.target, _tensors_of(node)) or _writes_what_overlaps(node) for node in self.nodes)
+        # operations that can't be deterministic refuse to run where they have to; a write may be refused because inputs overlap, of which fakes know nothing
+        if torch.are_deterministic_algorithms_enabled() or len(memory) < len(self._inputs):
+            return [*range(len(self.nodes))]
+        return [p for p, node in enumerate(self.nodes) if not always_works(node.target, _tensors_of(node)) or _writes_what_overlaps(node)]
 
-    def precautions(self) -> Precautions:
-        """What has to be kept because an operation may raise for the numbers in its tensors."""
-        if not self.raising:
+    def precautions(self, first_run: bool = False) -> Precautions:
+        """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`, because it may raise whatever they are."""
+        raising = sorted({*self.raising, *self.refusing}) if first_run else self.raising
+        if not raising:
             return Precautions()
-        last = self.raising[-1]
+        last = raising[-1]
         writes = {storage: before for storage, positions in self.writes.items() if (before := [p for p in positions if p <= last])}
         copied = {storage for storage, positions in writes.items() if not _can_be_repeated(self.nodes, storage, positions)}
         kept = [(value, example) for value, example in self._inputs if storage_of(value.fake) in copied]
@@ -111,7 +112,7 @@ class GraphEffects:
             () if too_much else tuple(value for value, _ in kept),
             any(position <= last for position in self.drawing),
             self.nesting,
-            next((self.nodes[position] for position in self.raising if position >= min(lasting)), None) if lasting else None,
+            next((self.nodes[position] for position in raising if position >= min(lasting)), None) if lasting else None,
         )
 
 

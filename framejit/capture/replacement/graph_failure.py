@@ -100,7 +100,8 @@ class Rehearsal:
 
 
 class FirstKeeper(Keeper):
-    """Keeps more than later runs need before the first run of a graph that only draws random numbers, whose operations may turn out to raise always."""
+    """Keeps more than later runs need before the first run of a graph that can't be tried, whose operations may turn out to raise always: it calls more than
+    operations of torch, or writes nothing and draws random numbers."""
 
     def __init__(self, compilation: FrameCompilation, graph: fx.Graph, taken: Precautions) -> None:
         super().__init__(graph, replace(taken, random=True))
