@@ -94,6 +94,7 @@ class Capture:
         self.dynamic = dynamic or DynamicDims(never=True)
         self.sizes = InputSizes(self)
         self.generators: list[GeneratorValue] = []  # all that were made
+        self.weak_references: dict[int, Value] = {}  # those without a callback, by the ids of what they lead to, which they keep unique
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}

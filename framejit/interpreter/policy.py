@@ -50,7 +50,6 @@ _NEVER_INLINE = (
     "pytest",
     "_pytest",
     "numpy",
-    "weakref",
     "random",
     "pickle",
 )

@@ -94,6 +94,7 @@ class Capture(Protocol):
     seq: int
     scalar_inputs: dict[Any, TensorValue]
     generators: list[Any]
+    weak_references: dict[int, Value]
     overrides: OverrideState
     transforms: int
 

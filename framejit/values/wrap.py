@@ -47,6 +47,7 @@ from framejit.values.objects.functions import FunctionValue, MethodValue
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.objects.weak_references import wrap_weak_reference
 from framejit.values.scalar import ScalarValue
 from framejit.values.size import LARGEST, SizeValue
 from framejit.values.tensors import overrides, profiler_ranges  # noqa: F401  register handlers
@@ -451,6 +452,7 @@ _WRAPPERS: list[tuple[tuple[Any, ...], Callable[[Capture, Any, Source], Value]]]
     ((functools.partial,), _wrap_partial),
     ((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),
     ((types.CellType,), _wrap_cell),
+    ((weakref.ref,), wrap_weak_reference),
     (_ITERATOR_TYPES, _wrap_iterator),
 ]
 

@@ -293,7 +293,7 @@ def test_a_frame_that_goes_on_as_plain_python_lets_go_as_well():
         held = None
         return x, before, ref() is None
 
-    check(fn, X, graphs=1, breaks=3)
+    check(fn, X, graphs=1, breaks=2)
 
 
 def test_a_call_inside_a_block_lets_go_as_well():

@@ -6,7 +6,6 @@ import functools
 import operator
 import re
 import warnings
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +34,7 @@ _HELD: dict[int, re.Pattern[Any]] = {}  # what captured code has compiled: guard
 _TEXT = (str, bytes, int, type(None), *RE_DEFAULTS)
 
 
-def referent(ref: Any) -> Any:
-    return ref()
-
-
 def call_known_method(tx: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if owner.cls is weakref.ref and name == "__call__" and owner.source is not None:
-        if tx.capture.may_have_dropped():
-            raise Unsupported("a weak reference, after the captured code let go of objects")
-        return tx.wrap(owner.obj(), CallSource(owner.source, referent))
     if owner.cls is re.Pattern and (name in _PURE[re.Pattern] or name == "finditer"):
         return _of_pattern(tx, owner, name, args, kwargs)
     if owner.cls is re.Match and name in _PURE[re.Match]:

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import operator
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ _TEXTS: dict[Any, str] = {
     iter: "iterable, sentinel=None, /", next: "iterator, default=None, /", getattr: "obj, name, default=None, /", vars: "obj=None, /",
     max: "x, /, *args, key=None, default=None", min: "x, /, *args, key=None, default=None", builtins.__build_class__: "func, name, /, *bases, **kwargs",
     zip: "*iterables, strict=False", map: "function, iterable, /, *iterables", filter: "function, iterable, /",
-    functools.partial: "func, /, *args, **kwargs", functools.reduce: "function, iterable, initial=None, /",
+    weakref.ref: "object, callback=None, /", functools.partial: "func, /, *args, **kwargs",
+    functools.reduce: "function, iterable, initial=None, /",
     operator.attrgetter: "name, /, *names", operator.itemgetter: "item, /, *items", operator.methodcaller: "name, /, *args, **kwargs",
     itertools.chain: "*iterables", itertools.repeat: "object, times=0", itertools.islice: "iterable, start, stop=None, step=None, /",
     itertools.product: "*iterables, repeat=1", itertools.zip_longest: "*iterables, fillvalue=None",

@@ -22,7 +22,7 @@ from framejit.signals import NotConstant, Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import module_of
-from framejit.values.lazy import deep_realize
+from framejit.values.lazy import LazyValue, deep_realize
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Frame
@@ -148,6 +148,7 @@ def as_key(tx: Frame, value: Value) -> Any:
     from framejit.values.containers.sequence import TupleValue
     from framejit.values.containers.sets import SetValue
     from framejit.values.objects.functions import MethodValue
+    from framejit.values.objects.weak_references import WeakReferenceValue
 
     value = realize(tx, value)
     method = static_lookup(value.python_type(), "__hash__", None)
@@ -160,6 +161,8 @@ def as_key(tx: Frame, value: Value) -> Any:
         return ObjectKey(tx.capture, value, hash(id(identity(value.owner))), (value.owner,), exact=False)
     if isinstance(value, MethodValue):
         return ObjectKey(tx.capture, value, _method_hash(value), (value.owner,), exact=False)
+    if isinstance(value, WeakReferenceValue):
+        return _weak_key(tx.capture, value, realize(tx, value.target))
     value = deep_realize(tx, [value])[0]
     if method is None:
         return ObjectKey(tx.capture, value, None, ask=partial(_unhashable, tx, value.python_type()))
@@ -206,6 +209,18 @@ def own_hash(capture: Capture, value: Value) -> int:
     return -2 if number == -1 else number
 
 
+def _weak_key(capture: Capture, ref: Value, target: Value) -> ObjectKey:
+    """The key for a weak reference, which has the hash of what it leads to."""
+    from framejit.values.objects.classes import ClassValue
+
+    method = static_lookup(target.python_type(), "__hash__", None)
+    if isinstance(target, ClassValue) and method is type.__hash__:
+        return ObjectKey(capture, ref, hash(target.cls))
+    if method not in _BY_IDENTITY or target.is_constant():
+        raise Unsupported(f"a weak reference to {target.describe()} as a dictionary key", "FJ122")
+    return ObjectKey(capture, ref, hash(id(identity(target))), (target,), exact=False)
+
+
 def _method_hash(method: MethodValue) -> int:
     return hash((id(identity(method.owner)), id(method.function)))
 
@@ -246,17 +261,19 @@ def existing_key(capture: Capture, value: Value, stored: int) -> Any:
     from framejit.values.containers.sequence import TupleValue
     from framejit.values.objects.functions import MethodValue
     from framejit.values.objects.user_object import ObjectValue
+    from framejit.values.objects.weak_references import WeakReferenceValue
 
     if isinstance(value, ConstantValue):
         return value.constant()
     if isinstance(value, TupleValue):
-        from framejit.values.lazy import LazyValue
-
         value.items[:] = [i.realize_in(capture) if isinstance(i, LazyValue) else i for i in value.items]
         keys = [existing_key(capture, item, 0) for item in value.items]
         if any(map(has_own_hash, keys)):
             raise Unsupported("a table with tuples of objects that have their own hash among its keys", "FJ122")
         return ObjectKey(capture, value, hash(tuple(keys)), _parts(keys), all(map(is_exact, keys)))
+    if isinstance(value, WeakReferenceValue):
+        target = value.target
+        return _weak_key(capture, value, target.realize_in(capture) if isinstance(target, LazyValue) else target)
     method = static_lookup(value.python_type(), "__hash__", None)
     if method in _BY_IDENTITY and not value.is_constant():
         return ObjectKey(capture, value, hash(id(identity(value))), (value,), exact=False)

@@ -67,6 +67,12 @@ class ClassValue(Value):
             return from_python(type(self.cls))
         if name in _TOLD_BY_TYPE and static_lookup(type(self.cls), name) is vars(type)[name]:
             return self._told_by_type(tx, name)
+        if name == "__abstractmethods__" and static_lookup(type(self.cls), name) is vars(type)[name]:
+            try:
+                return tx.wrap(self.cls.__abstractmethods__, AttrSource(self._where(), name))  # type: ignore[attr-defined]
+            except AttributeError as e:
+                tx.capture.guard_no_attribute(self._where(), name)
+                raise tx.raised_from(e) from None
         if name == "__dict__":
             return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
         written = tx.capture.effects.attribute(self.cls, name)

@@ -1,0 +1,100 @@
+"""Weak references: existing ones, and those that captured code makes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from framejit.guards.sources import CallSource, Source
+from framejit.signals import Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.handlers import handles
+from framejit.values.lazy import LazyValue
+from framejit.values.objects.classes import ClassValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Capture, Codegen, Frame
+
+
+def referent(ref: Any) -> Any:
+    return ref()
+
+
+class WeakReferenceValue(Value):
+    """A `weakref.ref`. It holds nothing: what it leads to is none of its children."""
+
+    def __init__(self, target: Value, callback: Value = NONE, made_at: int = 0, source: Source | None = None) -> None:
+        self.target, self.callback, self.made_at, self.source = target, callback, made_at, source
+
+    def python_type(self) -> type:
+        return weakref.ref
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.callback,))
+
+    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported("a weak reference is called with arguments", "FJ112")
+        return self.followed(tx)
+
+    def followed(self, tx: Frame) -> Value:
+        """What it leads to; a break where that may be gone by now in plain Python."""
+        target = realize(tx, self.target)
+        if target.is_constant() or _is_held(tx, target):
+            return target
+        if target.source is None:
+            tx.capture.break_at(self.made_at, Unsupported("a weak reference to what captured code has made and may have let go of"))
+        if tx.capture.may_have_dropped():
+            raise Unsupported("a weak reference, after the captured code let go of objects")
+        return target
+
+    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in ("__eq__", "__ne__") and len(args) == 1:
+            other = args[0]
+            if not isinstance(other, WeakReferenceValue):
+                return ConstantValue(NotImplemented)
+            mine, theirs = self.followed(tx), other.followed(tx)
+            if is_none(mine) or is_none(theirs):
+                return ConstantValue((self is other) == (name == "__eq__"))
+            return tx.compare(name.strip("_"), mine, theirs)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(weakref.ref, lambda: (cg.load(self.target), cg.load(self.callback)), 2)
+
+
+def wrap_weak_reference(capture: Capture, obj: weakref.ref[Any], source: Source) -> Value:
+    return WeakReferenceValue(LazyValue(obj(), CallSource(source, referent)), source=source)
+
+
+@handles(weakref.ref)
+def _ref(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    target, callback = args[0], args[1] if len(args) > 1 else NONE
+    cls = target.python_type()
+    if not cls.__weakrefoffset__:
+        raise tx.raised(TypeError, f"cannot create weak reference to {cls.__name__!r} object")
+    if target.is_constant() and target.source is None and not isinstance(target, ClassValue):
+        raise Unsupported(f"a weak reference to {target.describe()}")
+    if target.source is None and not target.is_constant() and not is_none(callback):
+        raise Unsupported("a weak reference with a callback to what captured code has made, which is called when that goes", "FJ113")
+    if not is_none(callback):
+        return WeakReferenceValue(target, callback, tx.seq)
+    return tx.capture.weak_references.setdefault(id(target), WeakReferenceValue(target, made_at=tx.seq))
+
+
+def _is_held(tx: Frame, target: Value) -> bool:
+    """Whether a variable or stack of the captured code holds an object, itself or by way of others."""
+    seen: set[int] = set()
+    todo = [value for frame in tx.chain() for value in frame.held()]
+    while todo:
+        value = todo.pop()
+        while isinstance(value, LazyValue) and value.realized is not None:
+            value = value.realized
+        if value is target:
+            return True
+        if id(value) not in seen:
+            seen.add(id(value))
+            todo += value.children()
+    return False

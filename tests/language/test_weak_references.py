@@ -1,0 +1,260 @@
+"""`weakref.ref`, weak dictionaries and sets: what they lead to, when it is gone, and what they leave behind."""
+
+import functools
+import gc
+import weakref
+
+import pytest
+import torch
+
+import framejit
+
+from support import ANY, check, check_state
+
+X = torch.tensor([1.0, 2.0])
+
+
+class Node:
+    def __init__(self, t=None, parent=None):
+        self.t = t
+        self.parent = None if parent is None else weakref.ref(parent)
+
+    def root(self):
+        above = None if self.parent is None else self.parent()
+        return self if above is None else above.root()
+
+
+class Equal(Node):
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return isinstance(other, Equal)
+
+
+def test_a_reference_to_an_argument():
+    def fn(x, node):
+        ref = weakref.ref(node)
+        again = weakref.ref(node)
+        return x + ref().t, ref is again, ref == again, ref() is node, isinstance(ref, weakref.ReferenceType), bool(ref), type(ref) is weakref.ref
+
+    check(fn, X, Node(X * 2))
+
+
+def test_references_that_leave():
+    def fn(x, node):
+        node.ref = weakref.ref(node)
+        return weakref.ref(node), weakref.ref(x), x + 1
+
+    node = Node(X)
+    for optimized in (fn, framejit.optimize(fn, backend="eager", fullgraph=True)):
+        for _ in range(2):
+            first, second, _ = optimized(X, node)
+            assert first is weakref.ref(node) is node.ref and second is weakref.ref(X)
+
+
+def test_objects_made_inside():
+    def fn(x):
+        root = Node(x + 1)
+        leaf = Node(x * 2, root)
+        held = [Node(x * 3)]
+        ref = weakref.ref(held[0])
+        return leaf.root().t + leaf.t + ref().t, leaf.root() is root, ref() is held[0]
+
+    check(fn, X)
+
+
+def test_tensors_made_inside():
+    def fn(x):
+        y = x + 1
+        ref = weakref.ref(y)
+        return ref() * 2, ref() is y
+
+    check(fn, X)
+
+
+def test_what_is_let_go_of():
+    def deleted(x):
+        node = Node(x + 1)
+        ref = weakref.ref(node)
+        del node
+        return x * 2, ref() is None
+
+    def out_of_its_function(x):
+        def made():
+            node = Node(x + 1)
+            return weakref.ref(node)
+
+        return x * 2, made()()
+
+    def at_once(x):
+        return x * 2, weakref.ref(Node(x))()
+
+    def overwritten(x):
+        box = [Node(x)]
+        ref = weakref.ref(box[0])
+        before = ref() is None
+        box[0] = Node(x + 1)
+        return x * 2, before, ref() is None, ref() is box[0]
+
+    for fn in (deleted, out_of_its_function, at_once, overwritten):
+        check(fn, X, graphs=ANY, breaks=None)
+
+
+def test_returned_references_are_dead_when_their_object_is():
+    def fn(x):
+        node, y = Node(x), x + 1
+        return weakref.ref(node), weakref.ref(y), y * 2
+
+    for optimized in (fn, framejit.optimize(fn, backend="eager", fullgraph=True)):
+        node, tensor, _ = optimized(X)
+        gc.collect()
+        assert node() is None and tensor() is None
+
+
+def test_an_object_outside_that_goes():
+    def make():
+        box = {"node": Node(torch.ones(2))}
+        ref = weakref.ref(box["node"])
+
+        def fn(x):
+            y = x + ref().t
+            del box["node"]
+            return y, ref() is None
+
+        return fn, lambda: sorted(box)
+
+    check_state(make, (X,), breaks=None)
+
+
+def test_calls_when_it_goes():
+    log = []
+
+    def fn(x, node):
+        node.ref = weakref.ref(node, lambda ref: log.append((ref() is None, ref is kept[-1])))
+        kept.append(node.ref)
+        return x + 1
+
+    kept = []
+    for optimized in (fn, framejit.optimize(fn, backend="eager", fullgraph=True)):
+        node = Node()
+        optimized(X, node)
+        assert node.ref() is node and node.ref is not weakref.ref(node)
+        del node
+        gc.collect()
+    assert log == [(True, True)] * 2
+
+
+def test_calls_when_something_made_inside_goes():
+    def fn(x):
+        log = []
+        node = Node(x)
+        ref = weakref.ref(node, lambda _: log.append("gone"))
+        log.append("before")
+        del node
+        return x + 1, log, ref() is None
+
+    check(fn, X, graphs=ANY, breaks=None)
+
+
+def test_dictionaries_with_weak_keys():
+    def make():
+        nodes, table = [Node() for _ in range(3)], weakref.WeakKeyDictionary()
+        table[nodes[0]] = torch.ones(2)
+
+        def fn(x):
+            y = x + table[nodes[0]]
+            table[nodes[0]] = y
+            table[nodes[1]] = x * 3
+            return y + table.get(nodes[1]), nodes[1] in table, table.get(nodes[2]), nodes[2] in table, len(table)
+
+        return fn, lambda: (sorted(map(nodes.index, table)), [table.get(node) for node in nodes])
+
+    check_state(make, (X,), (X,), (X,), breaks=None)
+
+
+def test_dictionaries_with_weak_keys_in_one_graph():
+    def make():
+        nodes, table = [Node() for _ in range(2)], weakref.WeakKeyDictionary()
+        table[nodes[0]] = torch.ones(2)
+
+        def fn(x):
+            return x + table[nodes[0]], nodes[1] in table, table.get(nodes[1], 5), len(table)
+
+        return fn, None
+
+    check_state(make, (X,), (X,), graphs=1)
+
+
+def test_keys_of_weak_dictionaries_die_and_change():
+    table, nodes = weakref.WeakKeyDictionary(), [Node(), Node()]
+    table[nodes[0]], table[nodes[1]] = 1, 2
+    fn = framejit.optimize(lambda x, node: x + table.get(node, 10) + len(table) * 100, backend="eager", fullgraph=True)
+    assert fn(X, nodes[0]).tolist() == (X + 201).tolist()
+    assert fn(X, nodes[1]).tolist() == (X + 202).tolist()
+    del nodes[1]
+    gc.collect()
+    assert fn(X, nodes[0]).tolist() == (X + 101).tolist()
+    assert fn(X, Node()).tolist() == (X + 110).tolist()
+    table[nodes[0]] = 3
+    assert fn(X, nodes[0]).tolist() == (X + 103).tolist()
+
+
+def test_sets_of_weak_references():
+    def make():
+        nodes = [Node(), Node()]
+        members = weakref.WeakSet(nodes[:1])
+
+        def fn(x, n):
+            return x + (nodes[n] in members), len(members), "text" in members
+
+        return fn, lambda: len(members)
+
+    check_state(make, (X, 0), (X, 1), (X, 0))
+
+
+def test_objects_that_are_equal():
+    def make():
+        nodes, table = [Equal(), Equal()], weakref.WeakKeyDictionary()
+        table[nodes[0]] = 5
+
+        def fn(x):
+            a, b = weakref.ref(nodes[0]), weakref.ref(nodes[1])
+            return x + 1, a == b, a != b, a is b
+
+        return fn, None
+
+    check_state(make, (X,), (X,))
+
+
+def test_misused_references():
+    def fn(x, node):
+        log = []
+        for attempt in (
+            lambda: weakref.ref(), lambda: weakref.ref(3), lambda: weakref.ref([]), lambda: weakref.ref(node, None, 3), lambda: weakref.ref(node)(1),
+            lambda: weakref.ref(node, None)(), lambda: weakref.ref(node).t, lambda: weakref.ref(node, callback=None), lambda: {weakref.ref(node): 1}[3],
+        ):  # fmt: skip
+            try:
+                log.append(attempt() is node)
+            except (TypeError, AttributeError, KeyError) as e:
+                log.append((type(e), str(e).split(" at 0x")[0].split("<")[0]))
+        return x + 1, log
+
+    check(fn, X, Node(), graphs=ANY, breaks=None)
+
+
+@pytest.mark.parametrize("kind", [int, torch.Tensor, list, float])
+def test_functions_by_the_class_of_their_argument(kind):
+    @functools.singledispatch
+    def doubled(value):
+        return "anything"
+
+    @doubled.register
+    def _(value: torch.Tensor):
+        return value * 2
+
+    @doubled.register
+    def _(value: int):
+        return value + 1
+
+    value = {int: 3, torch.Tensor: X, list: [1], float: 1.0}[kind]
+    check(lambda x, v: (x + 1, doubled(v), doubled(x)), X, value)
