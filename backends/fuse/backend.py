@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native
+from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.cache.folding_record import Folding, folding_of
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import OpenSizes
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
-from framejit.backends.fuse.graph.frozen_values import has_frozen_weights
+from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
@@ -47,6 +49,9 @@ from framejit.imports_under_way import met_half_a_module
 if TYPE_CHECKING:
     from framejit.symbols.conditions import Condition, Conditions
     from framejit.symbols.expression import Symbol
+
+Weights = dict[int, tuple[torch.Tensor, FrozenWeight]]
+"""The frozen weights among a graph's inputs, by position, and what goes with each."""
 
 _numbers = itertools.count()
 _missing: dict[str, str] = {}
@@ -137,20 +142,18 @@ def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], gr
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Callable[..., Any]:
     recorded, text, tracked = _recorded(gm, example_inputs, graph)
-    passed = _passed(recorded, gm, example_inputs, graph) if has_frozen_weights(gm) else None
-    key = key_for(recorded, text, tracked) if passed is None else key_for(passed, text_of(passed), tracked)
+    weights = frozen_weights(recorded, gm, example_inputs)
+    key = key_for(recorded, text, tracked, _tensors(weights))
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
-        if passed is None:
-            passed = _passed(recorded, gm, example_inputs, graph)
-        record, launches = _record(passed, tracked, graph)
+        record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
         found = FoundPlan(record, record.parts.native(launches, gm.forward, graph.name))
         if key is not None:
             keep(key, found.record)
     else:
-        _tell_fused(graph, found.record.before_fusion, found.record.after_fusion)
+        _recall(graph, found.record, weights)
     record = found.record
-    graph.externs = [*record.externs]
+    _note_folding(graph, record.folding)
     for source, kernel in zip(graph.kernels, record.kernels):
         facts = {"bytes": kernel.moved} if kernel.moved is not None else {}
         emit("output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source, kernel=facts)
@@ -175,8 +178,10 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
             raise
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 
+    pure, cuda = record.pure, record.cuda  # for the record has weights, which must not live as long as the region
+
     def region(run: Callable[..., Any]) -> _native.Region:
-        graph.region = _native.Region(run, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, None))
+        graph.region = _native.Region(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
         return graph.region
 
     plan = OpenPlan(record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region)
@@ -188,14 +193,15 @@ def _variant(
 ) -> tuple[PlanRecord, Sequence[KernelLaunch], tuple[Condition, ...]]:
     """What is to run for open sizes, how its kernels are launched, and the conditions under which it is right."""
     recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
-    passed = _passed(recorded, gm, example_inputs, graph) if has_frozen_weights(gm) else None
-    key = key_for(recorded, text, tracked, sizes) if passed is None else key_for(passed, text_of(passed), tracked, sizes)
+    weights = frozen_weights(recorded, gm, example_inputs)
+    key = key_for(recorded, text, tracked, _tensors(weights), sizes)
     found, kept = find_variant(key, graph) if key is not None else (None, [])
     if found is not None:
-        _tell_fused(graph, found.record.before_fusion, found.record.after_fusion)
-        graph.externs = [*found.record.externs]
+        _recall(graph, found.record, weights)
+        _note_folding(graph, found.record.folding)
         return found
-    record, launches = _record(_passed(recorded, gm, example_inputs, graph) if passed is None else passed, tracked, graph)
+    record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
+    _note_folding(graph, record.folding)
     if key is not None:
         keep_variant(key, record, kept)
     return record, launches, tuple(sizes.conditions)
@@ -230,9 +236,23 @@ def _passed(recorded: Graph, gm: torch.fx.GraphModule, example_inputs: list[torc
     except PassFailed as e:
         graph.passes.append((f"before_{e.name}", graph_before(e.name, gm, example_inputs, recorded.conditions)))
         raise
-    graph.frozen_bytes = sum(value.numel() * value.itemsize for value, constant in passed.constants.items() if constant.computed)
-    graph.folded_norms = passed.folded_norms
     return passed
+
+
+def _tensors(weights: Weights) -> dict[int, torch.Tensor]:
+    return {position: tensor for position, (tensor, _) in weights.items()}
+
+
+def _recall(graph: CompiledGraph, record: PlanRecord, weights: Weights) -> None:
+    """Have a plan that was found in a graph's account, and the weights guarded whose content is in it."""
+    for position in record.folding.weights():
+        weights[position][1].folded = True
+    _tell_fused(graph, record.before_fusion, record.after_fusion)
+    graph.externs = [*record.externs]
+
+
+def _note_folding(graph: CompiledGraph, folding: Folding) -> None:
+    graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
 
 
 def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
@@ -253,7 +273,7 @@ def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRec
         KernelRecord(launch.device, launch.origins, launch.described, bytes_moved(kernel)) for kernel, launch in launches.items()
     )
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
-    record = PlanRecord(parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda)
+    record = PlanRecord(parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda, folding_of(passed))
     return record, [*launches.values()]
 
 

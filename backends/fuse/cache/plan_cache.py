@@ -1,7 +1,7 @@
 """Plans by way of the disk cache: a graph that a process of this machine has compiled before is neither lowered nor scheduled again."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framejit.backends.fuse.cache import disk_cache
@@ -16,6 +16,8 @@ from framejit.events import emit
 from framejit.symbols.conditions import Condition
 
 if TYPE_CHECKING:
+    import torch
+
     from framejit import _native
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
     from framejit.backends.fuse.graph.graph import Graph
@@ -43,12 +45,12 @@ class FoundVariant(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-def key_for(graph: Graph, text: GraphText, tracked: bool, sizes: OpenSizes | None = None) -> PlanKey | None:
+def key_for(graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None) -> PlanKey | None:
     """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
-        return plan_key(graph, text, tracked, sizes) if sizes is not None else plan_key(graph, text, tracked)
+        return plan_key(graph, text, tracked, weights, sizes)
     except NotCacheable as e:
         _not_kept(KIND, "", e)
     return None

@@ -2,14 +2,14 @@
 
 The key is taken of the recorded graph, not of the FX graph before it. What is recorded depends on every decomposition, mode and switch of torch, which the
 operations themselves show (composite ones hold what they consist of) and no list of switches could be trusted to. Passes, lowering and all that comes after
-are the same for graphs with the same key, so that none of them is run for a plan that is found. Where weights are frozen, passes compute new weights,
-which are not kept: the key is then taken of the graph that they leave.
+are the same for graphs with the same key, so that none of them is run for a plan that is found. Where weights are frozen, passes compute new weights:
+the key says which are frozen and not what is in them, the plan how they are computed (`folding_record.py`).
 """
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
@@ -18,7 +18,9 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.cache.cache_key import key_of
+from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.known import is_computable
 from framejit.backends.fuse.graph.text import GraphText
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
@@ -78,8 +80,12 @@ class PlanKey:
     key: str
     functions: dict[str, Callable[..., Any]]
     """By name what the plan may call: what the recorded operations are carried out by, and what passes and lowering add."""
+    computing: dict[str, Callable[..., Any]]
+    """By name what may be done to frozen weights."""
     constants: tuple[torch.Tensor, ...]
     """The constants of the graph, in order."""
+    weights: Mapping[int, torch.Tensor]
+    """The inputs that are frozen weights, by position."""
     n_inputs: int
     returns: tuple[bool, ...]
     """For each output whether it is a tensor."""
@@ -89,21 +95,23 @@ class PlanKey:
     """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function that moves keeps its plan."""
 
 
-def plan_key(graph: Graph, text: GraphText, tracked: bool, sizes: OpenSizes | None = None) -> PlanKey:
+def plan_key(graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None) -> PlanKey:
     """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises NotCacheable.
 
     Plans for open sizes have the same key whatever the sizes are now: each holds for those that meet its own conditions.
     """
     if text.unwritten:
         raise NotCacheable(text.unwritten)
-    lines = [text.key, *_constants(graph), *_foreign(text)]
+    lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}"]
     if sizes is not None:
         lines += [f"open {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols] + sizes.conditions.granted()
     key = key_of(_target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build())))
-    functions = {operation.name(): callable_of(operation) for operation in (*ADDED, *text.operations)}
+    operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
+    functions = {name: callable_of(operation) for name, operation in operations.items()}
+    computing = {"folded_norm": folded_norm, **{name: operation for name, operation in operations.items() if is_computable(operation)}}
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
-    return PlanKey(key, {**NAMED, **functions}, tensors, len(graph.inputs), returns, sizes, tuple(text.origins))
+    return PlanKey(key, {**NAMED, **functions}, computing, tensors, weights, len(graph.inputs), returns, sizes, tuple(text.origins))
 
 
 def _constants(graph: Graph) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when it is read; nothing in it is run.
+"""A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when it is read.
 
 Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name only what the recorded operations at
-hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's constants, or bytes.
+hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's constants, or bytes. Nothing in a record is run when it is read, but
+for the recorded operations that it says frozen weights are put through.
 """
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ from typing import Any, Final
 import torch
 
 from framejit import _native
+from framejit.backends.fuse.cache.folding_record import Folding, read_folding, written_folding
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of
 from framejit.backends.fuse.cache.size_record import read_condition, read_expression, written_condition, written_expression
+from framejit.backends.fuse.graph.computation import Computation, Result, Weight
+from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
 from framejit.backends.fuse.sizes.open_size import OpenSize, open_size
@@ -54,6 +58,7 @@ class PlanRecord:
     pure: bool
     """Whether running it twice does no more than running it once."""
     cuda: bool
+    folding: Folding = Folding()
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:
@@ -61,7 +66,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
 
     Raises NotCacheable for a plan that refers to what can't be written down.
     """
-    writer = _Writer(key)
+    writer = _Writer(key, record.folding)
     parts = record.parts
     steps = [writer.value(step[:-1] if step[0] == "expect" else step) for step in parts.steps]
     texts: dict[str, int] = {}
@@ -79,6 +84,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "externs": list(record.externs),
         "stages": [record.before_fusion, record.after_fusion],
         "flags": [record.plain, record.pure, record.cuda],
+        "folding": written_folding(record.folding, writer.computing, writer.operand),
         "origins": list(key.origins),
         "conditions": [writer.condition(condition) for condition in key.sizes.conditions] if key.sizes is not None else [],
     }
@@ -115,6 +121,9 @@ def conditions_of(data: bytes, symbols: Sequence[Symbol]) -> tuple[Condition, ..
 
 def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     moved_lines = reader.moved_lines(fields["origins"])
+    with plainly():
+        folding = read_folding(fields["folding"], reader.key.computing, reader.operand, [*reader.key.weights.values()])
+    reader.constants += folding.tensors()
     texts = [_checked(text, str) for text in fields["texts"]]
     kernels = tuple(_kernel(item, texts, moved_lines, reader) for item in fields["kernels"])
     n_inputs, n_values = (_checked(count, int) for count in fields["counts"])
@@ -128,7 +137,7 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     before, after = (_moved(_checked(text, str), moved_lines) for text in fields["stages"])
     plain, pure, cuda = (_checked(flag, bool) for flag in fields["flags"])
     parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, alone, spans)
-    return PlanRecord(parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda)
+    return PlanRecord(parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda, folding)
 
 
 def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str, str], reader: _Reader) -> KernelRecord:
@@ -176,17 +185,37 @@ def _index(value: Any, size: int) -> int:
 class _Writer:
     """Values of steps as JSON: a number, text, boolean or None is itself, anything else a list that begins with its kind."""
 
-    def __init__(self, key: PlanKey) -> None:
+    def __init__(self, key: PlanKey, folding: Folding) -> None:
         self.blobs: dict[str, bytes] = {}
+        self._computing = {function: name for name, function in key.computing.items()}
         self._functions = {function: name for name, function in key.functions.items()}
         self._symbols = {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
-        self._constants = {id(value): number for number, value in reversed([*enumerate(key.constants)])}
+        self._constants = {id(value): number for number, value in reversed([*enumerate((*key.constants, *folding.tensors()))])}
 
     def condition(self, condition: Condition) -> list[Any]:
         try:
             return written_condition(condition, self._symbols)
         except KeyError as e:
             raise NotCacheable(f"a condition is on {e.args[0]}, which is no open size of an input") from None
+
+    def computing(self, function: Callable[..., Any]) -> str:
+        """The name of what is done to weights."""
+        if function not in self._computing:
+            raise NotCacheable(f"weights are computed by {function}, which has no name to find it by")
+        return self._computing[function]
+
+    def operand(self, value: Any, numbers: Mapping[Computation, int]) -> Any:
+        """What a computation with weights takes."""
+        kind = type(value)
+        if kind is Weight:
+            return ["weight", value.position]
+        if kind is Result:
+            return ["result", numbers[value.computation], value.position]
+        if kind in (tuple, list):
+            return [kind.__name__, *(self.operand(item, numbers) for item in value)]
+        if kind is dict:
+            return ["dict", *([name, self.operand(item, numbers)] for name, item in value.items())]
+        return self.value(value)
 
     def value(self, value: Any) -> Any:
         kind = type(value)
@@ -234,6 +263,22 @@ class _Reader:
 
     def __init__(self, key: PlanKey, blobs: Mapping[str, bytes]) -> None:
         self.key, self.blobs = key, blobs
+        self.constants = [*key.constants]
+        """Those of the graph, and behind them what was computed from weights."""
+
+    def operand(self, data: Any, computations: Sequence[Computation]) -> Any:
+        """What a computation with weights takes."""
+        kind, *rest = data if type(data) is list else (None,)
+        if kind == "weight":
+            position = _checked(rest[0], int)
+            return Weight(position, self.key.weights[position])
+        if kind == "result":
+            return Result(computations[_index(rest[0], len(computations))], rest[1] if rest[1] is None else _index(rest[1], 1 << 31))
+        if kind in ("tuple", "list"):
+            return SequenceTypes[kind]([self.operand(item, computations) for item in rest])
+        if kind == "dict":
+            return {_checked(name, str): self.operand(item, computations) for name, item in rest}
+        return self.value(data)
 
     def step(self, data: Any) -> tuple[Any, ...]:
         step = _checked(self.value(data), tuple)
@@ -263,7 +308,7 @@ class _Reader:
         if kind == "complex":
             return complex(*rest)
         if kind == "given":
-            return self.key.constants[_index(rest[0], len(self.key.constants))]
+            return self.constants[_index(rest[0], len(self.constants))]
         if kind == "function":
             return self.key.functions[rest[0]]
         if kind == "tensor":

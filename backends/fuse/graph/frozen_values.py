@@ -9,22 +9,24 @@ import torch
 from torch import fx
 
 from framejit.backends.frozen_weights import FrozenWeight, frozen
-from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.computation import Result, Weight, real
+from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.known import MOST_BYTES, KnownValues
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 
 
-def has_frozen_weights(gm: fx.GraphModule) -> bool:
-    """Whether there are inputs whose content may be used."""
-    return any(frozen(node) for node in gm.graph.nodes if node.op == "placeholder")
+def frozen_weights(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> dict[int, tuple[torch.Tensor, FrozenWeight]]:
+    """By position the inputs whose content may be used, and what goes with each; a graph that writes into one may not use it."""
+    marks = [frozen(node) for node in gm.graph.nodes if node.op == "placeholder"]
+    written = graph.written()
+    given = enumerate(zip(graph.inputs, examples, marks))
+    return {position: (example.detach(), mark) for position, (value, example, mark) in given if mark and value.storage not in written}
 
 
 def frozen_values(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> FrozenValues | None:
-    """What is known of a graph by frozen weights that it does not write into; None if there are none."""
-    marks = [frozen(node) for node in gm.graph.nodes if node.op == "placeholder"]
-    written = graph.written()
-    weights = {value: (example.detach(), mark) for value, example, mark in zip(graph.inputs, examples, marks) if mark and value.storage not in written}
+    """What is known of a graph by frozen weights; None if there are none."""
+    weights = frozen_weights(graph, gm, examples)
     if not weights:
         return None
     known = FrozenValues(graph, weights)
@@ -36,11 +38,11 @@ def frozen_values(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Ten
 class FrozenValues(KnownValues):
     """The values of what depends on frozen weights, and which weights these are."""
 
-    def __init__(self, graph: Graph, weights: dict[Value, tuple[torch.Tensor, FrozenWeight]]) -> None:
-        super().__init__(graph, {value: tensor for value, (tensor, _) in weights.items()})
-        self.weights = weights
+    def __init__(self, graph: Graph, weights: dict[int, tuple[torch.Tensor, FrozenWeight]]) -> None:
+        self.weights = {graph.inputs[position]: given for position, given in weights.items()}
+        super().__init__(graph, {graph.inputs[position]: Weight(position, tensor) for position, (tensor, _) in weights.items()})
         self._memory = {weight.untyped_storage()._cdata for weight, _ in weights.values()}
-        self._made_of: dict[Value, frozenset[Value]] = {value: frozenset((value,)) for value in weights}
+        self._made_of: dict[Value, frozenset[Value]] = {value: frozenset((value,)) for value in self.weights}
 
     def note(self, node: Node) -> None:
         super().note(node)
@@ -59,20 +61,33 @@ class FrozenValues(KnownValues):
 
     def number(self, value: Value) -> torch.Tensor:
         """What a value is that is known; it may be a view of a weight."""
-        return self._values[value]()
+        tensor: torch.Tensor = real(self._values[value])
+        return tensor
+
+    def operand(self, value: Value | None) -> torch.Tensor | Weight | Result | None:
+        """A value that is known as what further computations take."""
+        return None if value is None else self._values[value]
 
     def is_view(self, value: Value) -> bool:
         """Whether what a value is lies in a weight's own memory."""
-        return self.number(value).untyped_storage()._cdata in self._memory
+        return not self.is_apart(self.number(value))
 
-    def folded(self, node: Node) -> list[torch.Tensor] | None:
+    def folded(self, node: Node) -> list[Constant] | None:
         """What the results of an operation are if they were computed from weights and have memory of their own, else None."""
         given = {value.storage for value in node.values()}
         results = [*node.returned()]
         if not self._weights_behind([*node.values()]) or any(value.storage in given for value in results):
             return None
-        known = [tensor for value in results if (tensor := self.value(value)) is not None and tensor.untyped_storage()._cdata not in self._memory]
+        known = [
+            Constant(tensor, made=made)
+            for value in results
+            if (tensor := self.value(value)) is not None and isinstance(made := self._values[value], Result) and self.is_apart(tensor)
+        ]
         return known if len(known) == len(results) else None
+
+    def is_apart(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has memory of its own."""
+        return tensor.untyped_storage()._cdata not in self._memory
 
     def mark(self, *values: Value) -> None:
         """Have the content of the weights guarded that these values were computed from."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.graph.computation import Computation, Result
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.symbols.conditions import Conditions
@@ -20,8 +21,8 @@ class Constant:
     tensor: torch.Tensor
     literal: bool = False
     """Whether it is made of numbers of the program, and never changes; else it is an attribute of the module, and somebody may write into it."""
-    computed: bool = False
-    """Whether it was computed from frozen weights, and has memory of its own."""
+    made: Result | None = None
+    """How it was computed from frozen weights, if it was; then it has memory of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +65,19 @@ class Graph:
     """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""
     counted_writes: dict[int, int] = field(default_factory=dict)
     """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
-    folded_norms: int = 0
-    """Batch norms that went into the weights before them."""
+    norms: list[Computation] = field(default_factory=list)
+    """What would take batch norms into the weights before them: those that gave something have taken them."""
     fake_mode: Any = None
     """The mode of its values' fakes."""
     conditions: Conditions | None = None
     """What was asked of open sizes; None where no size is open."""
 
     # ---- questions ----
+
+    @property
+    def folded_norms(self) -> int:
+        """Batch norms that went into the weights before them."""
+        return sum(norm.outcome() is not None for norm in self.norms)
 
     def returned(self) -> Iterator[Value]:
         """The values among the outputs."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 
+from framejit.backends.fuse.graph.computation import Computation, Result, Weight, real
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.node import Node, map_values
 from framejit.backends.fuse.graph.value import Value
 
 MOST_BYTES: Final = 1 << 13
@@ -16,11 +17,11 @@ MOST_BYTES: Final = 1 << 13
 
 
 class KnownValues:
-    """Which values are the same in each call, and what they are. `given` has those that are known besides the numbers of the program."""
+    """Which values are the same in each call, and what they are. `weights` has those that are known besides the numbers of the program."""
 
-    def __init__(self, graph: Graph, given: Mapping[Value, torch.Tensor] | None = None) -> None:
+    def __init__(self, graph: Graph, weights: Mapping[Value, Weight] | None = None) -> None:
         literals = {value: constant.tensor for value, constant in graph.constants.items() if constant.literal}
-        self._values: dict[Value, Callable[[], torch.Tensor]] = {value: _given(tensor) for value, tensor in {**literals, **(given or {})}.items()}
+        self._values: dict[Value, torch.Tensor | Weight | Result] = {**literals, **(weights or {})}
         # what the caller gets, and what is written in place, must be made anew
         self._own = {value.storage for value in graph.returned()} | graph.written()
 
@@ -28,20 +29,18 @@ class KnownValues:
         """See whether the results of an operation are the same in each call."""
         results = [*node.returned()]
         if (
-            node.operation._schema.is_mutable
-            or node.operation.namespace != "aten"
-            or torch.Tag.nondeterministic_seeded in node.operation.tags
+            not is_computable(node.operation)
             or node.name.startswith(("empty", "new_empty"))
             or any(value not in self._values for value in node.values())
             or any(value.has_open_sizes for value in results)
             or any(value.storage in self._own or value.numel() * value.itemsize > self.most_bytes(node) for value in results)
         ):
             return
-        operation, args, kwargs = node.operation, node.args, node.kwargs  # as they are now: what is known stays so, whatever becomes of the node
-        compute = _once(lambda: operation(*self._real(args), **{key: self._real(value) for key, value in kwargs.items()}))
+        # of the arguments as they are now: what is known stays so, whatever becomes of the node
+        made = Computation(node.operation, tuple(map(self._operand, node.args)), {key: self._operand(value) for key, value in node.kwargs.items()})
         several = isinstance(node.result, (tuple, list))
         for position, value in enumerate(results):
-            self._values[value] = _part(compute, position) if several else compute
+            self._values[value] = Result(made, position if several else None)
 
     def most_bytes(self, node: Node) -> int:
         """How large a result of an operation may be to be kept."""
@@ -49,37 +48,21 @@ class KnownValues:
 
     def value(self, value: Value) -> torch.Tensor | None:
         """What a value is that is known and owns its storage, with its very sizes and strides; None for anything else."""
-        compute = self._values.get(value)
-        if compute is None:
+        known = self._values.get(value)
+        if known is None:
             return None
         try:
             with torch.no_grad():
-                tensor = compute()
+                tensor: torch.Tensor = real(known)
         except Exception:  # it will raise in each call
             return None
         same = tensor.shape == value.shape and tensor.stride() == value.strides and tensor.dtype == value.dtype and not tensor.storage_offset()
         return tensor if same and not tensor.is_conj() and not tensor.is_neg() else None
 
-    def _real(self, value: Any) -> Any:
-        if isinstance(value, Value):
-            return self._values[value]()
-        return type(value)(map(self._real, value)) if type(value) in (list, tuple) else value
+    def _operand(self, argument: Any) -> Any:
+        return map_values(argument, self._values.__getitem__)
 
 
-def _given(value: torch.Tensor) -> Callable[[], torch.Tensor]:
-    return lambda: value
-
-
-def _part(compute: Callable[[], Any], position: int) -> Callable[[], torch.Tensor]:
-    return lambda: compute()[position]
-
-
-def _once(compute: Callable[[], Any]) -> Callable[[], Any]:
-    known: list[Any] = []
-
-    def result() -> Any:
-        if not known:
-            known.append(compute())
-        return known[0]
-
-    return result
+def is_computable(operation: torch._ops.OpOverload) -> bool:
+    """Whether an operation gives the same for the same each time, and does nothing else."""
+    return operation.namespace == "aten" and not operation._schema.is_mutable and torch.Tag.nondeterministic_seeded not in operation.tags

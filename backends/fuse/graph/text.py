@@ -194,7 +194,7 @@ class _Writer:
 
 
 def _described(constant: Constant) -> str:
-    return "numbers of the program" if constant.literal else "computed from frozen weights" if constant.computed else "attribute of the module"
+    return "numbers of the program" if constant.literal else "computed from frozen weights" if constant.made else "attribute of the module"
 
 
 def _bracketed(sequence: Any, items: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ class _Lowering:
         for position, (name, value) in enumerate(zip(graph.names, graph.inputs)):
             self.storages.add_input(value, name, position)
         for value, constant in graph.constants.items():
-            if constant.computed:
+            if constant.made:
                 self.storages.storage(value)  # so that views of it are known as such
         for node in graph.nodes:
             b.origin = node.origin

@@ -443,8 +443,8 @@ def test_a_function_without_a_name_is_not_kept_and_the_log_says_so(monkeypatch, 
     assert not plan_files(folder)
 
 
-def _nameless(graph, text, tracked):
-    key = plan_key.plan_key(graph, text, tracked)
+def _nameless(*args):
+    key = plan_key.plan_key(*args)
     return dataclasses.replace(key, functions={})
 
 
@@ -658,7 +658,7 @@ def test_what_is_no_plan_is_not_run_even_if_its_seal_is_right(folder, change):
 
 
 def test_reading_nonsense_raises_only_bad_record():
-    key = plan_key.PlanKey("", {}, (), 0, (), None, ())
+    key = plan_key.PlanKey("", {}, {}, (), {}, 0, (), None, ())
     for data in (b"", b"\0" * 64, pack({}, {}), pack({"steps": 3}, {})):
         with pytest.raises(BadRecord):
             plan_record.read(data, key)

@@ -198,8 +198,8 @@ def do_without_gpu() -> None:
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     guards[1] = guards[1] or guards[0]
     # what depends on no input is computed where it will be needed
-    real = KnownValues._real
-    KnownValues._real = lambda self, value: torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
+    real = KnownValues._operand
+    KnownValues._operand = lambda self, value: torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

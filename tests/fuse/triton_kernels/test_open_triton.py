@@ -39,10 +39,10 @@ BF16 = torch.bfloat16
 
 @pytest.fixture(scope="module", autouse=True)
 def without_gpu() -> Iterator[None]:
-    real = KnownValues._real
+    real = KnownValues._operand
     do_without_gpu()
     yield
-    KnownValues._real = real  # for the tests of a process that has a GPU
+    KnownValues._operand = real  # for the tests of a process that has a GPU
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,12 @@ folded as without, and 43 MiB more. Such a norm is folded only where the weights
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from framejit.backends.fuse.graph.computation import Computation, Result
+from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.known import MOST_BYTES
@@ -38,11 +40,11 @@ def fold_norms(graph: Graph, context: Context) -> Graph:
     with plainly():
         known = frozen_values(graph, context.gm, context.examples)
         if known is not None:
-            graph.folded_norms += _fold(graph, known)
+            _fold(graph, known)
     return graph
 
 
-def _fold(graph: Graph, known: FrozenValues) -> int:
+def _fold(graph: Graph, known: FrozenValues) -> None:
     products = {node.result: node for node in graph.nodes if node.name in (*CONVOLUTIONS, *TRANSPOSED, "linear")}
     users: dict[Storage, list[Node | None]] = {}
     for node in graph.nodes:
@@ -65,7 +67,6 @@ def _fold(graph: Graph, known: FrozenValues) -> int:
             first, *rest = made
             replaced[product], replaced[norm] = [first], rest
     graph.rewrite(replaced.get)
-    return len(replaced) // 2
 
 
 def _costs_memory(product: Node, known: FrozenValues) -> bool:
@@ -101,18 +102,20 @@ def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> lis
         or result.strides != normed.strides
     ):
         return None
-    numbers = [None if part is None else known.number(part) for part in (weight, bias, scale, shift, mean, var)]
     groups = rest[GROUPS - 3] if product.name in TRANSPOSED and len(rest) > GROUPS - 3 else 1
-    new_weight, new_bias = _rounded(numbers, eps, weight.dtype, groups if product.name in TRANSPOSED else None)
-    old = known.number(weight)
-    if not (torch.isfinite(new_weight).all() and torch.isfinite(new_bias).all()) or new_weight.stride() != old.stride():
-        return None
     apart = bias_is_added_apart(product)
-    if apart:
-        new_bias = new_bias.view(-1, *(1 for _ in weight.shape[2:]))
+    operands = map(known.operand, (weight, bias, scale, shift, mean, var))
+    made = Computation(folded_norm, (*operands, eps, weight.dtype, groups if product.name in TRANSPOSED else None, apart))
+    graph.norms.append(made)
+    if made.outcome() is None:
+        return None
+    new_weight, new_bias = made.outcome()
     with light(), graph.fake_mode:
         fakes = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for tensor in (new_weight, new_bias)]
-    weight, bias = (graph.constant(Value(fake), Constant(tensor, computed=True)) for fake, tensor in zip(fakes, (new_weight, new_bias)))
+    weight, bias = (
+        graph.constant(Value(fake), Constant(tensor, made=Result(made, position)))
+        for position, (fake, tensor) in enumerate(zip(fakes, (new_weight, new_bias)))
+    )
     known.mark(*parts)
     if not apart:
         return [Node(product.operation, (x, weight, bias, *rest), {}, normed, product.origin)]
@@ -125,18 +128,3 @@ def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> lis
 def bias_is_added_apart(product: Node) -> bool:
     """Whether ATen adds the bias in a kernel of its own, as behind cuDNN's convolutions; then ours adds it along with what follows."""
     return target_of(product.result.device).adds_bias_apart and product.name != "linear"
-
-
-def _rounded(numbers: list[torch.Tensor | None], eps: float, dtype: torch.dtype, transposed: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The new weight and bias. `transposed`: the number of groups of a transposed convolution, whose weight has the output channels second."""
-    double: list[Any] = [None if number is None else number.double() for number in numbers]
-    weight, bias, scale, shift, mean, var = double
-    factor = torch.rsqrt(var + eps) if scale is None else scale * torch.rsqrt(var + eps)
-    new_bias = (-mean if bias is None else bias - mean) * factor
-    new_bias = new_bias if shift is None else new_bias + shift
-    ones = (1 for _ in weight.shape[2:])
-    if transposed is None:
-        by_channel = factor.view(-1, 1, *ones)
-    else:
-        by_channel = factor.view(transposed, -1).repeat_interleave(weight.shape[0] // transposed, 0).view(*weight.shape[:2], *ones)
-    return (weight * by_channel).to(dtype), new_bias.to(dtype)

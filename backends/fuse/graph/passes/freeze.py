@@ -8,7 +8,7 @@ was made of, and no more than that of weights of integers, which are small for a
 from __future__ import annotations
 
 from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
-from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.passes.context import Context
 
@@ -32,12 +32,12 @@ def _replace(graph: Graph, known: FrozenValues) -> None:
             if not any(value in returned or value.users for value in results):
                 node.detach()
                 continue
-            tensors = known.folded(node)
-            if tensors is not None:
+            constants = known.folded(node)
+            if constants is not None:
                 node.detach()
-                for value, tensor in zip(results, tensors):
+                for value, constant in zip(results, constants):
                     value.maker = None
-                    graph.constant(value, Constant(tensor, computed=True))
+                    graph.constant(value, constant)
                     known.mark(value)
                 continue
         kept.append(node)
