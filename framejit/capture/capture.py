@@ -106,6 +106,7 @@ class Capture:
         self.distinct = DistinctObjects(self)
         self._caller_handles = sys.exception()
         self.root: Frame = self._make_root()
+        self.in_traceback = self.root.resume is not None and native.is_in_traceback()
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
 
     def _make_root(self) -> Frame:

@@ -130,6 +130,12 @@ class Frame(Operations):
         """All values the frame holds, also those its current instruction has taken from the stack."""
         return [*self.locals.values(), *self.cells.values(), *self.stack, *self._saved_stack]
 
+    def held_to_the_end(self) -> list[Value]:
+        """What variables and cells hold, in the order in which they let go of it; all that is left of a frame in a traceback."""
+        places = {name: i for i, name in enumerate(self.origin[0].co_varnames)}
+        names = sorted(self.locals, key=lambda name: places.get(name, len(places)))
+        return [*(self.locals[name] for name in names if self.locals[name] is not NULL), *self.cells.values()]
+
     def globals_source(self) -> Source:
         if self._globals_source is None:
             return OwnGlobalsSource(self.capture.name)

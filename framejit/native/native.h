@@ -60,6 +60,7 @@ typedef struct {
 typedef struct {
     PyObject_VAR_HEAD
     PyObject *target;
+    PyObject *kept;                         /* list that an earlier frame has, which a traceback shows: for what the frame that goes on holds; or NULL */
     PyObject *args[1];
 } TailCall;
 extern PyTypeObject Entry_Type, Slot_Type, TailCall_Type;
@@ -124,6 +125,7 @@ typedef struct {
     PyObject *passing;                      /* the code whose next frame has been considered already; compared only */
     TailCall *tail_call;                    /* the one that is being made, borrowed from the trampoline */
     TailCall *handed_over;                  /* the one whose arguments the function that begins now may take over */
+    PyObject *kept;                         /* borrowed from the TailCall that led to the frame that runs */
     int active;
 } HookScope;
 extern FJ_THREAD_LOCAL HookScope fj_scope;

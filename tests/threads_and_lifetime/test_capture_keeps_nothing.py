@@ -177,3 +177,28 @@ def test_modules_die_too():
         assert dead() is None
     finally:
         gc.enable()
+
+
+def test_cells_of_functions_that_the_frame_hook_has_captured():
+    """Code that several functions share has entries of its own, which hold nothing of the function that they were captured from."""
+
+    def fn(x):
+        framejit.graph_break()
+
+        def inner(a):
+            return a * 2 + x
+
+        return framejit.disable(lambda: inner(x + 1))()
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(3):
+        gc.collect()
+        gc.disable()
+        try:
+            x = torch.arange(3.0)
+            ref = weakref.ref(x)
+            assert torch.equal(compiled(x), x * 3 + 2)
+            del x
+            assert ref() is None
+        finally:
+            gc.enable()

@@ -141,11 +141,11 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
     return body, label, indices
 
 
-def _enter(em: Emitter, layout: Layout, in_step: bool = True) -> None:
+def _enter(em: Emitter, layout: Layout) -> None:
     """Rebuild the stack from the arguments.
 
     They do not stay in variables: what the program has on its stack alone must die when it is popped, and an exception must not be held by a frame it
-    went through. A step passes on what was handled before, and clears it when it leaves.
+    went through.
     """
     for i, kind in enumerate(layout.stack):
         if kind == NULL_SLOT:
@@ -157,8 +157,7 @@ def _enter(em: Emitter, layout: Layout, in_step: bool = True) -> None:
             if kind == PREVIOUS_SLOT:
                 em.op("PUSH_EXC_INFO")
                 em.pop()
-            if kind != PREVIOUS_SLOT or not in_step:
-                em.op("DELETE_FAST", f"__stack{i}")
+            em.op("DELETE_FAST", f"__stack{i}")
 
 
 def _hand_over(em: Emitter, parameters: list[str]) -> None:
@@ -180,7 +179,7 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
     em.op("RESUME", 0)
     em.take_over_arguments()
     n_taking_over = len(em.instructions)
-    _enter(em, layout, in_step=False)
+    _enter(em, layout)
     if inner_args is not None:
         names = [f"__inner{i}" for i in range(inner_args)]
         parameters += [INNER_FUNCTION, *names]
@@ -251,11 +250,16 @@ class BrokenFrame:
         return live
 
     def _variables(self, names: set[str], bound: frozenset[str]) -> tuple[str, ...]:
-        return tuple(sorted((names & bound) - set(self.cells)))
+        return self._as_they_end((names & bound) - set(self.cells))
 
     def _resumed(self, stack: tuple[str, ...], index: int, live: set[str], bound: frozenset[str]) -> Layout:
         may_hold = decode(self.code).bound_at(index) - live - set(self.cells)
-        return Layout(stack, (*self._variables(live, bound), *sorted(may_hold)), self.cells)
+        return Layout(stack, self._as_they_end({*self._variables(live, bound), *may_hold}), self.cells)
+
+    def _as_they_end(self, variables: set[str]) -> tuple[str, ...]:
+        """Names of variables in the order in which a frame lets go of what they hold."""
+        places = {name: i for i, name in enumerate(self.code.co_varnames)}
+        return tuple(sorted(variables, key=lambda name: (places.get(name, len(places)), name)))
 
 
 def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
@@ -330,28 +334,21 @@ def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em
         emit()
         leave()
         return []
-    label = Label()
+    label, body = Label(), list[Any]()
+    if not _is_entry_of_handler(frame):
+        body, label, _ = _listing(decode(frame.code), handler.target)
     region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
     em.instructions.append(region)
     emit()
     em.instructions.append(TryEnd(region))
     leave()
-    em.place(label)
-    body = list[Any]()
-    if _is_entry_of_handler(frame):
+    if not body:
+        em.place(label)
         em.op("PUSH_EXC_INFO")
         lasti = (OFFSET_SLOT,) if handler.push_lasti else ()
-        _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False))
-    else:
-        body, target, _ = _listing(decode(frame.code), handler.target)
-        _let_go(em, _previous(frame))  # what follows handles it no longer
-        em.op("JUMP_FORWARD", target)
+        out = Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False)
+        _leave(points, outers, frame, em, out, in_traceback=True)
     return body
-
-
-def _previous(frame: BrokenFrame) -> list[str]:
-    """The variables of a step with the exceptions that its frame handles."""
-    return [f"__stack{i}" for i, kind in enumerate(frame.stack) if kind == PREVIOUS_SLOT]
 
 
 def _let_go(em: Emitter, names: Iterable[str]) -> None:
@@ -371,15 +368,23 @@ class Outer:
     given: frozenset[str]  # those of its variables and cells that the step has
 
 
-def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit) -> None:
-    """Tail-call the resume function at `out`, with the stack as it is now."""
+def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit, in_traceback: bool = False) -> None:
+    """Tail-call the resume function at `out`, with the stack as it is now.
+
+    A frame that a traceback shows is left with a list, which holds what the frame that goes on holds: until the traceback ends, as in plain Python.
+    """
     after = frame.layout_at(out.index, out.stack)
     names: dict[int, str] = {}
     for i in range(len(out.stack) - 1, -1, -1):
         kind = out.stack[i]
         if kind == PREVIOUS_SLOT:
+            if frame.stack[i : i + 1] == (PREVIOUS_SLOT,):
+                names[i] = em.new_temporary("s")
+                em.call_object(sys.exception, list, 0)
+                em.store_fast(names[i])
+            else:
+                names[i] = names[i + 1]
             em.op("POP_EXCEPT")  # the handler goes on elsewhere, where PUSH_EXC_INFO makes the exception current again
-            names[i] = f"__stack{i}" if frame.stack[i : i + 1] == (PREVIOUS_SLOT,) else names[i + 1]
         elif kind == NULL_SLOT:
             em.store_fast("__framejit_null")  # POP_TOP can't take a NULL
         elif kind == OFFSET_SLOT:
@@ -416,7 +421,15 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
 
     em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
     of_outers = [outer.prefix + name for outer in outers for name in outer.layout.parameters() if name in outer.given]
-    _let_go(em, dict.fromkeys((*names.values(), *_previous(frame), *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)))
+    _let_go(em, dict.fromkeys((*names.values(), *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)))
+    if in_traceback:
+        call, kept = em.new_temporary("call"), em.new_temporary("kept")
+        em.store_fast(call)
+        em.build("LIST", 0)
+        em.store_fast(kept)
+        em.call_object(native.keep_for_traceback, lambda: (em.load_fast(call), em.load_fast(kept)), 2)
+        em.pop()
+        _hand_over(em, [call])
     em.return_value()
 
 

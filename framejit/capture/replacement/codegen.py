@@ -6,6 +6,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter
 from framejit.bytecode.instr import Label, TryBegin, TryEnd
@@ -119,7 +120,13 @@ class Codegen:
         effects = self.capture.effects
         self.keep(value)
         effects.prepare(self)
+        variables = self.capture.root.held_to_the_end() if self.capture.in_traceback else []
+        held = self._hold_what_may_be_missed(variables)
         effects.replay(self)
+        if any(held):
+            kept = [variable for variable, is_held in zip(variables, held) if is_held][::-1]  # a list lets go of its last first
+            self.em.call_object(native.keep_variables, lambda: [self.load(variable) for variable in kept], len(kept))
+            self.em.pop()
         self.load(value)
         self.em.return_value()
 
@@ -130,14 +137,7 @@ class Codegen:
         for arg in args:
             self.load(arg)
         effects.prepare(self)
-        held = [False] * len(dying)
-        while True:  # what is built for one may be in another, too
-            found = [i for i, value in enumerate(dying) if not held[i] and may_be_missed(self, value) and self._hold(value)]
-            if not found:
-                break
-            for i in found:
-                held[i] = True
-            effects.prepare(self)
+        held = self._hold_what_may_be_missed(dying)
         effects.replay(self)
         kept = [value for value, is_held in zip(dying, held) if is_held]
         for value in kept:
@@ -145,6 +145,17 @@ class Codegen:
         pushed, em.instructions = em.instructions, before
         em.call_slot(target(held), TAIL, lambda: em.instructions.extend(pushed), len(args) + len(kept))
         em.return_value()
+
+    def _hold_what_may_be_missed(self, values: list[Value]) -> list[bool]:
+        """Have those of the values in temporaries whose end could be seen; which these are."""
+        held = [False] * len(values)
+        while True:  # what is built for one may be in another, too
+            found = [i for i, value in enumerate(values) if not held[i] and may_be_missed(self, value) and self._hold(value)]
+            if not found:
+                return held
+            for i in found:
+                held[i] = True
+            self.capture.effects.prepare(self)
 
     def _hold(self, value: Value) -> bool:
         """Have a value in a temporary that only its being alive is wanted of; False for what can't be built."""

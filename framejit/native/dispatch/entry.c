@@ -29,6 +29,7 @@ static void tailcall_dealloc(PyObject *self)
     TailCall *call = (TailCall *)self;
     for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)
         Py_XDECREF(call->args[i]);
+    Py_XDECREF(call->kept);
     Py_XDECREF(call->target);
     Py_TYPE(self)->tp_free(self);
 }
@@ -44,13 +45,59 @@ PyTypeObject TailCall_Type = {
     .tp_dealloc = tailcall_dealloc,
 };
 
+/* ---- frames in tracebacks ----
+   A frame of the program is several frames here, one after the other. Those that an exception went through are in its traceback, which in plain Python
+   keeps alive what the frame holds at its end. So each of these has a list, which is given the frame that goes on; one that gave everything away holds nothing. */
+static int is_kept(TailCall *call) { return call->kept && Py_REFCNT(call->kept) > 1; }
+
+/* Before a frame goes on: those before it have given everything away. */
+static int forget_earlier(TailCall *call)
+{
+    return PyList_SetSlice(call->kept, 0, PyList_GET_SIZE(call->kept), NULL);
+}
+
+static PyObject *keep_for_traceback(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 2 || !Py_IS_TYPE(args[0], &TailCall_Type) || !PyList_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "keep_for_traceback takes a tail call and a list");
+        return NULL;
+    }
+    Py_XSETREF(((TailCall *)args[0])->kept, Py_NewRef(args[1]));
+    Py_RETURN_NONE;
+}
+
+/* Compiled code has a frame of its own, which holds other things than the program's. */
+static PyObject *keep_variables(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    TailCall *call = fj_scope.tail_call;
+    for (Py_ssize_t i = 0; call && is_kept(call) && i < nargs; i++) {
+        if (PyList_Append(call->kept, args[i]) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *is_in_traceback(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(fj_scope.tail_call && is_kept(fj_scope.tail_call));
+}
+
 PyObject *trampoline(PyObject *result)
 {
     TailCall *outer = fj_scope.tail_call;
     while (result && Py_IS_TYPE(result, &TailCall_Type)) {
         TailCall *call = (TailCall *)result;
         fj_scope.tail_call = call;
-        result = dispatcher_call_once(call->target, call->args, (size_t)Py_SIZE(call), NULL);
+        if (FJ_UNLIKELY(is_kept(call)) && forget_earlier(call) < 0)
+            result = NULL;
+        else
+            result = dispatcher_call_once(call->target, call->args, (size_t)Py_SIZE(call), NULL);
+        if (FJ_UNLIKELY(is_kept(call)) && result && Py_IS_TYPE(result, &TailCall_Type) && ((TailCall *)result)->kept == NULL)
+            ((TailCall *)result)->kept = Py_NewRef(call->kept);
         Py_DECREF(call);
     }
     fj_scope.tail_call = outer;
@@ -60,9 +107,12 @@ PyObject *trampoline(PyObject *result)
 PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     TailCall *call = fj_scope.tail_call, *before = fj_scope.handed_over;
+    PyObject *kept = fj_scope.kept;
     fj_scope.handed_over = call && call->args == args ? call : NULL;
+    fj_scope.kept = fj_scope.handed_over ? call->kept : NULL;
     PyObject *result = call_deep(function, args, nargsf, kwnames);
     fj_scope.handed_over = before;
+    fj_scope.kept = kept;
     return result;
 }
 
@@ -75,12 +125,25 @@ static PyObject *take_over_arguments(PyObject *module, PyObject *unused)
     fj_scope.handed_over = NULL;
     for (Py_ssize_t i = 0; call && i < Py_SIZE(call); i++)
         Py_CLEAR(call->args[i]);
+    if (FJ_UNLIKELY(fj_scope.kept != NULL)) {
+        PyObject *frame = (PyObject *)PyEval_GetFrame();
+        if (frame == NULL || PyList_Append(fj_scope.kept, frame) < 0)
+            return NULL;
+    }
     Py_RETURN_NONE;
 }
 
 static PyObject *make_tail_call(PyObject *module, PyObject *call)
 {
     (void)module;
+    if (FJ_UNLIKELY(fj_scope.kept != NULL) && Py_IS_TYPE(call, &TailCall_Type) && ((TailCall *)call)->kept == NULL) {
+        PyObject *kept = PyList_New(0);           /* a list for the call: those that go on in it forget each other, not their caller */
+        if (kept == NULL || PyList_Append(fj_scope.kept, kept) < 0) {
+            Py_XDECREF(kept);
+            return NULL;
+        }
+        ((TailCall *)call)->kept = kept;
+    }
     return trampoline(Py_NewRef(call));
 }
 
@@ -324,7 +387,7 @@ static void entry_dealloc(PyObject *self)
 
 static PyMemberDef entry_members[] = {
     {"code", T_OBJECT, offsetof(Entry, code), READONLY, "The replacement code object."},
-    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "The function that runs it."},
+    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "The function that runs it; None where the frame hook has frames of the program run the code."},
     {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "The GuardTree."},
     {"slots", T_OBJECT, offsetof(Entry, slots), READONLY, "The slots this entry owns."},
     {"tag", T_OBJECT, offsetof(Entry, tag), READONLY, "What the maker of the entry attached."},
@@ -367,6 +430,12 @@ static PyMethodDef methods[] = {
     {"make_tail_call", make_tail_call, METH_O, "make_tail_call(call) -> what the call, and those it leads to, come to."},
     {"take_over_arguments", take_over_arguments, METH_NOARGS,
      "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds its arguments."},
+    {"keep_for_traceback", (PyCFunction)(void (*)(void))keep_for_traceback, METH_FASTCALL,
+     "keep_for_traceback(call, kept): the frame that leaves through the tail call is in a traceback; it has the list `kept`, which is given what the frame holds that goes on."},
+    {"keep_variables", (PyCFunction)(void (*)(void))keep_variables, METH_FASTCALL,
+     "keep_variables(*objects): what the frame of the program that ends holds, for an earlier part of it that is in a traceback."},
+    {"is_in_traceback", is_in_traceback, METH_NOARGS,
+     "is_in_traceback() -> bool: whether the tail call that is being made goes on with a frame that a traceback shows."},
     {"is_tailcall", is_tailcall, METH_O, "is_tailcall(obj) -> bool: whether obj is a call still to be made."},
     {NULL, NULL, 0, NULL},
 };

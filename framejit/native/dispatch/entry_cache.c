@@ -195,6 +195,8 @@ static PyObject *method_add(PyObject *self, PyObject *entry)
     }
     if (add_entry(cache, entry) < 0)
         return NULL;
+    if (!PyObject_TypeCheck(self, &Dispatcher_Type))        /* the frame hook runs the code in frames of the program's own functions */
+        Py_CLEAR(((Entry *)entry)->function);               /* which was made with the cells of one of them */
     Py_RETURN_NONE;
 }
 
