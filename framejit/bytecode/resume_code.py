@@ -22,6 +22,15 @@ class Layout:
         return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in NOT_PASSED] + list(self.variables) + list(self.cells)
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place where frames are resumed. A call that an inner resume function finishes is another one than the instruction of the call."""
+
+    code: int  # id of the code object
+    index: int
+    finishes_call: bool
+
+
 @dataclass(frozen=True)
 class ResumeCode:
     """What a resume function was made from; kept as its attribute `_framejit_resume`.
@@ -38,3 +47,7 @@ class ResumeCode:
     fresh: tuple[int, ...]
     n_taking_over: int
     inner: FunctionType | None = None
+
+    @property
+    def site(self) -> Site:
+        return Site(id(self.original), self.index, self.inner is not None)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from framejit.bytecode.decode import Instruction, decode
+from framejit.bytecode.decode import Instruction
+from framejit.bytecode.resume_code import PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Site
 from framejit.events.place import Place
 from framejit.guards.sources import ArgSource, BuiltinSource, CellArgSource, ClosureCellSource, ConstSource, GlobalSource, Source, static_lookup
 from framejit.signals import Unsupported
@@ -16,6 +17,8 @@ from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
+from framejit.values.objects.exceptions import NULL
+from framejit.values.objects.functions import CellValue
 from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
 from framejit.values.tensors.tensor import TensorValue
@@ -31,69 +34,109 @@ _CALLS = {"CALL": 2, "CALL_KW": 3}  # and as many as their argument says
 _NAMED = 3  # of more values than this nobody wants to hear
 
 
+@dataclass(frozen=True)
+class Argument:
+    """An argument of the function that was called, or what `path` reads from it."""
+
+    path: str
+    name: str
+    function: str
+
+    @staticmethod
+    def of(source: Source, function: str) -> Argument:
+        return Argument(source.name(), _root(source).name(), function)
+
+
+Origin = Place | Argument | None
+"""The expression that made a value, or the argument it is; None where nothing is known."""
+
+
+@dataclass
+class Known:
+    """What a variable or a stack slot holds where a frame is resumed."""
+
+    name: str
+    origins: dict[Origin, None] = field(default_factory=dict)
+    """Several where the program gets there by several ways."""
+
+
 @dataclass
 class Origins:
-    """For variables that live across graph breaks: the expression whose result they hold, by the code they belong to."""
+    """For what lives across graph breaks: what the program calls it, and where it came from, at each place where a frame is resumed."""
 
-    places: dict[tuple[int, str], Place] = field(default_factory=dict)
-    held: dict[tuple[int, int, int], str] = field(default_factory=dict)
-    """What is left on the stack at a break: the variable or expression it came from, by code, instruction and depth."""
+    known: dict[tuple[Site, str], Known] = field(default_factory=dict)
+    """By the name of the resume function's argument."""
 
-    def note(self, frame: Frame, code: CodeType, index: int) -> None:
-        """Remember what the variables of a frame at a graph break hold. It broke at instruction `index` of `code`."""
-        for name, value in frame.locals.items():
-            if name.startswith("__"):
-                continue
-            place = self.origin(frame, value)
-            if place is None:
-                self.places.pop((id(code), name), None)
-            else:
-                self.places[id(code), name] = place
+    def note(self, frame: Frame, stack: list[Value], ins: Instruction, here: Place, sites: list[tuple[Site, tuple[str, ...]]]) -> None:
+        """Remember what a frame holds at a graph break, for the sites where it may be resumed, each with the kinds of its stack slots.
 
-        for depth, value in enumerate(frame.stack):
-            value, place = _looked_at(value), self.origin(frame, value)
-            name = _variable(frame, value) or (place.source() if place is not None else "")
-            self.held[id(code), index, depth] = name or (value.source.name() if value.source is not None else "")
+        It broke at `ins`, part of the expression `here`, with these values on the stack.
+        """
+        held = {name: value for name, value in frame.locals.items() if value is not NULL and not name.startswith("__")}
+        held.update((name, cell.contents) for name, cell in frame.cells.items() if isinstance(cell, CellValue) and cell.contents is not None)
+        if ins.name == "STORE_FAST":
+            held[ins.arg] = stack[-1]
+        for site, kinds in sites:
+            for name, value in held.items():
+                self._add(site, name, name, self.origins(frame, value))
+            for depth, kind in enumerate(kinds):
+                slot = f"__stack{depth}"
+                if kind == RESULT_SLOT:
+                    self._add(site, slot, here.source() or "a result", (here,))
+                elif PREVIOUS_SLOT in kinds[max(depth - 1, 0) : depth + 1]:
+                    self._add(site, slot, "the exception that is handled", ())
+                elif kind == VALUE_SLOT and depth < len(stack):
+                    self._add(site, slot, self._name_in_stack(frame, stack[depth], here), self.origins(frame, stack[depth]))
 
-    def origin(self, frame: Frame, value: Value) -> Place | None:
-        """The expression that gave `value`, if the program made it since the function was called."""
+    def _add(self, site: Site, argument: str, name: str, origins: tuple[Origin, ...]) -> None:
+        known = self.known.setdefault((site, argument), Known(name))
+        known.name = name
+        known.origins.update(dict.fromkeys(origins or (None,)))
+
+    def _name_in_stack(self, frame: Frame, value: Value, here: Place) -> str:
+        value = _looked_at(value)
+        name = _variable(frame, value)
+        place = next((o for o in self.origins(frame, value) if isinstance(o, Place)), None)
+        if not name and place is not None:
+            name = place.source()
+        if not name and value.source is not None:
+            name = value.source.name()
+            known = self.of_argument(frame.chain()[-1].resume, _root(value.source).name())
+            if known is not None:
+                name = name.replace(_root(value.source).name(), known.name, 1)
+        if not name and isinstance(value, ConstantValue):
+            name = getattr(value.value, "__qualname__", "") or repr(value.value)
+        return name if name and not name.startswith("__") else f"a value computed before, used on line {here.line}"
+
+    def origins(self, frame: Frame, value: Value) -> tuple[Origin, ...]:
+        """The expressions that may have given `value`, or the argument it is; nothing where neither is known."""
         value = _looked_at(value)
         if isinstance(value, TensorValue) and value.source is None:
-            return value.node.meta.get("place")
+            place = value.node.meta.get("place")
+            return () if place is None else (place,)
         if value.source is None:
-            return None
+            return ()
         root = _root(value.source)
-        for holder in frame.chain():
-            for name, held in holder.locals.items():
-                if _looked_at(held) is value or held.source is not None and held.source == root:
-                    found = self.of_variable(holder.code, holder.resume, name)
-                    if found is not None:
-                        return found
-        if isinstance(root, ArgSource):  # an argument of a resume function that went to the stack, and is in no variable any more
-            outermost = frame.chain()[-1]
-            return self.of_variable(outermost.code, outermost.resume, root.arg)
-        return None
+        if not isinstance(root, ArgSource | CellArgSource):
+            return ()
+        outermost = frame.chain()[-1]
+        if outermost.resume is None:
+            return (Argument.of(value.source, outermost.code.co_qualname),)
+        known = self.of_argument(outermost.resume, root.arg)
+        return () if known is None else tuple(known.origins)
 
-    def of_variable(self, code: CodeType, resume: ResumeCode | None, name: str) -> Place | None:
-        """The same by the name of the variable or argument."""
+    def of_argument(self, resume: ResumeCode | None, name: str) -> Known | None:
+        """What is known of an argument of a resume function."""
         if resume is None:
-            return self.places.get((id(code), name))
+            return None
         resume, name = _innermost(resume, name)
-        if name.startswith("__stack"):
-            arguments = resume.layout.parameters()
-            if name not in arguments or arguments.index(name) not in resume.fresh:
-                return None
-            return place_of(resume.original, decode(resume.original).instructions[max(resume.index - 1, 0)])
-        return self.places.get((id(resume.original), name))
+        return self.known.get((resume.site, name))
 
 
 def _innermost(resume: ResumeCode, name: str) -> tuple[ResumeCode, str]:
     """An argument that a resume function only hands on, as the inner resume function that takes it knows it."""
     while name.startswith("__inner") and name[7:].isdigit() and resume.inner is not None:
-        arguments = resume.inner.__code__.co_varnames
-        if int(name[7:]) >= len(arguments):  # the name is another function's
-            break
-        name, resume = arguments[int(name[7:])], resume.inner._framejit_resume  # type: ignore[attr-defined]
+        name, resume = resume.inner.__code__.co_varnames[int(name[7:])], resume.inner._framejit_resume  # type: ignore[attr-defined]
     return resume, name
 
 
@@ -124,49 +167,73 @@ def in_program_terms(text: str, code: CodeType, resume: ResumeCode | None, origi
 
 def of_guard(code: CodeType, resume: ResumeCode | None, source_name: str, origins: Origins) -> tuple[str, str]:
     """For a guard on `source_name`: what a person would call the value, and where it came from."""
-    match = re.match(r"\w+", source_name)
+    match = re.match(r"\w+", source_name.removeprefix("cell of "))
     if match is None:
         return source_name, ""
     root = match.group()
-    if resume is not None:
-        resume, inner = _innermost(resume, root)
-        source_name, root = source_name.replace(root, inner, 1), inner
-    place = origins.of_variable(code, resume, root)
-    if place is None and root.startswith("__stack") and root[7:].isdigit() and resume is not None:
-        held = origins.held.get((id(resume.original), resume.index - 1, int(root[7:])), "") or "a value computed before"
-        return source_name.replace(root, held, 1), ""
-    if place is None:
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = root in (names if resume is None else resume.original.co_varnames[: resume.original.co_argcount])
-        return source_name, f"`{root}` is an argument of {code.co_qualname}" if known else ""
-    text = place.source()
-    where = f"`{text}` on line {place.line}" if text else f"line {place.line}"
-    if root.startswith("__"):
-        return source_name.replace(root, text or "a result", 1), f"it is the result of {where}"
-    return source_name, f"`{root}` came from {where}"
+    if resume is None:
+        is_argument = root in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return source_name, f"`{root}` is an argument of {code.co_qualname}" if is_argument else ""
+    inner, argument = _innermost(resume, root)
+    known = origins.known.get((inner.site, argument))
+    name = known.name if known is not None else "a value computed before" if argument.startswith("__stack") else argument
+    is_cell = argument in inner.layout.cells and source_name.startswith(f"{root}.cell_contents")
+    read = source_name.replace(f"{root}.cell_contents" if is_cell else root, name, 1)
+    if known is None:
+        return read, ""
+    where = _where(tuple(known.origins), inner.original.co_filename)
+    if where.startswith(f"`{name}` "):  # it has no name but the expression itself
+        return read, f"it is the result of {where}"
+    of_inner = f" in {inner.original.co_qualname}" if inner is not resume else ""
+    if where:
+        unsure = None in known.origins
+        return read, f"`{name}`{of_inner} {'may have come' if unsure else 'came'} from {where}"
+    arguments = [origin for origin in known.origins if isinstance(origin, Argument)]
+    if arguments and None not in known.origins:
+        return read, f"`{name}`{of_inner} is {_argument(name, arguments[0])}"
+    return read, f"`{name}` is a variable of {inner.original.co_qualname}" if of_inner else ""
+
+
+def _where(origins: tuple[Origin, ...], file: str, line: int | None = None) -> str:
+    """The places among the origins of a value, for somebody who looks at `line` of `file`."""
+    said = []
+    for place in origins:
+        if isinstance(place, Place):
+            text, here = place.source(), place.file == file
+            found = "on this line" if here and place.line == line else f"on line {place.line}" + ("" if here else f" of {place.file}")
+            said.append(f"`{text}` {found}" if text else found.removeprefix("on "))
+    return " or ".join(dict.fromkeys(said[:_NAMED])) + (" or others" if len(said) > _NAMED else "")
+
+
+def _argument(name: str, argument: Argument) -> str:
+    if argument.path == argument.name:
+        return f"an argument of {argument.function}" if argument.name == name else f"the argument `{argument.name}` of {argument.function}"
+    return f"`{argument.path}`, read from an argument of {argument.function}"
 
 
 def _sentence(frame: Frame, name: str, value: Value, origins: Origins, line: int | None) -> str:
     kind = _kind(value)
     if kind is None:
         return ""
-    place = origins.origin(frame, value)
-    if place is not None:
-        text = place.source()
-        where = "on this line" if place.line == line and place.file == frame.code.co_filename else f"on line {place.line}"
-        if place.file != frame.code.co_filename:
-            where += f" of {place.file}"
+    found = origins.origins(frame, value)
+    where = _where(found, frame.code.co_filename, line)
+    if where:
+        text = next(place.source() for place in found if isinstance(place, Place))
         if not text:
             return ""
-        return f"`{name}` is {kind} that came from `{text}` {where}" if name and name != text else f"`{text}` is {kind} computed {where}"
+        if name and name != text:
+            return f"`{name}` is {kind} that {'may have come' if None in found else 'came'} from {where}"
+        return f"`{text}` is {kind} computed {where.removeprefix(f'`{text}` ')}"
     if value.source is None or isinstance(value, ConstantValue):
         return ""
     path, root = value.source.name(), _root(value.source)
+    argument = next((origin for origin in found if isinstance(origin, Argument)), None)
+    if argument is not None and None not in found:
+        if argument.path == argument.name:
+            return f"`{name or path}` is {kind}, an argument of {argument.function}"
+        return f"`{argument.path}` is {kind}, read from the argument `{argument.name}`"
     if "__" in path:
         return ""
-    if isinstance(root, (ArgSource, CellArgSource)):
-        owner = frame.code.co_qualname if frame.depth == 0 else frame.capture.root.code.co_qualname
-        return f"`{name or path}` is {kind}, an argument of {owner}" if path == root.name() else f"`{path}` is {kind}, read from the argument `{root.name()}`"
     if isinstance(root, ClosureCellSource):
         return f"`{path.removeprefix('cell of ')}` is {kind} of the enclosing function"
     if isinstance(root, (GlobalSource, ConstSource)):

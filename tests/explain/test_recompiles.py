@@ -1,4 +1,6 @@
 """Recompiles: which guard missed, where its value comes from, and what would make entries fewer."""
+import re
+
 import torch
 
 import framejit
@@ -94,3 +96,116 @@ def test_a_number_that_came_from_a_break():
     provenances = {miss.provenance for miss in recompile.misses}
     assert any("`x.max().item()`" in p for p in provenances), provenances
     assert not any(miss.source.startswith("__") for miss in recompile.misses)
+
+
+def misses_of(fn, *calls):
+    """Of each guard that missed: the value as it is called, where that came from, relative to the function's first line, and the line that assumed."""
+    first = fn.__code__.co_firstlineno
+
+    def relative(sentence):
+        return re.sub(r"line (\d+)", lambda match: f"line {int(match.group(1)) - first}", sentence.replace(fn.__qualname__, fn.__name__))
+
+    misses = [miss for recompile in explained(fn, *calls).recompiles for miss in recompile.misses]
+    return [(miss.source, relative(miss.provenance), miss.line - first) for miss in misses]
+
+
+def test_values_that_live_across_two_breaks():
+    def fn(x, y):
+        double, triple = x * 2, y * 3
+        print(end="")
+        total = double.sum()
+        scaled = triple * 4
+        framejit.graph_break()
+        return scaled[0] + double * total
+
+    big, small = torch.ones(3), torch.ones(2)
+    changed_y, changed_x = ((small, small), (small, big)), ((small, small), (big, small))
+    with framejit.config.patch(dynamic_after=3):
+        in_first, in_scaled, in_last = misses_of(fn, *changed_y)
+        assert [m[0] for m in (in_first, in_scaled, in_last)] == ["y", "triple", "scaled"]
+        assert in_first[1:] == ("`y` is an argument of fn", 1)
+        assert in_scaled[1:] == ("`triple` came from `y * 3` on line 1", 4)
+        assert in_last[1:] == ("`scaled` came from `triple * 4` on line 4", 6)
+        in_first, in_total, in_last = misses_of(fn, *changed_x)
+        assert [m[0] for m in (in_first, in_total, in_last)] == ["x", "double", "double"]
+        assert in_total[1:] == ("`double` came from `x * 2` on line 1", 3)
+        assert in_last[1:] == ("`double` came from `x * 2` on line 1", 6)
+
+
+def test_values_of_an_inlined_function_with_two_breaks():
+    """What is assumed behind one of its breaks has nothing to do with what its variables are behind the other."""
+
+    def inner(values, weights, factor):
+        kept = []
+        first = values[0]
+        kept.append(first.item())
+        rest = values[1:]
+        framejit.graph_break()
+        rest = rest * factor
+        kept.append(weights.sum().item())
+        return rest + len(kept)
+
+    def fn(values, weights):
+        weights = weights + 1
+        values = values - weights[0]
+        return inner(values, weights, 0.5)
+
+    with framejit.config.patch(dynamic_after=9):
+        found = misses_of(fn, (torch.ones(3), torch.ones(2)), (torch.ones(4), torch.ones(2)), (torch.ones(4), torch.ones(3)))
+    offset = inner.__code__.co_firstlineno - fn.__code__.co_firstlineno
+    assert ("values", f"`values` in {inner.__qualname__} came from `values - weights[0]` on line 2", offset + 4) in found
+    assert ("rest", f"`rest` in {inner.__qualname__} came from `values[1:]` on line {offset + 4}", offset + 6) in found
+    assert ("rest", f"`rest` in {inner.__qualname__} came from `rest * factor` on line {offset + 6}", offset + 8) in found
+    assert ("weights", f"`weights` in {inner.__qualname__} came from `weights + 1` on line 1", offset + 7) in found
+    assert {name for name, _, _ in found} == {"values", "weights", "rest"}
+
+
+def test_a_variable_that_was_given_a_value_on_several_ways():
+    def fn(x, flag):
+        if flag:
+            y = x + 1
+        else:
+            y = x[1:]
+        print(end="")
+        return y * 2
+
+    with framejit.config.patch(dynamic_after=9):
+        found = misses_of(fn, (torch.ones(3), True), (torch.ones(3), False))
+    assert found[-1] == ("y", "`y` came from `x + 1` on line 2 or `x[1:]` on line 4", 6)
+
+
+def test_a_variable_given_another_value_is_no_argument_any_more():
+    def fn(x, n):
+        n = [n]
+        print(end="")
+        n = x * n[0]
+        print(end="")
+        return n + 1
+
+    with framejit.config.patch(dynamic_after=9):
+        found = misses_of(fn, (torch.ones(3), 2), (torch.ones(4), 2))
+    assert found == [("x", "`x` is an argument of fn", 3), ("n", "`n` came from `x * n[0]` on line 3", 5)]
+
+
+def test_a_variable_in_a_cell():
+    def fn(x):
+        y = x * 2
+
+        def more():
+            return y + 1
+
+        print(end="")
+        return more()
+
+    with framejit.config.patch(dynamic_after=9):
+        found = misses_of(fn, (torch.ones(3),), (torch.ones(4),))
+    assert found[-1][:2] == ("y", "`y` came from `x * 2` on line 1")
+
+
+def test_an_operand_that_waits_for_a_break():
+    def fn(x):
+        return [x * 2, print(end="")][0] + 1
+
+    with framejit.config.patch(dynamic_after=9):
+        found = misses_of(fn, (torch.ones(3),), (torch.ones(4),))
+    assert found[-1] == ("x * 2", "it is the result of `x * 2` on line 1", 1)

@@ -44,9 +44,10 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
         points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue | ReadNumberValue) and not n.startswith("__"))
         code, instruction = _original_place(frame)
-        points.origins.note(frame, code, instruction.index)
         broken_frame = BrokenFrame(code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
         frames.append(broken_frame)
+        sites = broken_frame.resumed_at(is_innermost=frame is chain[-1])
+        points.origins.note(frame, _called_for_real(frame.stack), instruction, place_of(code, instruction), sites)
         layout = broken_frame.layout_before()
         args += slots
         args += [frame.locals[name] for name in layout.variables]

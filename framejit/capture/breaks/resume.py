@@ -29,7 +29,7 @@ from framejit.bytecode.emitter import TAIL, Emitter
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
-from framejit.bytecode.resume_code import NOT_PASSED, NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Layout, ResumeCode
+from framejit.bytecode.resume_code import NOT_PASSED, NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Layout, ResumeCode, Site
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
@@ -67,15 +67,16 @@ class ResumePoints:
     def function(self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
         """The function that goes on at instruction `index` of the frame's code.
 
-        With `inner` it first finishes the call at `index`: it takes an inner resume function like that one, and the
-        arguments for it, and goes on behind the call with its result.
+        With `inner` it first finishes the call at `index`: it takes that inner resume function, and the arguments for it,
+        and goes on behind the call with its result. Each inner function has an outer one of its own: what is assumed about
+        arguments at one place says nothing about those at another.
         """
-        inner_args = None if inner is None else inner.__code__.co_argcount
-        inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
         code = frame.code
-        key = (id(code), id(frame.globals), id(frame.builtins), index, layout, inner_args, inner_fresh)
+        key = (id(code), id(frame.globals), id(frame.builtins), index, layout, id(inner))
         found = self.functions.get(key)
         if found is None:
+            inner_args = None if inner is None else inner.__code__.co_argcount
+            inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
             made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
             found = self.functions[key] = native.function_with_builtins(made, frame.globals, frame.builtins)
             found.__qualname__ = code.co_qualname
@@ -240,6 +241,23 @@ class BrokenFrame:
     def exits_of_instruction(self) -> list[Exit]:
         return exits(self.instruction, self.stack, decode(self.code).instructions)
 
+    def resumed_at(self, is_innermost: bool) -> list[tuple[Site, tuple[str, ...]]]:
+        """Where this frame may be resumed, and the kinds of stack slots there."""
+        code, index = id(self.code), self.instruction.index
+        if is_innermost:
+            sites = [(Site(code, out.index, False), out.stack) for out in self.exits_of_instruction()]
+        else:
+            sites = [(Site(code, index, True), self.stack), (Site(code, index + 1, False), (*self.stack, RESULT_SLOT))]
+        if self.instruction.handler is not None:
+            sites.append((Site(code, self.instruction.handler.target + 1, False), self.stack_of_handler()))
+        return sites
+
+    def stack_of_handler(self) -> tuple[str, ...]:
+        """The kinds of stack slots once the handler of the instruction has taken an exception."""
+        handler = self.instruction.handler
+        assert handler is not None
+        return self.stack[: handler.depth] + ((OFFSET_SLOT,) if handler.push_lasti else ()) + (PREVIOUS_SLOT, VALUE_SLOT)
+
     def _live_before(self) -> set[str]:
         decoded = decode(self.code)
         live = set(decoded.live_at(self.instruction.index))
@@ -345,9 +363,7 @@ def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em
     if not body:
         em.place(label)
         em.op("PUSH_EXC_INFO")
-        lasti = (OFFSET_SLOT,) if handler.push_lasti else ()
-        out = Exit(handler.target + 1, frame.stack[: handler.depth] + lasti + (PREVIOUS_SLOT, VALUE_SLOT), False)
-        _leave(points, outers, frame, em, out, in_traceback=True)
+        _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack_of_handler(), False), in_traceback=True)
     return body
 
 
