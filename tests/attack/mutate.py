@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,25 @@ MODES: dict[str, Callable[[], Any]] = {
     "deterministic": lambda: deterministic(),
 }
 MOST = 30  # changes of one program
+SECONDS = 10.0  # after which a changed program is taken to run for ever in plain Python too: a count of 2**40 may be one of turns
+
+
+class EndlessError(BaseException):
+    """The program takes too long; no `except Exception` of its own catches this."""
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Any:
+    def stop(number: int, frame: Any) -> None:
+        raise EndlessError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager
@@ -99,7 +119,10 @@ def mutate(program: Program) -> Difference | None:
             if difference:
                 return named(difference, mode or "nothing")
         for change in todo:
-            difference = step(program, watch, eager, compiled, change, contextlib.nullcontext)
+            try:
+                difference = step(program, watch, eager, compiled, change, contextlib.nullcontext)
+            except EndlessError:
+                return None  # the worlds differ by what one did before it was stopped
             for undo in change.undo:
                 with contextlib.suppress(Exception):
                     undo()
@@ -117,7 +140,8 @@ def named(difference: Difference, change: str) -> Difference:
 def step(program: Program, watch: Any, eager: World, compiled: World, change: Change | None, around: Callable[[], Any]) -> Difference | None:
     watch.clear()
     with around():
-        expected = eager.call(0, change)
+        with at_most(SECONDS):
+            expected = eager.call(0, change)
         got = compiled.call(0, change)
     if not expected.called and not got.called:
         return None  # the change itself was not possible

@@ -74,3 +74,31 @@ def test_places_are_written_and_put_back():
     undo()
     assert root["a"][1][0] == 2
     assert framejit.config.recompile_limit < 1000
+
+
+ENDLESS = """
+import torch
+
+
+def fn(x, n):
+    i = 0
+    while i != n:
+        try:
+            i += 1
+        except Exception:
+            pass
+    return x + i
+
+
+def call_0(invoke):
+    return invoke(torch.ones(2), 2)
+"""
+
+
+def test_a_change_that_makes_a_program_endless_ends_it(monkeypatch):
+    monkeypatch.setattr(mutator, "MOST", 150)
+    monkeypatch.setattr(mutator, "SECONDS", 0.5)
+    assert mutator.mutate(Program(0, ENDLESS, "eager", {})) is None
+    with pytest.raises(mutator.EndlessError), mutator.at_most(0.1):
+        while True:
+            pass

@@ -52,6 +52,13 @@ class Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage().splitlines()[0])
 
+    def __enter__(self) -> Records:
+        logging.getLogger("torch").addHandler(self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        logging.getLogger("torch").removeHandler(self)
+
 
 class World:
     """`optimize` stands between the program and its function on one side and is absent on the other."""
@@ -88,9 +95,9 @@ class World:
             return self.fn(*args, **kwargs)
 
         seed(i)
-        stdout, stderr, logged = io.StringIO(), io.StringIO(), Records()
-        logging.getLogger("torch").addHandler(logged)
-        with modes_restored() as modes, warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        stdout, stderr = io.StringIO(), io.StringIO()
+        printed, complained = contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr)
+        with Records() as logged, modes_restored() as modes, warnings.catch_warnings(record=True) as warned, printed, complained:
             warnings.simplefilter("always")
             try:
                 with self.around():
@@ -102,7 +109,6 @@ class World:
             seen.random_state = hash(torch.random.get_rng_state().numpy().tobytes()), random.random()
             with torch.enable_grad(), torch.inference_mode(False), self.around():
                 seen.gradient_error = differentiate(seen.result)
-        logging.getLogger("torch").removeHandler(logged)
         for w in warned:
             if issubclass(w.category, FramejitWarning):
                 seen.own_warnings.append(str(w.message))
