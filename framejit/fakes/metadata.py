@@ -36,6 +36,11 @@ _RETURN_THEIR_ARGUMENT: Final = (torch.dropout, torch.nn.functional.dropout)
 """Operations that, where there is nothing to do, return the tensor that they are given, which their decomposition copies."""
 
 
+def has_fakes(tensor: torch.Tensor) -> bool:
+    """Whether a fake can stand for a tensor."""
+    return tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
 class Metadata:
     """One mode for fakes per compile, and the fakes of the real tensors seen in it."""
 
@@ -54,9 +59,7 @@ class Metadata:
             yield
 
     def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
-        """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides; Unsupported for what fakes can't stand for."""
-        if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
-            raise Unsupported(f"a {tensor.layout} tensor", "FJ140")
+        """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides."""
         if layout is not None:
             self._make_symbolic()
         is_inference = tensor.is_inference()

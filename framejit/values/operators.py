@@ -10,7 +10,7 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Unsupported
-from framejit.values.arrays.ndarray import NumpyValue
+from framejit.values.arrays.ndarray import NumberValue, NumpyValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue
@@ -55,6 +55,7 @@ def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -
     from framejit.values.tensors.overrides import handed_over
 
     function, in_place_function, name = BINARY[symbol]
+    a, b = _numbers_of_numpy(tx, a, b)
     expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
     if expression is not None:
         return expression
@@ -142,6 +143,16 @@ def _own(a: Value, b: Value, *methods: str) -> bool:
     return any(isinstance(v, TensorValue) and is_overridden(v.cls, method) for v in (a, b) for method in methods)
 
 
+def _numbers_of_numpy(tx: Frame, a: Value, b: Value) -> tuple[Value, Value]:
+    """A number of numpy beside a tensor is to torch the same as one of Python, but for bools; numpy leaves such operations to torch."""
+    for number, tensor in ((a, b), (b, a)):
+        if isinstance(number, NumberValue) and isinstance(tensor, TensorValue) and tensor.cls in (torch.Tensor, torch.nn.Parameter):
+            if number.dtype.kind in "iuf":
+                plain = number.plain(tx)
+                return (plain, b) if number is a else (a, plain)
+    return a, b
+
+
 def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
     """Where a number meets a tensor, what stands for it in the graph."""
     if isinstance(a, ReadNumberValue) and isinstance(b, TensorValue):
@@ -159,6 +170,7 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
     from framejit.values.tensors.overrides import handed_over
 
+    a, b = _numbers_of_numpy(tx, a, b)
     known = on_sizes(COMPARE[name], a, b)
     if known is not None:
         return known

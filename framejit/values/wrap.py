@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from framejit import _native as native
-from framejit.fakes.metadata import can_be_open
+from framejit.fakes.metadata import can_be_open, has_fakes
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, DictKeySource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.arrays.array_functions import NumpyFunctionValue, is_numpy_function
@@ -40,7 +40,7 @@ from framejit.values.containers.mapping import DictValue, MappingProxyValue
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import Layout, SetValue
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.lazy import LazyValue
+from framejit.values.lazy import LazyValue, OpaqueValue
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exceptions import ExceptionValue
 from framejit.values.objects.functions import FunctionValue, MethodValue
@@ -173,6 +173,9 @@ def _wrap_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
         raise NotYet("a lazy module, whose parameters are made by its first call", "FJ212")
     if not dispatches_as_torch_does(type(obj)):
         raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __torch_dispatch__ is the program's own", "FJ141")
+    if not has_fakes(obj):
+        capture.add_guard(source, native.C_TYPE, type(obj))
+        return OpaqueValue(type(obj), source, Unsupported(f"a {'nested' if obj.is_nested else obj.layout} tensor", "FJ140"))
     if has_override(type(obj)):
         if not isinstance(static_lookup(type(obj), "__torch_function__"), (classmethod, staticmethod)):
             raise Unsupported(f"tensor subclass {type(obj).__qualname__}, whose __torch_function__ is no classmethod", "FJ141")

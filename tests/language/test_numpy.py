@@ -384,3 +384,23 @@ def test_sizes_that_change():
 def test_compiled(name, dtype):
     """The same by the default backend."""
     compare(METHODS[name], lambda: (array(dtype, (4, 6)),), 3, "fuse", zeros_have_signs=name not in ("cumsum", "max"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+@pytest.mark.parametrize("number", [np.float32(2.5), np.float64(3), np.int64(3), np.uint8(2), np.float16(0.1), np.bool_(True)], ids=lambda n: type(n).__name__)
+def test_numbers_beside_tensors(dtype, number):
+    def fn(x, y, n):
+        z = y.clone()
+        z += n
+        return x + n, n * x, x / n, n - y, x * np.int64(4), x < n, n == x, y ** n, x.sum() * n, z
+
+    x = torch.tensor([0, 1, 2]).to(dtype)
+    captured = type(number) not in (np.bool_, np.float16)  # to torch bools are floats here; no tensor stands for halves
+    check(fn, x, x.float(), number, breaks=0 if captured else None, graphs=1 if captured else range(1, 9))
+
+
+def test_a_number_beside_a_tensor_that_changes():
+    fn = framejit.optimize(lambda x, n: x * n + n, backend="eager", fullgraph=True)
+    for n in (np.float32(2), np.float32(3), np.float32(4.5), np.float64(0.1), np.int64(7), np.float32(2)):
+        torch.testing.assert_close(fn(torch.ones(3), n), torch.ones(3) * n + n)
+    assert len(fn.entries) <= 6
