@@ -261,7 +261,11 @@ def match_class(tx: Frame, ins: Instruction) -> None:
     names, cls_value, subject = tx.pop().constant(), tx.pop(), tx.pop()
     if not isinstance(cls_value, ClassValue):
         raise Unsupported(f"a class pattern with {cls_value.describe()}, which is no class")
-    if not is_instance(tx, subject, cls_value.cls):
+    try:
+        fits = is_instance(tx, subject, cls_value.cls)
+    except TypeError as e:
+        raise tx.raised_from(e) from None
+    if not fits:
         tx.push(ConstantValue(None))
         return
     attributes, values = list[str](), list[Value]()

@@ -147,6 +147,8 @@ class Frame(Operations):
     def load_global(self, name: str) -> Value:
         if self.hidden:
             return model_global(self.globals, name)
+        if type(self.globals) is not dict:  # its class says what it has
+            raise Unsupported(f"looking up {name!r} in globals that are no plain dict", "FJ115")
         namespace_value = self.capture.known(self.globals)
         if isinstance(namespace_value, DictValue) and name in namespace_value.items:
             return realize(self, namespace_value.items[name])  # it was seen, and maybe changed, as a dict

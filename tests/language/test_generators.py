@@ -111,6 +111,21 @@ def test_throw_and_close_run_handlers():
     check(fn, X)
 
 
+def test_close_gives_what_the_generator_returns():
+    def fn(x):
+        def gen():
+            try:
+                yield x
+            except GeneratorExit:
+                return x * 3
+
+        g, unstarted = gen(), gen()
+        y = next(g)
+        return y, g.close(), g.close(), unstarted.close()
+
+    check(fn, X, breaks=0)
+
+
 def test_yield_from_iterables():
     def fn(x):
         def gen():

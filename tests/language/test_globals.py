@@ -7,7 +7,7 @@ import torch
 
 import framejit
 
-from support import ANY, Pair, check_state
+from support import ANY, Pair, check, check_state
 
 X = torch.ones(2)
 SOURCE = """
@@ -141,3 +141,21 @@ def test_builtins_are_not_in_it():
         return x + 1, "len" in globals(), globals().get("len"), builtins.len is len
 
     assert framejit.optimize(fn, backend="eager", fullgraph=True)(X)[1:] == fn(X)[1:]
+
+
+class Guessing(dict):
+    def __missing__(self, name):
+        return f"<{name}>"
+
+
+def test_globals_of_a_class_that_makes_them_up():
+    def names(x):
+        return x + 1, nothing_of_the_kind, int  # noqa: F821
+
+    fn = types.FunctionType(names.__code__, Guessing(__builtins__=builtins))
+
+    def program(x):
+        return fn(x * 2)
+
+    check(program, X, breaks=None, graphs=None)
+    check(fn, X, breaks=None, graphs=None)

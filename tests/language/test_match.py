@@ -1,5 +1,6 @@
 """match statements: literals, sequences, mappings, classes, guards, or-patterns, captures."""
 import dataclasses
+import typing
 
 import torch
 
@@ -79,3 +80,20 @@ def test_no_case_matches():
         return x * 2
 
     check(fn, X, 1, changed=[(X, 2)])
+
+
+class Shape(typing.Protocol):
+    sides: int
+
+
+def test_a_class_pattern_that_raises():
+    def fn(x):
+        y = x + 1
+        try:
+            match Point(1, 2):
+                case Shape():
+                    return y
+        except TypeError as e:
+            return y * 2, str(e)
+
+    check(fn, X, breaks=0)

@@ -226,6 +226,20 @@ def test_annotations_that_can_not_be_evaluated():
 
 
 @since_314
+def test_annotations_of_a_function_of_outside_that_can_not_be_evaluated():
+    f = fn_of("def fn(x: range[1]): pass")
+
+    def fn(x):
+        y = x + 1
+        try:
+            return f.__annotations__
+        except TypeError as e:
+            return y, str(e)
+
+    check(fn, X, breaks=None, graphs=None)
+
+
+@since_314
 def test_functions_with_annotations_leave_the_graph():
     module = module_of("""
         def make(x, kind):

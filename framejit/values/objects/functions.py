@@ -229,6 +229,8 @@ class FunctionValue(CallableValue):
         except AttributeError as e:
             tx.capture.guard_no_attribute(self.source, name)
             raise tx.raised(AttributeError, str(e)) from None
+        except Exception as e:  # annotations that can't be evaluated
+            raise Unsupported(f"attribute {name!r} of {self.describe()}, reading which raises {type(e).__name__}") from None
         if name in self.fn.__dict__:
             return wrap_attribute(tx.capture, value, self.source, name)
         if name in _COMPUTED:

@@ -1,6 +1,7 @@
 """Generators made by captured code: their frame is stepped while capturing."""
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class GeneratorValue(IteratorValue):
                     with tx.catching():
                         self.resume(tx, NONE, Raised(tx.make_exception(GeneratorExit, [])))
                 except Exhausted:
-                    return NONE
+                    return self.result if sys.version_info >= (3, 13) else NONE
                 except Raised as e:
                     if not issubclass(e.value.cls, GeneratorExit):
                         raise
