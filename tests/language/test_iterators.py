@@ -232,6 +232,21 @@ def test_a_tee_before_a_graph_break():
     check(fn, X, graphs=ANY, breaks=None)
 
 
+@framejit.disable
+def teed(text):
+    return itertools.tee(text)
+
+
+def test_a_tee_of_a_tee_of_outside():
+    def fn(x, text):
+        one, other = teed(text)
+        third = type(one)(one)
+        skipped = next(third)
+        return x + 1, skipped, list(one), list(other), list(third)
+
+    check(fn, X, "abc", breaks=None, graphs=None)
+
+
 def test_a_tee_of_a_tee():
     def fn(x):
         a, b = itertools.tee(iter([x, x * 2, x * 3]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import doctest
 import faulthandler
+import importlib.util
 import io
 import json
 import os
@@ -205,7 +206,7 @@ def main() -> None:
         print("\n".join(MODULES))
         return
     total = different = 0
-    for module in options.modules or MODULES:
+    for module in options.modules or [m for m in MODULES if importlib.util.find_spec(f"test.{m}")]:  # some are newer than this Python
         began = time.perf_counter()
         n, told = differences(module, options.word)
         unexcused = {name: text for name, text in told.items() if name not in EXCUSED}

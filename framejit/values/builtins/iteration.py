@@ -77,8 +77,22 @@ def _tee(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if first is None and static_lookup(given.python_type(), "__copy__", None) is not None:
         raise Unsupported(f"tee() of {given.describe()}, which copies itself")
     if first is None or not _GIVES_ITSELF:
-        first = make_model_iterator(tx, _TEE, [given], {}) if first is None else first.copy(tx)
+        first = _tee_of(tx, given)
     return TupleValue([first, *(first.copy(tx) for _ in range(operator.index(n) - 1))])
+
+
+@handles(_TEE)
+def _make_tee(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _tee_of(tx, tx.get_iter(args[0]))
+
+
+def _tee_of(tx: Frame, given: Value) -> ModelIterator:
+    """An iterator of its own over what another one gives: beside it, if that is of a tee, too."""
+    if isinstance(given, ModelIterator) and given.kind is _TEE:
+        return given.copy(tx)
+    if given.python_type() is _TEE:
+        raise Unsupported(f"a tee of {given.describe()}, which goes on by itself")
+    return make_model_iterator(tx, _TEE, [given], {})
 
 
 @handles(any, all)
