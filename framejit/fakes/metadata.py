@@ -78,6 +78,10 @@ class Metadata:
             if tensor.requires_grad:
                 fake.requires_grad_(True)
             return fake
+        try:
+            tensor.is_leaf  # noqa: B018  # which making a fake asks for
+        except RuntimeError:
+            raise Unsupported("a view that was made without gradients, and written since: torch refuses to look for its history", "FJ140") from None
         with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
             return self.mode.from_tensor(tensor, static_shapes=True)
 

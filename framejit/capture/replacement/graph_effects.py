@@ -211,6 +211,13 @@ def _only_overwrites(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _is_lasting(node: fx.Node, owners: list[TensorValue]) -> bool:
     """Whether a write into inputs changes more than their numbers: layout, or the history that autograd keeps."""
-    if any(value.fake.requires_grad and not value.fake.is_leaf for value in owners):
-        return True
-    return operation_name(node.target) in LAYOUT_CHANGES
+    return any(_has_history(value.fake) for value in owners) or operation_name(node.target) in LAYOUT_CHANGES
+
+
+def _has_history(fake: torch.Tensor) -> bool:
+    """Whether autograd keeps how it was computed. What it keeps of a view it keeps of its base.
+
+    A written view that was made without gradients must not be asked: torch raises.
+    """
+    owner = fake._base if not fake.is_inference() and fake._is_view() else fake
+    return owner is not None and owner.requires_grad and not owner.is_leaf

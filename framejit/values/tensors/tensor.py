@@ -112,7 +112,7 @@ class TensorValue(Value):
             return from_python(self.cls)
         if name == "grad" and self._is_leaf(tx) and self.source is not None:
             return LazyValue(tx.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
-        if name == "grad_fn" and self.source is None and self.fake.is_leaf:
+        if name == "grad_fn" and self.source is None and self._told("is_leaf"):
             return NONE
         if name in OUTSIDE_GRAPHS:
             if callable(getattr(torch.Tensor, name, None)):
@@ -136,7 +136,7 @@ class TensorValue(Value):
     def _is_leaf(self, tx: Frame) -> bool:
         """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own line."""
         known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)  # parameters are leaves
-        if self.fake.is_leaf if known else self.torch_getattr(tx, "is_leaf").constant():
+        if self._told("is_leaf") if known else self.torch_getattr(tx, "is_leaf").constant():
             return True
         raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
 
@@ -151,7 +151,14 @@ class TensorValue(Value):
             return from_python(self.fake.numel() * self.fake.itemsize)
         if not hasattr(self.cls, name):  # as of versions of torch that have it no more
             raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        return from_python(getattr(self.fake, name))
+        return from_python(self._told(name))
+
+    def _told(self, name: str) -> Any:
+        """What torch tells of the fake; it refuses to look for the history of a view that was made without gradients, once that is written."""
+        try:
+            return getattr(self.fake, name)
+        except RuntimeError as e:
+            raise Unsupported(f"attribute {name!r} of a tensor, which raises {str(e).partition('.')[0]!r}", "FJ107") from None
 
     def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
         if name == "requires_grad" and value is not None and value.is_constant():
