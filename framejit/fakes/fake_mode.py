@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from framejit.fakes.closed_results import ClosedResults
 from framejit.fakes.elementwise_strides import Layout, channels_last, contiguous, converted, elementwise_strides, like
+from framejit.fakes.operation_results import OperationResults
 
 _log: Final = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -54,7 +54,7 @@ class Fakes(FakeTensorMode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.closed_results = ClosedResults(self)
+        self.operation_results = OperationResults(self)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
@@ -69,7 +69,7 @@ class Fakes(FakeTensorMode):
                 return parts(*args, **kwargs)
         if getattr(func, "_opname", "") in PLACED:
             _check_reach(*args[:4], **kwargs)
-        return self.closed_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
+        return self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
 
     def _worked_out(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else

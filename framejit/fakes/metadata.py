@@ -11,12 +11,12 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from framejit.fakes.closed_results import empty_fake
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
+from framejit.fakes.laid_out_once import LaidOutOnce
 from framejit.fakes.light_torch import light
-from framejit.fakes.open_fakes import KnownResults
+from framejit.fakes.operation_results import empty_fake
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
 from framejit.imports_under_way import met_half_a_module
 from framejit.signals import Unsupported
@@ -48,7 +48,7 @@ class Metadata:
         with light():
             self.mode = Fakes(allow_fallback_kernels=False)
         self._repeated = RepeatedCalls(self.mode)
-        self._known: AbstractContextManager[Any] = nullcontext()
+        self._laid_out: AbstractContextManager[Any] = nullcontext()
         self.written: set[int] = set()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -89,8 +89,7 @@ class Metadata:
         from torch._dispatch.python import enable_python_dispatcher
 
         self.mode.cache_enabled = False  # its keys are made for torch's own symbols
-        if not isinstance(self._known, KnownResults):
-            self._known = KnownResults()
+        self._laid_out = LaidOutOnce()
         self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
 
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool = False) -> Any:
@@ -129,7 +128,7 @@ class Metadata:
 
     def _run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool) -> Any:
         decompositions = nullcontext if any(target is one for one in _RETURN_THEIR_ARGUMENT) else self._decompositions
-        with without_warnings(), decompositions(), self.mode, self._known, _Writes(self.written) if note_writes else nullcontext():
+        with without_warnings(), decompositions(), self.mode, self._laid_out, _Writes(self.written) if note_writes else nullcontext():
             if only_checks_data(target):
                 return run_unchecked(target, args, kwargs)
             return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
@@ -137,7 +136,7 @@ class Metadata:
     def forget_results(self) -> None:
         """The thread's state was changed in a way that results may depend on."""
         self._repeated.forget()
-        self.mode.closed_results.forget()
+        self.mode.operation_results.forget()
 
 
 def version_of(fake: torch.Tensor) -> int:

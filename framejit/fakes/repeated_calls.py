@@ -1,6 +1,6 @@
 """What calls of torch's functions give on fakes, worked out once in a capture: the layers of a model ask the same questions again.
 
-What single operations give is kept, too (`closed_results.py`), but a function is several of them, each of which goes through the dispatcher.
+What single operations give is kept, too (`operation_results.py`), but a function is several of them, each of which goes through the dispatcher.
 Here whole calls are found again by the function, the metadata of its tensors, and its other arguments. Only results are kept that new tensors with
 memory of their own can stand for: no views of arguments, nothing with a gradient history; or it is an argument itself. Before a result is kept, a
 tensor is made in its place and compared with it.
@@ -18,29 +18,29 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from framejit import _native as native
 from framejit.fakes.arguments import tensors_in
-from framejit.fakes.closed_results import empty_fake
 from framejit.fakes.data_checks import only_checks_data
 from framejit.fakes.operation_kinds import LOOKS_AT_PLACE, name_of
+from framejit.fakes.operation_results import empty_fake
+from framejit.fakes.places import NotKept, Place, conditions_of, place, places, sizes_of
 from framejit.guards import tensor_layout  # noqa: F401  sets up the reading of the thread's state
+from framejit.symbols.conditions import Conditions
 
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 _FUNCTIONS: Final = ("torch.nn.functional", "torch.functional")
 """Modules of Python functions that look at nothing but their arguments and the thread's state."""
 
 
-class _NotKept(Exception):
-    """Something in the arguments says nothing by which a result could be found."""
-
-
 class _Layout(NamedTuple):
     """A result that has memory of its own."""
 
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: tuple[Place, ...]
+    strides: tuple[Place, ...]
     dtype: torch.dtype
     device: torch.device
-    shown: tuple[tuple[int, ...], tuple[int, ...], int] | None
+    shown: tuple[tuple[Place, ...], tuple[Place, ...], Place] | None
     """Sizes, strides and place of the result in what lies in that memory, if the result is a view of it."""
+    conditions: Conditions | None
+    """Those of its open sizes, if it has some."""
 
 
 class _Kept(NamedTuple):
@@ -67,7 +67,7 @@ class RepeatedCalls:
             if not _depends_on_arguments(target, is_method):
                 return None
             return target, is_method, _part(args), _part(tuple(kwargs.items()))
-        except (_NotKept, TypeError):  # a target that has no hash
+        except (NotKept, TypeError):  # a target that has no hash
             return None
 
     def known(self, key: Any, args: Any, kwargs: Any) -> Any:
@@ -88,11 +88,14 @@ class RepeatedCalls:
         storages = {tensor.untyped_storage()._cdata for tensor in given}
         layouts = []
         for part in parts:
-            if type(part) is not FakeTensor or part.requires_grad or part._has_symbolic_sizes_strides or part.untyped_storage()._cdata in storages:
+            if type(part) is not FakeTensor or part.requires_grad or part.untyped_storage()._cdata in storages:
                 return
             storages.add(part.untyped_storage()._cdata)
-            layout = _layout(part)
-            if layout is None or not _is_like(part, self._made(layout)):
+            try:
+                layout = _layout(part)
+                if layout is None or not _is_like(part, self._made(layout)):
+                    return
+            except NotKept:
                 return
             layouts.append(layout)
         if layouts:
@@ -106,11 +109,14 @@ class RepeatedCalls:
         return self._of_states[-1][1]
 
     def _made(self, layout: _Layout) -> torch.Tensor:
-        base = empty_fake(self._mode, *layout[:4])
+        conditions = layout.conditions
+        sizes, strides = sizes_of(layout.sizes, conditions), sizes_of(layout.strides, conditions)
+        base = empty_fake(self._mode, sizes, strides, layout.dtype, layout.device)
         if layout.shown is None:
             return base
+        shown, steps, first = layout.shown
         with self._mode:
-            return base.as_strided(*layout.shown)
+            return base.as_strided(sizes_of(shown, conditions), sizes_of(steps, conditions), *sizes_of((first,), conditions))
 
 
 def tensors_given(args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -136,16 +142,21 @@ def _depends_on_arguments(target: Any, is_method: bool) -> bool:
 def _part(value: Any) -> Any:
     kind = type(value)
     if kind is FakeTensor:
-        if value._has_symbolic_sizes_strides or value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
-            raise _NotKept
-        return value.shape, value.stride(), value.dtype, value.fake_device, value.requires_grad, value.is_inference()
+        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
+            raise NotKept
+        sizes, strides = value.shape, value.stride()
+        if value._has_symbolic_sizes_strides:
+            sizes, strides = places(sizes), places(strides)
+        return sizes, strides, value.dtype, value.fake_device, value.requires_grad, value.is_inference()
+    if kind is torch.SymInt:
+        return kind, place(value)
     if kind in _PLAIN:
         return kind, value
     if kind is float:
         return kind, repr(value)
     if kind is tuple or kind is list or kind is torch.Size:
         return kind, *map(_part, value)
-    raise _NotKept
+    raise NotKept
 
 
 def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[torch.Tensor]], Any] | None]:
@@ -161,12 +172,12 @@ def _layout(fake: Any) -> _Layout | None:
     if fake.layout != torch.strided or fake.is_conj() or fake.is_neg():
         return None
     if fake.is_inference() or not fake._is_view():
-        return _Layout(tuple(fake.shape), fake.stride(), fake.dtype, fake.fake_device, None)
+        return _Layout(places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, None, conditions_of(fake))
     base = fake._base
-    if type(base) is not FakeTensor or base.requires_grad or base._has_symbolic_sizes_strides:
+    if type(base) is not FakeTensor or base.requires_grad:
         return None
-    shown = tuple(fake.shape), fake.stride(), fake.storage_offset()
-    return _Layout(tuple(base.shape), base.stride(), base.dtype, base.fake_device, shown)
+    shown = places(fake.shape), places(fake.stride()), place(fake.storage_offset())
+    return _Layout(places(base.shape), places(base.stride()), base.dtype, base.fake_device, shown, conditions_of(fake) or conditions_of(base))
 
 
 def _is_like(fake: torch.Tensor, other: torch.Tensor) -> bool:
@@ -184,7 +195,7 @@ def _facts(fake: Any) -> tuple[Any, ...] | None:
         return None
     is_view = not fake.is_inference() and fake._is_view()
     return (
-        (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg()),
-        (fake.untyped_storage().nbytes(), fake.requires_grad, fake.is_leaf, fake.is_inference(), None if fake.is_inference() else fake._version),
+        (places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg()),
+        (place(fake.untyped_storage().nbytes()), fake.requires_grad, fake.is_leaf, fake.is_inference(), None if fake.is_inference() else fake._version),
         (is_view, torch._C._autograd._get_creation_meta(fake) if is_view else None, str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype),
     )

@@ -4,8 +4,12 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.fakes.metadata import Metadata
+from framejit.fakes.metadata import Metadata, OpenLayout
+from framejit.fakes.places import place
 from framejit.fakes.repeated_calls import _facts, _with_base
+from framejit.symbols.conditions import Conditions
+from framejit.symbols.expression import Expression, Symbol
+from framejit.symbols.node import symbolic
 
 
 def run(metadata, target, *args, **kwargs):
@@ -46,6 +50,71 @@ def test_the_second_result_is_like_the_first(name, mode):
         assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata)
         if a is not fakes[0]:
             assert a is not b
+
+
+class Open:
+    """Fakes of tensors whose first dimension is open, and what was asked about it."""
+
+    def __init__(self):
+        self.metadata, self.conditions = Metadata(), Conditions()
+        self.symbols = {}
+        self.worked_out = 0
+        compute = self.metadata.mode._worked_out
+
+        def counted(func, *args):
+            self.worked_out += func.namespace == "aten"
+            return compute(func, *args)
+
+        self.metadata.mode._worked_out = counted
+
+    def fake_of(self, value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        symbol = self.symbols.setdefault(value.shape[0], Symbol(f"n{value.shape[0]}", value.shape[0], (2, 2**40)))
+        sizes = [symbolic(Expression.of(symbol), self.conditions), *value.shape[1:]]
+        return self.metadata.fake_of(value, OpenLayout(tuple(sizes), value.stride(), 1, 0))
+
+    def facts(self, result):
+        """With the names of symbols in place of these."""
+        parts = [result] if isinstance(result, torch.Tensor) else result
+        return str([[_facts(part) for part in _with_base(fake)] for fake in parts])
+
+    def asked(self):
+        return [str(condition) for condition in self.conditions]
+
+
+@pytest.mark.parametrize("mode", (torch.no_grad, torch.inference_mode, torch.enable_grad))
+@pytest.mark.parametrize("name", CALLS)
+def test_the_second_result_with_open_sizes_is_like_the_first_and_nothing_more_is_asked(name, mode):
+    target, *args = CALLS[name]
+    many, once = Open(), Open()
+    with mode():
+        fakes, others = ([each.fake_of(arg) for arg in args] for each in (many, once))
+        first = run(many.metadata, target, *fakes)
+        asked = many.asked()
+        run(many.metadata, target, *fakes)  # with what was learnt of the sizes at first
+        worked_out = many.worked_out
+        second = run(many.metadata, target, *fakes)
+        alone = run(once.metadata, target, *others)
+    assert many.facts(first) == many.facts(second) == once.facts(alone)
+    assert many.asked() == asked == once.asked()
+    assert many.worked_out == worked_out
+    for a, b in zip(*([result] if isinstance(result, torch.Tensor) else result for result in (first, second)), strict=True):
+        assert (a is fakes[0]) == (b is fakes[0])
+        assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata)
+
+
+def test_sizes_that_turn_out_to_be_equal_are_the_same_from_then_on():
+    each = Open()
+    x, y = each.fake_of(torch.randn(5, 8)), each.fake_of(torch.randn(6, 8))
+    each.symbols[6].hint = 5
+    with torch.no_grad():
+        before = run(each.metadata, torch.mul, x, 2)
+        total = run(each.metadata, torch.add, y, y)
+        assert str(before.shape[0]) == "n5" and str(total.shape[0]) == "n6" and not each.asked()
+        assert bool(x.shape[0] == y.shape[0]) and len(each.asked()) == 1
+        again = run(each.metadata, torch.add, y, y)
+        assert place(again.shape[0]) == place(before.shape[0]) == place(total.shape[0])
 
 
 def test_what_the_thread_is_set_to_tells_results_apart():

@@ -1,8 +1,10 @@
-"""What operations give on fakes whose sizes are known, worked out once: the layers of a model ask the same questions again.
+"""What operations give on fakes, worked out once: the layers of a model ask the same questions again.
 
-Torch keeps results for fakes itself, but finding one takes it longer than many an operation takes. Here a result is found by the operation, the metadata of its
-tensors, and its other arguments. Kept are only tensors that are new: with memory of their own, or other views of an argument's. Before a
-result is kept, another is made in its place and compared with it. (`open_fakes.py` does this for sizes that are symbols.)
+Torch keeps results for fakes itself, but finding one takes it longer than many an operation takes, and for symbols that are not its own it keeps none. Here a
+result is found by the operation, the metadata of its tensors, and its other arguments. Kept are only tensors that are new: with memory of their own, or
+other views of an argument's. Before a result is kept, another is made in its place and compared with it.
+
+Open sizes are compared as expressions: no question about them is asked here. What was asked when a result was worked out is known by the conditions since.
 """
 
 from __future__ import annotations
@@ -14,35 +16,36 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from framejit.fakes.places import NotKept, Place, conditions_of, place, places, sizes_of, view_of
+from framejit.symbols.conditions import Conditions
+
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 _LOOK_AT_MEMORY: Final = frozenset(("as_strided_copy", "as_strided_scatter", "storage_offset", "set", "resize", "lift", "lift_fresh", "tensor"))
 """Operations that ask more of a tensor than the metadata by which results are found."""
 
 
-class _NotKept(Exception):
-    """Something in the arguments says nothing by which a result could be found."""
-
-
 class _Layout(NamedTuple):
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: tuple[Place, ...]
+    strides: tuple[Place, ...]
     dtype: torch.dtype
     device: torch.device
     viewed: int | None
     """Whose memory the result lies in: an argument's, by its position among the tensors given; None if it has its own."""
-    offset: int
+    offset: Place
+    conditions: Conditions | None
+    """Those of its open sizes, if it has some."""
 
 
 _Kept = tuple[list[_Layout], Callable[[list[torch.Tensor]], Any] | None]
 """What the result's tensors are, and what makes the result of them if it is not just one."""
 
 
-def empty_fake(mode: FakeTensorMode, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What `torch.empty_strided` gives under the mode, without the way through the dispatcher; sizes are known."""
+def empty_fake(mode: FakeTensorMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What `torch.empty_strided` gives under the mode, without the way through the dispatcher."""
     return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
 
 
-class ClosedResults:
+class OperationResults:
     """The results that were worked out under one mode."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -60,7 +63,7 @@ class ClosedResults:
         given: list[torch.Tensor] = []
         try:
             parts = _key(args, given), _key(tuple(kwargs.items()), given) if kwargs else None
-        except _NotKept:
+        except NotKept:
             return compute()
         key = func, torch.get_default_dtype(), torch.is_inference_mode_enabled(), *parts
         known = self._known.get(key)
@@ -84,7 +87,7 @@ class ClosedResults:
         own: set[int] = set()
         layouts: list[_Layout] = []
         for fake in fakes:
-            if type(fake) is not FakeTensor or fake._has_symbolic_sizes_strides or any(fake is tensor for tensor in given):
+            if type(fake) is not FakeTensor or any(fake is tensor for tensor in given):
                 return None
             storage = fake.untyped_storage()._cdata
             viewed = storages.index(storage) if storage in storages else None
@@ -92,16 +95,27 @@ class ClosedResults:
                 return None
             if viewed is None:
                 own.add(storage)
-            layout = _Layout(tuple(fake.shape), fake.stride(), fake.dtype, fake.fake_device, viewed, int(fake.storage_offset()))
-            if (viewed is None and layout.offset) or _facts(self._made(layout, given)) != _facts(fake):
+            try:
+                offset = place(fake.storage_offset())
+                layout = _Layout(places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, viewed, offset, conditions_of(fake))
+                if (viewed is None and layout.offset != 0) or _facts(self._made(layout, given)) != _facts(fake):
+                    return None
+            except NotKept:
                 return None
             layouts.append(layout)
         return layouts, kind
 
     def _made(self, layout: _Layout, given: list[torch.Tensor]) -> torch.Tensor:
-        sizes, strides, dtype, device, viewed, offset = layout
+        sizes: Any
+        strides: Any
+        offset: Any
+        sizes, strides, dtype, device, viewed, offset, conditions = layout
+        if conditions is not None:
+            sizes, strides, (offset,) = (sizes_of(kept, conditions) for kept in (sizes, strides, (offset,)))
         if viewed is None:
             return empty_fake(self._mode, sizes, strides, dtype, device)
+        if conditions is not None:  # `set_` would make the storage as small as the view
+            return FakeTensor(self._mode, view_of(given[viewed], sizes, strides, offset), device)
         view = torch.empty(0, dtype=dtype, device="meta")
         with torch.no_grad():
             view.set_(given[viewed].untyped_storage(), offset, sizes, strides)
@@ -121,24 +135,29 @@ def _key(value: Any, given: list[torch.Tensor]) -> Any:
     """Adds the tensors in a value to `given`."""
     kind = type(value)
     if kind is FakeTensor:
-        if value._has_symbolic_sizes_strides or value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
-            raise _NotKept
+        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
+            raise NotKept
         given.append(value)
         # where a view begins is its argument's place and its own
-        return value.shape, value.stride(), value.dtype, value.fake_device, value.storage_offset(), value.requires_grad, value.is_inference()
+        sizes, strides, offset = value.shape, value.stride(), value.storage_offset()
+        if value._has_symbolic_sizes_strides:
+            sizes, strides, offset = places(sizes), places(strides), place(offset)
+        return sizes, strides, value.dtype, value.fake_device, offset, value.requires_grad, value.is_inference()
+    if kind is torch.SymInt:
+        return kind, place(value)
     if kind in _PLAIN:
         return kind, value
     if kind is float:
         return kind, repr(value)
     if kind is tuple or kind is list or kind is torch.Size:
         return kind, *[_key(item, given) for item in value]
-    raise _NotKept
+    raise NotKept
 
 
 def _facts(fake: Any) -> tuple[Any, ...]:
     """What tells one new fake from another."""
     return (
-        (fake.shape, fake.stride(), fake.storage_offset(), fake.dtype, fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg(), fake.requires_grad),
-        (fake.untyped_storage().nbytes(), fake.is_inference(), fake.is_leaf),
+        (places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device, fake.layout),
+        (fake.is_conj(), fake.is_neg(), fake.requires_grad, place(fake.untyped_storage().nbytes()), fake.is_inference(), fake.is_leaf),
         (str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),
     )

@@ -1,0 +1,29 @@
+"""What `t_` and its like do to fakes with open sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class LaidOutOnce(TorchDispatchMode):
+    """Entered within the mode of the fakes: has a tensor laid out anew by one operation, for torch would do `t_` to a fake twice."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.inplace_view in func.tags and func._schema.name in _LAID_OUT_ANEW:
+            return _lay_out_anew(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+_LAID_OUT_ANEW = frozenset(f"aten::{name}_" for name in "t squeeze unsqueeze transpose swapaxes swapdims".split())
+
+
+def _lay_out_anew(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    name, overload = func._schema.name.removeprefix("aten::").removesuffix("_"), func._overloadname
+    tensor: torch.Tensor = args[0]
+    view = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs)
+    result: torch.Tensor = torch.ops.aten.as_strided_.default(tensor, view.shape, view.stride(), view.storage_offset())
+    return result
