@@ -138,7 +138,9 @@ def rehearse(
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
     copies: dict[int, torch.UntypedStorage] = {}
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
-        stand_ins = [_stand_in(tensor, storage_of(node.meta["val"]) in written, copies) for node, tensor in zip(placeholders, inputs)]
+        # inputs that shared no memory when the graph was captured may do so now
+        memory = {_memory(tensor) for node, tensor in zip(placeholders, inputs) if storage_of(node.meta["val"]) in written}
+        stand_ins = [_stand_in(tensor, _memory(tensor) in memory, copies) for tensor in inputs]
     try:
         with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass(), without_warnings() if quiet else contextlib.nullcontext():
             return run(*stand_ins)
@@ -146,6 +148,11 @@ def rehearse(
         for setter, values in initial_state:
             setter(*values)
         kept.restore()
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """The memory of a tensor, of those that are alive; that of one without a storage is its own."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:
