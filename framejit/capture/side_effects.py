@@ -137,7 +137,7 @@ class SideEffects:
             for value in todo:
                 done.add(id(value))
                 cg.keep(value)
-                for child in value.children():
+                for child in (*value.children(), *value.taken_out()):
                     cg.keep(child)
 
     def replay(self, cg: Codegen) -> None:

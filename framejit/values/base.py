@@ -75,6 +75,10 @@ class Value:
         """At the end of the capture: let go of the values inside, among which this one may be."""
         self.__dict__.clear()
 
+    def taken_out(self) -> Iterator[Value]:
+        """Values that were inside before the capture, which the replay takes out and so has to load."""
+        return iter(())
+
     # ---- behaviour ---------------------------------------------------------------------------
 
     def getattr(self, tx: Frame, name: str) -> Value:

@@ -1,5 +1,9 @@
 """Keys and members whose hash and equality the program defines: which of its methods run, in which order, and what is found."""
+from collections import OrderedDict, defaultdict
+
 import torch
+
+import framejit
 
 from support import ANY, check, check_state
 
@@ -222,3 +226,32 @@ def test_a_class_with_equality_of_its_metaclass():
         kind = "k"
 
     check(lambda x: (x + len({A, B}), {A: 1}.get(B)), X, graphs=ANY, breaks=None)
+
+
+def test_several_objects_that_are_taken_out_of_a_table():
+    class Key:
+        pass
+
+    def popped(x, table):
+        first, second = table.popitem(), table.popitem()
+        return x + first[1] + second[1], len(table)
+
+    def deleted(x, table):
+        keys = list(table)
+        del table[keys[0]], table[keys[1]]
+        return x + table.pop(keys[2]), len(table)
+
+    def put_back(x, table):
+        keys = list(table)
+        for key in keys[:3]:
+            del table[key]
+        table[keys[1]] = table[keys[0]] = 7
+        return x + 1, [keys.index(key) for key in table]
+
+    for fn in (popped, deleted, put_back):
+        for kind in (dict, OrderedDict, lambda items: defaultdict(int, items)):
+            for _ in range(2):
+                keys = [Key() for _ in range(4)]
+                plain, table = (kind({key: n for n, key in enumerate(keys)}) for _ in range(2))
+                expected, got = fn(X, plain), framejit.optimize(fn, backend="eager", fullgraph=True)(X, table)
+                assert str(got) == str(expected) and list(table.items()) == list(plain.items())

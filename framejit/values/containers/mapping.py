@@ -62,6 +62,9 @@ class DictValue(HashTable):
         if self.cls is defaultdict:
             yield self.default_factory
 
+    def taken_out(self) -> Iterator[Value]:
+        return (k.value for k, _ in self._found if isinstance(k, ObjectKey) and id(k) in self._gone)
+
     def truth(self, tx: Frame) -> bool:
         return bool(self.items)
 
