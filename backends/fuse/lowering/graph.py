@@ -44,7 +44,13 @@ class _Lowering:
         self.builder = Builder()
         self.storages = Storages(self.builder, graph)
         self.outputs: dict[Value, Layout] = {}
+        self.views: set[Value] = set()
+        """Outputs that autograd has as views of inputs or of other outputs."""
+        self.viewed: set[Value | None] = set()
+        """Outputs that others are views of."""
         self.bases: dict[tuple[HiddenBase, Content], Tensor] = {}
+        self.shown_bases: dict[Value, Tensor] = {}
+        """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for them."""
 
     def run(self) -> LoweredGraph:
         b, graph = self.builder, self.graph
@@ -58,7 +64,8 @@ class _Lowering:
             self.storages.known.note(node)
             self._lower(node)
         b.origin = ""
-        views = {graph.outputs[position] for position in graph.views}
+        self.views = views = {graph.outputs[position] for position in graph.views}
+        self.viewed = {self._shown_base(value) for value in views}
         hidden = {graph.outputs[position]: view for position, view in graph.hidden_views.items() if graph.outputs[position] not in views}
         for value in graph.outputs:  # first what others are views of
             if isinstance(value, Value) and value not in views and value not in hidden:
@@ -140,9 +147,27 @@ class _Lowering:
         b.extern(detached_view, (Tensor.of(base.content), layout.sizes, layout.strides, layout.offset), results=alias)
         return Tensor.of(b.held(alias))
 
+    def _shown_base(self, value: Value) -> Value | None:
+        """The output that an output is a view of, if it is one of another output."""
+        base = value.base
+        while base is not None and (base not in self.graph.outputs or base in self.views):
+            base = base.base
+        return base
+
     def _layout(self, value: Value, is_view: bool) -> Layout:
         b, tensor = self.builder, self.storages.tensor(value)
         layout = b.layout(tensor)
+        base = self._shown_base(value) if is_view else None
+        if base is not None and base in self.shown_bases and value.dtype == base.dtype:
+            made = self.shown_bases[base]
+            alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
+            b.extern(view_of_input, (made, layout.sizes, layout.strides, tensor.offset - self.storages.tensor(base).offset), results=alias)
+            return Layout(alias, layout.sizes, layout.strides, 0)
+        if layout.buffer.input is None and not layout.is_whole and value in self.viewed:
+            alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
+            b.extern(detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
+            self.shown_bases[value] = Tensor.of(b.held(alias))
+            return Layout(alias, alias.sizes, alias.strides, 0)
         if layout.buffer.input is not None:
             is_shared = layout.is_whole and value is not self.graph.inputs[layout.buffer.input]
             is_detached = not layout.is_whole and not is_view

@@ -179,6 +179,20 @@ HIDDEN_BASES = {
 }
 
 
+SHOWN_BASES = {
+    "the base itself": lambda x: ((t := x + 1)[0], t),
+    "laid out in other dimensions": lambda x: ((t := x[:1].expand(6, 4).flatten())[3:7], t, t.view(8, 3)[1:], t[::2]),
+    "all of it": lambda x: ((t := x[:1].expand(6, 4).flatten()).squeeze(), t.view(-1), t, x),
+    "a view of a view": lambda x: ((t := x[:1].expand(6, 4).flatten()).view(6, 4)[1][2:], t, t.view(6, 4).mT),
+    "written into": lambda x: ((t := x[:1].expand(6, 4).flatten())[3:].mul_(2), t.add_(1), t[1:]),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN_BASES)
+def test_views_of_an_output(name):
+    _same_views(SHOWN_BASES[name])
+
+
 def _without_gradients(x):
     with torch.no_grad():
         return (t := x + 1)[0], t.unbind(0)[1]
@@ -187,7 +201,10 @@ def _without_gradients(x):
 @pytest.mark.parametrize("name", HIDDEN_BASES)
 def test_views_of_what_is_no_output(name):
     """Their base is a tensor that nobody else has: results with the same base share its version, and autograd allows for them what it does in eager."""
-    fn = HIDDEN_BASES[name]
+    _same_views(HIDDEN_BASES[name])
+
+
+def _same_views(fn):
     x, p = torch.randn(6, 4), torch.ones((), requires_grad=True)
     compiled, graphs = planned(fn)
     for _ in range(2):
@@ -208,8 +225,8 @@ def test_views_of_what_is_no_output(name):
     assert not graphs[0].reason
 
 
-def test_views_of_what_is_no_output_in_open_sizes():
-    fn = HIDDEN_BASES["two that share it"]
+@pytest.mark.parametrize("fn", [HIDDEN_BASES["two that share it"], lambda x: ((t := x[:1].expand(x.shape).flatten())[3:], t, t.view(x.shape)[1])])
+def test_views_in_open_sizes(fn):
     compiled = framejit.optimize(fn, backend="fuse", dynamic=True)
     for rows in (4, 5, 9):
         x = torch.randn(rows, 7)
