@@ -4,6 +4,8 @@ from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
 
 import torch
 
+import framejit
+
 from support import check, check_state
 
 X = torch.tensor([1.0, 2.0])
@@ -180,3 +182,33 @@ def test_a_mappingproxy_shows_what_its_mapping_holds():
         return fn, held
 
     check_state(make, (X,), (X,), graphs=None, breaks=None)
+
+
+def test_a_proxy_that_captured_code_makes():
+    def fn(x, outside):
+        inside = {"a": x + 1}
+        proxy, other = types.MappingProxyType(inside), types.MappingProxyType(outside)
+        inside["b"] = x * 2
+        outside["c"] = x
+        log = []
+        for attempt in (lambda: proxy.__setitem__("a", 1), lambda: proxy["z"], lambda: proxy.clear(), lambda: types.MappingProxyType(3)):
+            try:
+                attempt()
+            except (TypeError, AttributeError, KeyError) as e:
+                log.append((type(e), str(e)))
+        return proxy, other, proxy["a"] + proxy["b"] + other["c"], "b" in proxy, [*proxy], len(proxy), dict(proxy), proxy == inside, proxy.get("z"), log
+
+    def checked(optimized):
+        outside = {"c": None, "d": 1}
+        proxy, other, *rest = optimized(torch.ones(2), outside)
+        outside["new"] = 5
+        return type(proxy), type(other), str(dict(proxy)), str(dict(other)), str(rest)
+
+    assert checked(framejit.optimize(fn, backend="eager")) == checked(fn)
+
+    def simple(x):
+        kept = types.MappingProxyType({"a": x, "b": [x]})
+        return kept["a"] + kept["b"][0], kept
+
+    result, kept = framejit.optimize(simple, backend="eager", fullgraph=True)(torch.ones(2))
+    assert type(kept) is types.MappingProxyType and result.tolist() == [2.0, 2.0] and list(kept) == ["a", "b"]

@@ -21,7 +21,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.deque import DequeValue
 from framejit.values.containers.iterator_tools import make_tool
 from framejit.values.containers.length_hints import gathered, gathered_in_tuple
-from framejit.values.containers.mapping import DictValue, dict_part
+from framejit.values.containers.mapping import DictValue, MappingProxyValue, dict_part
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue, frozen
 from framejit.values.handlers import HANDLERS, handles
@@ -76,7 +76,9 @@ def _defaultdict(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 @handles(types.MappingProxyType)
 def _mappingproxy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Unsupported("a mappingproxy made here")
+    if type(args[0]) is not DictValue or args[0].cls is not dict:
+        raise Unsupported("a mappingproxy of what is no plain dict")
+    return MappingProxyValue(args[0])
 
 
 @handles(_collections._count_elements)

@@ -399,9 +399,15 @@ def dict_of(keys: tuple[Any, ...], hashes: tuple[int | None, ...], values: tuple
 class MappingProxyValue(DictValue):
     """A mappingproxy of a dict: it holds what the dict holds at the time."""
 
-    def __init__(self, behind: DictValue, source: Source) -> None:
+    def __init__(self, behind: DictValue, source: Source | None = None) -> None:
         self.behind = behind
         super().__init__({}, source, types.MappingProxyType)
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.behind,))
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.call_object(types.MappingProxyType, lambda: cg.load(self.behind))
 
     @property
     def items(self) -> dict[Any, Value]:
