@@ -97,3 +97,10 @@ def test_names_of_inputs_are_apart_from_names_of_buffers() -> None:
         for _ in range(2):
             compiled = framejit.optimize(program)
             torch.testing.assert_close(compiled(*args), program(*args))
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.5, 0.6])
+def test_bounds_of_logit(eps):
+    x = torch.tensor([-0.5, 0.05, 0.1, 0.3, 0.45, 0.5, 0.55, 0.65, 0.95, 1.0, 2.0, float("nan")])
+    compiled = framejit.optimize(lambda x: torch.logit(x * 1, eps))
+    torch.testing.assert_close(compiled(x), torch.logit(x * 1, eps), equal_nan=True)

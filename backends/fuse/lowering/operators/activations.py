@@ -116,7 +116,7 @@ def _prelu(x: Expr, weight: Expr) -> Expr:
 @pointwise("logit", "special_logit", floating=True, cost=4)
 def _logit(x: Expr, eps: float | None = None) -> Expr:
     if eps is not None:
-        x = a.minimum(a.maximum(x, eps), 1 - eps)
+        x = a.where(a.lt(x, eps), eps, a.where(a.gt(x, 1 - eps), 1 - eps, x))  # in this order: above a half the bounds have changed places
     return op("log", a.div(x, a.sub(1.0, x)))
 
 
