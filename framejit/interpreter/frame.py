@@ -134,7 +134,8 @@ class Frame(Operations):
         """What variables and cells hold, in the order in which they let go of it; all that is left of a frame in a traceback."""
         places = {name: i for i, name in enumerate(self.origin[0].co_varnames)}
         names = sorted(self.locals, key=lambda name: places.get(name, len(places)))
-        return [*(self.locals[name] for name in names if self.locals[name] is not NULL), *self.cells.values()]
+        held: list[Value] = [*(self.locals[name] for name in names if self.locals[name] is not NULL), *self.cells.values()]
+        return held[::-1] if sys.version_info >= (3, 14) else held  # a frame then begins with its last variable
 
     def globals_source(self) -> Source:
         if self._globals_source is None:

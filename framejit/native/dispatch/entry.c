@@ -27,8 +27,8 @@ static PyObject *tailcall_new(PyObject *target, PyObject *const *args, Py_ssize_
 static void tailcall_dealloc(PyObject *self)
 {
     TailCall *call = (TailCall *)self;
-    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)
-        Py_XDECREF(call->args[i]);
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)           /* as a frame lets go of its variables, which from 3.14 on begins with the last */
+        Py_XDECREF(call->args[PY_VERSION_HEX >= 0x030E0000 ? Py_SIZE(self) - 1 - i : i]);
     Py_XDECREF(call->kept);
     Py_XDECREF(call->target);
     Py_TYPE(self)->tp_free(self);
