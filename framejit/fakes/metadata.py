@@ -82,6 +82,8 @@ class Metadata:
             tensor.is_leaf  # noqa: B018  # which making a fake asks for
         except RuntimeError:
             raise Unsupported("a view that was made without gradients, and written since: torch refuses to look for its history", "FJ140") from None
+        if has_left_its_base(tensor):
+            raise Unsupported("a view that was given other memory than its base's", "FJ140")
         with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
@@ -171,6 +173,15 @@ def can_be_open(tensor: torch.Tensor) -> bool:
     """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
     is_free_view = tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
     return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
+
+
+def has_left_its_base(tensor: torch.Tensor) -> bool:
+    """Whether autograd has the tensor as a view of what lies elsewhere: `set_` gave it other memory."""
+    with torch._C.DisableTorchFunctionSubclass():
+        base = None if tensor.is_inference() or not tensor._is_view() else tensor._base
+        if base is None or tensor.layout is not torch.strided or base.layout is not torch.strided:
+            return False
+        return tensor.untyped_storage()._cdata != base.untyped_storage()._cdata
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import framejit
 
-from support import check, of_kind, recorded
+from support import Pair, check, of_kind, recorded
 
 log: list[str] = []
 
@@ -265,3 +265,25 @@ def test_sizes_changed_in_place(change, dynamic):
         for shape in ((3, 2), (4, 2), (5, 2), (6, 2), (1, 6), (2, 6), (3, 2)):
             a, b = torch.ones(shape), torch.ones(shape)
             assert str(compiled(a)) == str(f(b)) and a.shape == b.shape and a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("make", [lambda: torch.arange(4.0).expand(3, 4), lambda: torch.arange(12.0).view(3, 4)[1:], lambda: torch.ones(3, 4).t()])
+def test_a_view_that_was_given_other_memory(make):
+    def set_inside(x, y):
+        x.set_(x.clone())
+        return x + 1, y[1]
+
+    pair = Pair(lambda: set_inside)
+    for _ in range(2):
+        x = make()
+        pair.call(x, x)
+
+    def program(_):
+        x = make()
+        x.set_(torch.ones(2, 5))
+        return of_given(x)
+
+    def of_given(x):
+        return x[0] + 1, x.mul_(2)
+
+    check(program, torch.ones(1), graphs=range(9), breaks=range(9))
