@@ -38,7 +38,8 @@ _RETURN_THEIR_ARGUMENT: Final = (torch.dropout, torch.nn.functional.dropout)
 
 def has_fakes(tensor: torch.Tensor) -> bool:
     """Whether a fake can stand for a tensor."""
-    return tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
 class Metadata:
