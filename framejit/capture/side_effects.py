@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.cached_function import put_result
+from framejit.values.inspection import namespace_of
 
 if TYPE_CHECKING:
     from framejit.values.context import CachedCall, Codegen
@@ -26,6 +27,7 @@ class SideEffects:
     def __init__(self) -> None:
         self._changed: dict[int, Value] = {}
         self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}  # the written function or class, as value and object
+        self._namespaces: dict[int, Any] = {}  # of functions and classes, where captured code looks into them
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
         self.written_tensors: dict[int, TensorValue] = {}
         self.cached_calls: list[CachedCall] = []
@@ -56,6 +58,8 @@ class SideEffects:
 
     def set_attribute(self, owner: Value, obj: Any, name: str, value: Value | None) -> None:
         """Set, or delete, an attribute of the function or class `obj`; it is known that this succeeds."""
+        if id(namespace_of(obj)) in self._namespaces:
+            raise Unsupported(f"setting attribute {name!r} of {obj.__qualname__}, whose __dict__ was looked at")
         self.version += 1
         self.outside += 1
         self._attributes.setdefault(id(obj), (owner, obj, {}))[2][name] = value
@@ -77,9 +81,12 @@ class SideEffects:
                 if id(klass) in self._attributes and name in self._attributes[id(klass)][2]:
                     raise Unsupported(f"reading attribute {name!r}, which was written on {klass.__qualname__}")
 
-    def wrote_attributes(self, obj: Any) -> bool:
-        """Whether captured code wrote attributes of a function or class."""
-        return id(obj) in self._attributes
+    def show_namespace(self, namespace: Any) -> None:
+        """Break where the `__dict__` of a function or class is looked at that captured code wrote attributes of; from now on it may write none."""
+        for _, obj, _ in self._attributes.values():
+            if namespace_of(obj) is namespace:
+                raise Unsupported(f"the __dict__ of {obj.__qualname__}, which attributes were written to")
+        self._namespaces[id(namespace)] = namespace
 
     def set_global(self, namespace: dict[str, Any], name: str, value: Value | None) -> None:
         """Set, or delete, a name in the namespace of a module."""

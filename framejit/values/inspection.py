@@ -5,12 +5,14 @@ neither may happen, for the program itself did not ask.
 """
 from __future__ import annotations
 
+import gc
 import types
 from typing import Any
 
 from framejit.guards.type_flags import HEAP_TYPE
 
 _MODULE = vars(type)["__module__"]
+_DICT = vars(type)["__dict__"]
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
@@ -37,3 +39,13 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
     except (AttributeError, TypeError):
         return None
     return found if type(found) is dict else None
+
+
+def dict_behind(proxy: Any) -> Any:
+    """The mapping that a mappingproxy shows."""
+    return gc.get_referents(proxy)[0]
+
+
+def namespace_of(obj: Any) -> Any:
+    """The dict in which a function or class keeps its attributes."""
+    return dict_behind(_DICT.__get__(obj)) if is_a(obj, type) else obj.__dict__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import gc
 import inspect
 import itertools
 import operator
@@ -39,7 +38,7 @@ from framejit.values.containers.iterators import ItemsIterator, OpaqueIterator, 
 from framejit.values.containers.mapping import DictValue, MappingProxyValue
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import Layout, SetValue
-from framejit.values.inspection import instance_dict, is_a
+from framejit.values.inspection import dict_behind, instance_dict, is_a
 from framejit.values.lazy import LazyValue, OpaqueValue
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exceptions import ExceptionValue
@@ -272,17 +271,13 @@ def _wrap_list(capture: Capture, obj: Any, source: Source) -> Value:
     return DequeValue([], look_at_bound, source, look) if is_a(obj, deque) else ListValue([], source, look)
 
 
-def dict_behind(proxy: Any) -> Any:
-    """The mapping that a mappingproxy shows."""
-    return gc.get_referents(proxy)[0]
-
-
 def _wrap_dict(capture: Capture, obj: Any, source: Source) -> Value:
     if capture.effects.globals_of(obj):
         raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
     kind = next(k for k in (OrderedDict, defaultdict, types.MappingProxyType, dict) if is_a(obj, k))
     if kind is types.MappingProxyType:
         behind = dict_behind(obj)
+        capture.effects.show_namespace(behind)
         if type(behind) is dict:
             value = wrap(capture, behind, CallSource(source, dict_behind))
             if type(value) is DictValue:

@@ -1,9 +1,10 @@
 """User classes: construction, properties, descriptors, inheritance, special attribute access."""
 import abc
 
+import pytest
 import torch
 
-from support import check
+from support import Pair, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -227,3 +228,33 @@ def test_attribute_error_has_the_same_message():
 def test_optimized_bound_method():
     o = Derived(X)
     check(o.scale, 3)
+
+
+@pytest.mark.parametrize("look", ["cls.__dict__", "vars(cls)"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_namespace_of_a_class_that_attributes_are_written_to(look, is_late):
+    def world():
+        class A:
+            first = 1
+
+        def fn(x, cls=A):
+            if not is_late:
+                cls.second = 2
+            names = []
+            namespace = eval_of(cls)
+            for name, value in namespace.items():
+                if not name.startswith("_"):
+                    names.append(name)
+                    x = x + value
+                    if len(names) == 1:
+                        x.sum().item()
+            if is_late:
+                cls.second = 2
+            return x, names, "second" in namespace
+
+        return fn, lambda: vars(A).get("second")
+
+    eval_of = (lambda cls: cls.__dict__) if look == "cls.__dict__" else vars
+    pair = Pair(world)
+    for _ in range(3):
+        pair.call(torch.ones(2))

@@ -122,6 +122,18 @@ def test_what_raises_for_numbers_under_autocast(operation, is_used):
     follow(fn, ([], torch.tensor(1)), ([], torch.tensor(5)), ([], torch.tensor(5)), ([], torch.tensor(2)))
 
 
+@pytest.mark.parametrize("operation", [torch.max, torch.argmin, torch.aminmax, lambda x: x.max(0), torch.median, lambda x: x.cummax(0)])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_write_before_what_takes_no_empty_tensor(operation, tracked):
+    def fn(x, y):
+        y.add_(1)
+        operation(x)
+
+    pair = Pair(lambda: fn)
+    for _ in range(4):
+        pair.call(torch.randn(0, requires_grad=tracked), torch.ones(2))
+
+
 @either_way
 @pytest.mark.parametrize("write", [lambda y: y.t_(), lambda y: y.unsqueeze_(0)])
 def test_a_change_of_layout_before_what_may_raise(calls, write):

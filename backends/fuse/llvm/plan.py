@@ -150,10 +150,8 @@ def _passes(kernel: Kernel, analysis: Analysis) -> tuple[list[Pass], list[Store]
     passes = [Pass() for _ in range(analysis.passes)]
     for node in reductions:
         passes[analysis.depth[node] - 1].reductions.append(node)
-    loaded = {kernel.buffers[node.attr[0]].memory for node in analysis.order if node.op == "load"}
-    for store in stores:  # what is loaded too may be loaded again in a later pass
-        early = kernel.buffers[store.buffer].memory not in loaded and not any(True for _ in store.index.indirects())
-        passes[analysis.depth[store.value] if early else -1].stores.append(store)
+    for store in stores:
+        passes[analysis.pass_of(store)].stores.append(store)
     return passes, [store for store in kernel.stores if not store.inner]
 
 

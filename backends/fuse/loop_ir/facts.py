@@ -7,7 +7,7 @@ from functools import cached_property
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var
-from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 
 
 class KernelFacts:
@@ -66,3 +66,23 @@ class KernelFacts:
         needed = [self.depth[node] for node in self.order if node.op == "reduce"]
         needed += [self.depth[store.value] + 1 for store in self.kernel.stores if store.inner]
         return max(needed, default=0)
+
+    def pass_of(self, store: Store) -> int:
+        """In which pass over the inner loops an inner store is done."""
+        return self._store_passes[id(store)]
+
+    @cached_property
+    def _store_passes(self) -> dict[int, int]:
+        """As early as the value is known, but never before an earlier store to the same memory; in the last pass where memory is loaded too, which may be
+        again in each pass, or where the place is computed."""
+        loaded = {self._memory(node.attr[0]) for node in self.order if node.op == "load"}
+        found, latest = dict[int, int](), dict[str, int]()
+        for store in self.kernel.stores:
+            if store.inner:
+                memory = self._memory(store.buffer)
+                waits = memory in loaded or any(True for _ in store.index.indirects())
+                found[id(store)] = latest[memory] = self.passes - 1 if waits else max(self.depth[store.value], latest.get(memory, 0))
+        return found
+
+    def _memory(self, name: str) -> str:
+        return self.kernel.buffers[name].memory

@@ -69,7 +69,7 @@ class Body:
         for position in range(self.analysis.passes):
             self.last = position == self.analysis.passes - 1
             now = [key for key in reductions if self.analysis.depth[key[0]] == position + 1]
-            stores = [store for store in self.kernel.stores if store.inner and self._pass(store) == position]
+            stores = [store for store in self.kernel.stores if store.inner and self.analysis.pass_of(store) == position]
             if self.tile.looped:
                 self._loop(now, stores)
             else:
@@ -78,10 +78,6 @@ class Body:
 
     def _memory(self, name: str) -> str:
         return self.kernel.buffers[name].memory
-
-    def _pass(self, store: Store) -> int:
-        """What is loaded again in later passes must not be overwritten before."""
-        return self.analysis.passes - 1 if store.buffer in self.overwritten else self.analysis.depth[store.value]
 
     def _reductions(self) -> Iterator[Key]:
         """The reductions with the masks that they stand under; what a reduction needs comes before it."""

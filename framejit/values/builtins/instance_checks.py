@@ -97,6 +97,7 @@ def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
             return True
     except TypeError:
         if not getattr(target, "_is_runtime_protocol", True) or typing.get_origin(target) is not None:
+            isinstance(None, target)  # raises in the words of isinstance, which may be others
             raise
     if not getattr(target, "_is_protocol", False):
         _refuse_other_class(value)

@@ -215,8 +215,8 @@ class FunctionValue(CallableValue):
             return from_python(FunctionType)
         if name == "__get__":
             return BoundGetValue(self)
-        if name == "__dict__" and tx.capture.effects.wrote_attributes(self.fn):
-            raise Unsupported(f"__dict__ of {self.describe()} after its attributes were written")
+        if name == "__dict__":
+            tx.capture.effects.show_namespace(self.fn.__dict__)
         own = self._seen_namespace(tx)
         if own is not None and name in own.items:
             return own.items[name]

@@ -197,3 +197,21 @@ def test_copying_a_number_into_a_tensor(number, dtype):
         return x + 1
 
     check(copied, torch.zeros(3, 4, dtype=dtype))
+
+
+SEVERAL_WRITES = {
+    "a number": lambda x, z: z.copy_(x - x.sum(1, True)).fill_(3),
+    "what is known before": lambda x, z: (z.copy_(x - x.sum(1, True)), z.copy_(x))[1],
+    "read between": lambda x, z: (z.copy_(x - x.sum(1, True)), w := z.sum(1, True), z.fill_(3), w + 1)[3],
+    "three times": lambda x, z: (z.copy_(a := (x - x.amax(1, True)).exp()), z.copy_(a / a.sum(1, True)), z.zero_(), a.sum(1))[3],
+    "by a view": lambda x, z: (z.zero_(), z.t().sub_(z.sum()), z.fill_(4))[2],
+    "what was read": lambda x, z: (s := z - z.sum(1, True), z.fill_(4), z.sub_(s))[2],
+    "the last depends on most": lambda x, z: (z.fill_(1), z.copy_(x.amax(1, True).expand_as(z)), z.copy_((x - x.amax(1, True)).sum(1, True).expand_as(z)))[2],
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL_WRITES)
+@pytest.mark.parametrize("shape", [(3, 4), (5, 700), (1, 1)])
+def test_several_writes_of_one_memory_beside_reductions(name, shape):
+    """One kernel may do them all: in the order of the program, though what the last one writes is known before the others'."""
+    check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape), fused=None)
