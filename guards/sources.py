@@ -285,7 +285,7 @@ class TypedKey:
 
 @source
 class KeySource(Step):
-    """Item `key` of an exact dict."""
+    """Item `key` of a dict, looked up in it without its class being asked."""
 
     key: TypedKey
 

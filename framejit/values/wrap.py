@@ -293,7 +293,8 @@ def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
 
     _look_into(obj)
     exact = type(obj) is dict
-    item = key_source if exact else (lambda s, k: GetItemSource(s, TypedKey(k)))
+    # a guard that asked a defaultdict for an item would add the key
+    item = key_source if is_a(obj, dict) else (lambda s, k: GetItemSource(s, TypedKey(k)))
     if not all(map(_is_plain_key, obj)):
         return _items_by_object(capture, obj, source)
     if exact:

@@ -2,11 +2,12 @@
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
 
+import pytest
 import torch
 
 import framejit
 
-from support import check, check_state
+from support import Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 
@@ -212,3 +213,57 @@ def test_a_proxy_that_captured_code_makes():
 
     result, kept = framejit.optimize(simple, backend="eager", fullgraph=True)(torch.ones(2))
     assert type(kept) is types.MappingProxyType and result.tolist() == [2.0, 2.0] and list(kept) == ["a", "b"]
+
+
+class Filling(dict):
+    def __missing__(self, key):
+        self[key] = 0
+        return 0
+
+
+class Telling(dict):
+    asked = 0
+
+    def __getitem__(self, key):
+        Telling.asked += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("make", [lambda: defaultdict(list), Filling, Telling, Counter, OrderedDict])
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_guards_of_items_add_and_ask_nothing(make, is_argument):
+    """The entry for other keys is tried first."""
+
+    def world():
+        def goes_on(x, table):
+            for key, value in table.items():
+                x = x + len(str(value)) + len(key)
+            return x, table
+
+        def fn(x, key):
+            table = make()
+            dict.__setitem__(table, key, (1,))
+            print(end="")
+            return goes_on(x, table)
+
+        def given(x, key):
+            table = make()
+            dict.__setitem__(table, key, (1,))
+            return held(x, table)
+
+        held = goes_on
+        return (given if is_argument else fn), lambda: Telling.asked
+
+    pair = Pair(world)
+    for key in ("a", "b", "cc", "a"):
+        pair.call(torch.ones(2), key)
+
+
+def test_guards_of_an_argument_that_fills_itself():
+    compiled = framejit.optimize(lambda x, table: x + sum(map(len, table.values())), backend="eager")
+    for key in "abca":
+        for make in (lambda: defaultdict(list), Filling):
+            table = make()
+            table[key] = [1, 2]
+            assert torch.equal(compiled(torch.ones(2), table), torch.full((2,), 3.0))
+            assert dict(table) == {key: [1, 2]}
