@@ -70,7 +70,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
         _postpone(owner, fn, e)
         return None
     except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
-        if options.fullgraph:
+        if options.fullgraph and e.code != "FJ207":  # a frame that the hook met, without tensors: an audit hook's, for one, that has no part in the graph
             raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
         _skip(owner, fn, e.reason, "skipped", e.code)
         return None

@@ -675,3 +675,19 @@ def test_calls_made_while_a_result_is_put_in():
     put_result(function, "known", key)
     assert calls == ["of 5"] and function(5) == "of 5" and function(key) == "known" and function(6) == "of 6"
     assert function.cache_info()[1:] == (3, 128, 3)
+
+
+def test_under_fullgraph_a_real_call_may_meet_functions_without_tensors():
+    """Audit hooks that are written in Python are such."""
+
+    def without_tensors(name):
+        return len(name)
+
+    @functools.lru_cache
+    def doubled(t):
+        without_tensors("name")
+        return [t * 2]
+
+    optimized = framejit.optimize(lambda x: doubled(x)[0] + 1, backend="eager", fullgraph=True)
+    for x in (torch.ones(3), torch.zeros(3)):
+        assert torch.equal(optimized(x), x * 2 + 1)
