@@ -128,14 +128,13 @@ def operation_name(target: Target) -> str | None:
 
 def _subscript_may_raise(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Reading or writing at places: slices and numbers are checked by shapes alone, a mask only selects what is there, a list becomes a tensor."""
+    place = args[1] if len(args) > 1 else None
+    numbers = any(isinstance(item, list) and not [*tensors_in(item)] for item in (place if isinstance(place, tuple) else (place,)))
     items = [*tensors_in(args[1:2])]
-    lists = [item for item in (args[1] if isinstance(args[1], tuple) else args[1:2]) if isinstance(item, list)] if len(args) > 1 else []
-    if any(not [*tensors_in(numbers)] for numbers in lists):
-        return _some_on_cpu([*tensors_in(args[:1])])
     mask_only = all(item.dtype in (torch.bool, torch.uint8) for item in items)
     value = args[2] if len(args) > 2 else 0
     one_value = not isinstance(value, torch.Tensor) or value.dim() == 0
-    return bool(items) and not (mask_only and one_value) and _some_on_cpu([*tensors_in(args[:1])])
+    return (numbers or (bool(items) and not (mask_only and one_value))) and _some_on_cpu([*tensors_in(args[:1])])
 
 
 def _has_few_elements(tensor: torch.Tensor) -> bool:

@@ -37,6 +37,13 @@ class SkipFrame(Exception):
         self.reason, self.code = reason, code
 
 
+class WithoutTensors(SkipFrame):
+    """A frame that the hook met has nothing to do with tensors: it has no part in any graph, even where all of a call is wanted in one."""
+
+    def __init__(self) -> None:
+        super().__init__("no tensor or module among the arguments", "FJ207")
+
+
 class NotYet(SkipFrame):
     """This call is left to plain Python, which changes what stands in the way; the next one is worth another attempt."""
 

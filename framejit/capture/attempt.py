@@ -19,7 +19,7 @@ from framejit.events import emit, warn
 from framejit.fakes.light_torch import DYNAMO
 from framejit.imports_under_way import is_being_imported
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
-from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, WithoutTensors, forget_frames
 
 MAX_RESTARTS = 200
 
@@ -80,7 +80,7 @@ def _check_capturable(compilation: FrameCompilation) -> None:
     if reader is not None:
         raise SkipFrame(reader, "FJ201")
     if not isinstance(compilation.owner, native.Dispatcher) and not may_hold_tensors(compilation.flat_args):
-        raise SkipFrame("no tensor or module among the arguments", "FJ207")
+        raise WithoutTensors
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise SkipFrame("a generator or coroutine, whose frame runs in pieces", "FJ208")
 

@@ -21,7 +21,7 @@ from framejit.imports_under_way import met_half_a_module
 from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
 from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
-from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported
+from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported, WithoutTensors
 from framejit.values import own_functions  # noqa: F401  registers what it handles
 from framejit.values.objects import class_statement  # noqa: F401  registers what it handles
 from framejit.values.tensors import (  # noqa: F401  register what they handle
@@ -70,7 +70,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
         _postpone(owner, fn, e)
         return None
     except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
-        if options.fullgraph and e.code != "FJ207":  # a frame that the hook met, without tensors: an audit hook's, for one, that has no part in the graph
+        if options.fullgraph and not isinstance(e, WithoutTensors):  # which the frames of audit hooks are, for one
             raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
         _skip(owner, fn, e.reason, "skipped", e.code)
         return None

@@ -10,16 +10,15 @@ Open sizes are compared as expressions: no question about them is asked here. Wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from framejit.fakes.places import NotKept, Place, conditions_of, place, places, sizes_of, view_of
+from framejit.fakes.places import NotKept, Place, argument_key, conditions_of, place, places, sizes_of, view_of
 from framejit.symbols.conditions import Conditions
 
-_PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 _LOOK_AT_MEMORY: Final = frozenset(("as_strided_copy", "as_strided_scatter", "storage_offset", "set", "resize", "lift", "lift_fresh", "tensor"))
 """Operations that ask more of a tensor than the metadata by which results are found."""
 
@@ -62,7 +61,8 @@ class OperationResults:
             return compute()
         given: list[torch.Tensor] = []
         try:
-            parts = _key(args, given), _key(tuple(kwargs.items()), given) if kwargs else None
+            metadata = partial(_metadata, given=given)
+            parts = argument_key(args, metadata), argument_key(tuple(kwargs.items()), metadata) if kwargs else None
         except NotKept:
             return compute()
         key = func, torch.get_default_dtype(), torch.is_inference_mode_enabled(), *parts
@@ -131,27 +131,14 @@ def _depends_on_metadata(func: Any) -> bool:
     return bool(func._schema.returns) and not any(tag in func.tags for tag in tags)
 
 
-def _key(value: Any, given: list[torch.Tensor]) -> Any:
-    """Adds the tensors in a value to `given`."""
-    kind = type(value)
-    if kind is FakeTensor:
-        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
-            raise NotKept
-        given.append(value)
-        # where a view begins is its argument's place and its own
-        sizes, strides, offset = value.shape, value.stride(), value.storage_offset()
-        if value._has_symbolic_sizes_strides:
-            sizes, strides, offset = places(sizes), places(strides), place(offset)
-        return sizes, strides, value.dtype, value.fake_device, offset, value.requires_grad, value.is_inference()
-    if kind is torch.SymInt:
-        return kind, place(value)
-    if kind in _PLAIN:
-        return kind, value
-    if kind is float:
-        return kind, repr(value)
-    if kind is tuple or kind is list or kind is torch.Size:
-        return kind, *[_key(item, given) for item in value]
-    raise NotKept
+def _metadata(fake: Any, given: list[torch.Tensor]) -> Any:
+    """Adds the fake to `given`."""
+    given.append(fake)
+    # where a view begins is its argument's place and its own
+    sizes, strides, offset = fake.shape, fake.stride(), fake.storage_offset()
+    if fake._has_symbolic_sizes_strides:
+        sizes, strides, offset = places(sizes), places(strides), place(offset)
+    return sizes, strides, fake.dtype, fake.fake_device, offset, fake.requires_grad, fake.is_inference()
 
 
 def _facts(fake: Any) -> tuple[Any, ...]:

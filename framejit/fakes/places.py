@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression
 from framejit.symbols.node import IntegerNode, symbolic
+
+_PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 
 Place = int | Expression
 """A size, stride or offset: its number, or what is known of one that is open."""
@@ -46,6 +48,24 @@ def conditions_of(fake: Any) -> Conditions | None:
     if not fake._has_symbolic_sizes_strides:
         return None
     return next((size.node.conditions for size in (*fake.shape, *fake.stride(), fake.storage_offset()) if type(size) is torch.SymInt), None)
+
+
+def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
+    """What an argument of a call says by which the call's result is found, for its fakes what `of_fake` says. Raises NotKept for what says nothing."""
+    kind = type(value)
+    if kind is FakeTensor:
+        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
+            raise NotKept
+        return of_fake(value)
+    if kind is torch.SymInt:
+        return kind, place(value)
+    if kind in _PLAIN:
+        return kind, value
+    if kind is float:
+        return kind, repr(value)
+    if kind is tuple or kind is list or kind is torch.Size:
+        return kind, *[argument_key(item, of_fake) for item in value]
+    raise NotKept
 
 
 def view_of(fake: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any) -> torch.Tensor:

@@ -21,11 +21,10 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data
 from framejit.fakes.operation_kinds import LOOKS_AT_PLACE, name_of
 from framejit.fakes.operation_results import empty_fake
-from framejit.fakes.places import NotKept, Place, conditions_of, place, places, sizes_of
+from framejit.fakes.places import NotKept, Place, argument_key, conditions_of, place, places, sizes_of
 from framejit.guards import tensor_layout  # noqa: F401  sets up the reading of the thread's state
 from framejit.symbols.conditions import Conditions
 
-_PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 _FUNCTIONS: Final = ("torch.nn.functional", "torch.functional")
 """Modules of Python functions that look at nothing but their arguments and the thread's state."""
 
@@ -66,7 +65,7 @@ class RepeatedCalls:
         try:
             if not _depends_on_arguments(target, is_method):
                 return None
-            return target, is_method, _part(args), _part(tuple(kwargs.items()))
+            return target, is_method, argument_key(args, _metadata), argument_key(tuple(kwargs.items()), _metadata)
         except (NotKept, TypeError):  # a target that has no hash
             return None
 
@@ -139,24 +138,11 @@ def _depends_on_arguments(target: Any, is_method: bool) -> bool:
     return isinstance(target, types.FunctionType) and home in _FUNCTIONS and target.__globals__.get("__name__") == home
 
 
-def _part(value: Any) -> Any:
-    kind = type(value)
-    if kind is FakeTensor:
-        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
-            raise NotKept
-        sizes, strides = value.shape, value.stride()
-        if value._has_symbolic_sizes_strides:
-            sizes, strides = places(sizes), places(strides)
-        return sizes, strides, value.dtype, value.fake_device, value.requires_grad, value.is_inference()
-    if kind is torch.SymInt:
-        return kind, place(value)
-    if kind in _PLAIN:
-        return kind, value
-    if kind is float:
-        return kind, repr(value)
-    if kind is tuple or kind is list or kind is torch.Size:
-        return kind, *map(_part, value)
-    raise NotKept
+def _metadata(fake: Any) -> Any:
+    sizes, strides = fake.shape, fake.stride()
+    if fake._has_symbolic_sizes_strides:
+        sizes, strides = places(sizes), places(strides)
+    return sizes, strides, fake.dtype, fake.fake_device, fake.requires_grad, fake.is_inference()
 
 
 def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[torch.Tensor]], Any] | None]:

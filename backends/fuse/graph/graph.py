@@ -74,11 +74,6 @@ class Graph:
 
     # ---- questions ----
 
-    @property
-    def folded_norms(self) -> int:
-        """Batch norms that went into the weights before them."""
-        return sum(norm.outcome() is not None for norm in self.norms)
-
     def returned(self) -> Iterator[Value]:
         """The values among the outputs."""
         return values_in(self.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -133,9 +134,8 @@ class _Lowering:
         made = self.bases.get((view.base, tensor.content))
         if made is None:
             made = self.bases[view.base, tensor.content] = self._hidden_base(base, layout, memory)
-        alias = b.buffer(tensor.sizes, tensor.strides, layout.buffer.dtype, layout.buffer.device)
-        b.extern(view_of_hidden_base, (made, tensor.sizes, tensor.strides, before, view.creation), results=alias)
-        return Layout(alias, alias.sizes, alias.strides, 0)
+        shown = Layout(layout.buffer, tensor.sizes, tensor.strides, tensor.offset)
+        return self._alias(shown, view_of_hidden_base, made, tensor.sizes, tensor.strides, before, view.creation)
 
     def _hidden_base(self, base: Tensor, layout: Layout, memory: Buffer) -> Tensor:
         """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one that the plan has anyway."""
@@ -143,9 +143,16 @@ class _Lowering:
         is_known = memory.input is not None or any(other.buffer.memory == memory.name for other in self.outputs.values())
         if not is_known and layout.is_whole and (memory.sizes, memory.strides) == (layout.sizes, layout.strides):
             return base
-        alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
-        b.extern(detached_view, (Tensor.of(base.content), layout.sizes, layout.strides, layout.offset), results=alias)
-        return Tensor.of(b.held(alias))
+        return Tensor.of(b.held(self._detached_view(base, layout).buffer))
+
+    def _alias(self, layout: Layout, make: Callable[..., torch.Tensor], *args: Any) -> Layout:
+        """Another tensor object over the memory of a layout, by a function that the plan calls."""
+        alias = self.builder.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
+        self.builder.extern(make, args, results=alias)
+        return Layout(alias, layout.sizes, layout.strides, 0)
+
+    def _detached_view(self, tensor: Tensor, layout: Layout) -> Layout:
+        return self._alias(layout, detached_view, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset)
 
     def _shown_base(self, value: Value) -> Value | None:
         """The output that an output is a view of, if it is one of another output."""
@@ -159,15 +166,12 @@ class _Lowering:
         layout = b.layout(tensor)
         base = self._shown_base(value) if is_view else None
         if base is not None and base in self.shown_bases and value.dtype == base.dtype:
-            made = self.shown_bases[base]
-            alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
-            b.extern(view_of_input, (made, layout.sizes, layout.strides, tensor.offset - self.storages.tensor(base).offset), results=alias)
-            return Layout(alias, layout.sizes, layout.strides, 0)
+            offset = tensor.offset - self.storages.tensor(base).offset
+            return self._alias(layout, view_of_input, self.shown_bases[base], layout.sizes, layout.strides, offset)
         if layout.buffer.input is None and not layout.is_whole and value in self.viewed:
-            alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
-            b.extern(detached_view, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
-            self.shown_bases[value] = Tensor.of(b.held(alias))
-            return Layout(alias, alias.sizes, alias.strides, 0)
+            view = self._detached_view(tensor, layout)
+            self.shown_bases[value] = Tensor.of(b.held(view.buffer))
+            return view
         if layout.buffer.input is not None:
             is_shared = layout.is_whole and value is not self.graph.inputs[layout.buffer.input]
             is_detached = not layout.is_whole and not is_view
@@ -177,10 +181,8 @@ class _Lowering:
         if not is_shared and not is_detached:
             return layout
         # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view
-        alias = b.buffer(layout.sizes, layout.strides, layout.buffer.dtype, layout.buffer.device)
         if is_shared and not is_view:
-            b.extern(torch.Tensor.detach, (tensor,), results=alias)
-        else:
-            make = view_of_input if is_shared else detached_view
-            b.extern(make, (Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset), results=alias)
-        return Layout(alias, layout.sizes, layout.strides, 0)
+            return self._alias(layout, torch.Tensor.detach, tensor)
+        if is_shared:
+            return self._alias(layout, view_of_input, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset)
+        return self._detached_view(tensor, layout)

@@ -26,6 +26,4 @@ def _gives_way(node: Node) -> bool:
 
 def _is_converted(node: Node, dtypes: set[object]) -> bool:
     """Whether a part gives one of the dtypes that autocast converts to."""
-    return any(result.dtype in dtypes for part in node.parts for inner in part.nodes for result in inner.results) or any(
-        _is_converted(inner, dtypes) for part in node.parts for inner in part.nodes
-    )
+    return any(result.dtype in dtypes for part in node.parts for inner in part.all_nodes() for result in inner.results)
