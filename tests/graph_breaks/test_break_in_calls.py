@@ -1,10 +1,13 @@
 """Breaks inside inlined calls resume inside those calls, at any depth, with the callers' work kept."""
+import inspect
+
+import pytest
 import torch
 from torch import nn
 
 import framejit
 
-from support import Pair, captured_share, check
+from support import Pair, captured_share, check, of_kind, recorded
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -179,3 +182,73 @@ def test_callee_recompiles_alone_on_a_new_shape():
     pair.call(torch.randn(5), captures=True)
     pair.call(X, captures=False)
     pair.call(torch.randn(5), captures=False)
+
+
+class Swallow:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        return True
+
+
+def _plainly():
+    print(end="")
+
+
+def _in_a_handler():
+    try:
+        raise KeyError
+    except LookupError:
+        print(end="")
+
+
+def _in_finally_while_an_error_passes():
+    with Swallow():
+        try:
+            raise KeyError
+        finally:
+            print(end="")
+
+
+def _past_a_handler_of_something_else():
+    with Swallow():
+        try:
+            raise KeyError
+        except ValueError:
+            pass
+        finally:
+            print(end="")
+
+
+def _in_a_with_block():
+    with Swallow():
+        print(end="")
+        raise KeyError
+
+
+def _in_a_loop():
+    for _ in range(2):
+        print(end="")
+
+
+@pytest.mark.parametrize(
+    "breaks", [_plainly, _in_a_handler, _in_finally_while_an_error_passes, _past_a_handler_of_something_else, _in_a_with_block, _in_a_loop]
+)
+@pytest.mark.parametrize("inlined", [True, False])
+def test_functions_met_behind_a_break_have_the_options_of_the_call(breaks, inlined):
+    """The break is in a function that is called, or in the one that is compiled; `leaf` breaks again, so that its frame runs as such."""
+
+    def calls(x):
+        breaks()
+        return leaf(x) + 1
+
+    namespace = dict(breaks.__globals__, leaf=leaf)
+    body = inspect.getsource(breaks).replace(f"def {breaks.__name__}():", "def fn(x):") + "    return leaf(x) + 1\n"
+    exec(body, namespace)
+    graphs = []
+    fast = framejit.optimize(calls if inlined else namespace["fn"], backend=lambda graph, examples: graphs.append(graph) or graph.forward)
+    with recorded() as log:
+        for _ in range(2):
+            assert torch.equal(fast(X), X * 2 + 2)
+    assert graphs and len(graphs) == len(of_kind(log, "graph"))  # no other backend was given one

@@ -7,6 +7,7 @@ was to read the old one is put into memory of its own before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -24,6 +25,7 @@ from framejit.backends.fuse.lowering.registry import functional_name, lowering_o
 from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
+from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.open_size import as_sizes
 
 
@@ -143,6 +145,7 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
         old = b.realise(storage.content)
         _keep_old(b, old.memory)
         targets[id(storage)] = storage, old
+    _note_counted_by_aten(b, storages, node)
     args, kwargs = storages.operands(node)
     results, made = buffers_for_results(b, storages, node)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
@@ -150,14 +153,32 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     speaks = may_speak_when_run(node)
     b.extern(callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, speaks=speaks, accepted=partial(accepts, node))
     for storage, buffer in new:
-        _renew(storages, storage, b.held(buffer), counted=False)  # ATen counts its own writes
+        _renew(storages, storage, b.held(buffer), counted=False)
     for value, buffer in made:
         storages.bind(value, Tensor.of(b.held(buffer)))
 
 
+def _note_counted_by_aten(b: Builder, storages: Storages, node: Node) -> None:
+    """Which inputs' version counters go up where ATen writes: what a plan makes as a view of an input has a counter of its own.
+
+    Writes into lists of tensors are left out, for on fakes, which tell how often inputs are to be counted, they are none.
+    """
+    given = {id(value) for value in (*node.args, *node.kwargs.values())}
+    for value in node.writes:
+        position = storages.storage(value).input
+        if position is not None and id(value) in given:
+            storages.counted_by_aten[position] += b.layout(storages.tensor(value)).is_whole
+
+
 def bump_versions(b: Builder, storages: Storages, writes: dict[int, int]) -> None:
     """Have autograd know of the writes into inputs, as it would if operations of its own had written."""
-    times = {position: writes.get(position, storages.written.count(position)) for position in storages.written}
-    held = [Tensor.of(storages.input_content(position)) for position, number in times.items() for _ in range(number)]
+    by_aten = storages.counted_by_aten
+    missing = Counter(storages.written)
+    for position in sorted(writes.keys() & (missing.keys() | by_aten.keys())):
+        missing[position] = writes[position] - by_aten[position]
+    held = [Tensor.of(storages.input_content(position)) for position, number in missing.items() for _ in range(number)]
     if held:
         b.extern(torch._C._increment_version, (held,), ordered=True)
+    uncounted = {position: -number for position, number in missing.items() if number < 0}  # written through `data`, for one, which ATen did not know
+    if uncounted:
+        b.extern(count_back, ([Tensor.of(storages.input_content(position)) for position in uncounted], [*uncounted.values()]), ordered=True)

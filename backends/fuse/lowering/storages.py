@@ -34,6 +34,8 @@ class Storages:
         self._written = graph.written()
         self.written: list[int] = []
         """Inputs that kernels of ours have written into, once for each time."""
+        self.counted_by_aten: Counter[int] = Counter()
+        """How often ATen raises the version counters of the inputs that it has written into."""
 
     def add_input(self, value: Value, name: str, position: int) -> None:
         """An input of the graph. One that shares its storage with an earlier one is a view of that."""

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -35,6 +35,12 @@ def reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...]
     return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)
 
 
+def count_back(tensors: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
+    """Take so many writes off the version counter of each tensor that has one: those that autograd is not to know of."""
+    counted = [(tensor, tensor._version - number) for tensor, number in zip(tensors, numbers, strict=True) if not tensor.is_inference()]
+    torch._C._autograd._unsafe_set_version_counter(tuple(tensor for tensor, _ in counted), tuple(version for _, version in counted))
+
+
 @functools.cache
 def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function that copies a tensor to memory of these strides: for when ATen chose another layout than its fake."""
@@ -52,6 +58,7 @@ NAMED: Final[dict[str, Callable[..., Any]]] = {
     "reinterpreted": reinterpreted,
     "detach": torch.Tensor.detach,
     "to": torch.Tensor.to,
+    "count_back": count_back,
     "increment_version": torch._C._increment_version,
     "embedding": torch._C._VariableFunctions.embedding,
 }

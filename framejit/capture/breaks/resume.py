@@ -323,9 +323,9 @@ def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: lis
     return entry
 
 
-def _step_dispatcher(entry: native.Entry) -> native.Dispatcher:
-    """A step is not captured: its dispatcher has one entry."""
-    step = native.Dispatcher(entry.function, _never)  # type: ignore[arg-type]  # mypy binds the function to the entry
+def _step_dispatcher(points: ResumePoints, entry: native.Entry) -> native.Dispatcher:
+    """A step is not captured: its dispatcher has one entry, and the options for the functions that the hook meets in it."""
+    step = native.Dispatcher(entry.function, _never, points.options)  # type: ignore[arg-type]  # mypy binds the function to the entry
     step.add_entry(entry)
     return step
 
@@ -472,7 +472,7 @@ def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: 
     entry = _innermost_step(points, outers, frames[-1], layouts[-1], read + held)
     for outer in reversed(outers):
         entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(read) + len(held))])
-    return _step_dispatcher(entry)
+    return _step_dispatcher(points, entry)
 
 
 def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, parameters: list[str]) -> native.Entry:
@@ -613,4 +613,4 @@ def _calling_step(
 
     after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
     body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))
-    return _step_dispatcher(_step_entry(points, frame, em, body, own.parameters() + read_inside + sorted(frame.held) + held_inside, own))
+    return _step_dispatcher(points, _step_entry(points, frame, em, body, own.parameters() + read_inside + sorted(frame.held) + held_inside, own))

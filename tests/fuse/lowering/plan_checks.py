@@ -30,7 +30,7 @@ def planned(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[CompiledGr
 def check(
     fn: Callable[..., Any], *args: Any, refused: bool = False, externs: int | None = None, atol: float | None = None, rtol: float | None = None
 ) -> list[CompiledGraph]:
-    """Compare three calls of the compiled function with eager: results, aliases, and what is left in the arguments.
+    """Compare three calls of the compiled function with eager: results, aliases, what is left in the arguments and how often that was written.
 
     `refused`: whether the graph must run as ATen; `externs`: how many operations ATen may do. Returns the accounts of the graphs.
     """
@@ -43,6 +43,7 @@ def check(
         got = compiled(*mine)
         compare(got, expected, atol, rtol)
         compare(mine, theirs, atol, rtol)
+        assert [tensor._version for tensor in tensors(mine)] == [tensor._version for tensor in tensors(theirs)]
         same_aliases([got, mine], [expected, theirs])
     assert graphs, "no graph was captured"
     for graph in graphs:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.fuse.lowering import plan_checks
 from tests.fuse.lowering.lowering_checks import check, kernels, lowered
 
 
@@ -161,6 +162,7 @@ PROGRAMS = [value for name, value in list(globals().items()) if name.startswith(
 def test_in_place(f, strides):
     x = {"contiguous": torch.randn(3, 4), "transposed": torch.randn(4, 3).t(), "part": torch.randn(5, 8)[1:4, ::2]}[strides]
     check(f, x, fused=False)
+    plan_checks.check(f, x)
 
 
 def test_running_statistics():
@@ -206,6 +208,7 @@ SEVERAL_WRITES = {
     "three times": lambda x, z: (z.copy_(a := (x - x.amax(1, True)).exp()), z.copy_(a / a.sum(1, True)), z.zero_(), a.sum(1))[3],
     "by a view": lambda x, z: (z.zero_(), z.t().sub_(z.sum()), z.fill_(4))[2],
     "what was read": lambda x, z: (s := z - z.sum(1, True), z.fill_(4), z.sub_(s))[2],
+    "places among them": lambda x, z: (z.copy_(x - x.mean(1, True)), z.index_put_((torch.arange(x.shape[0]),), x))[1],
     "the last depends on most": lambda x, z: (z.fill_(1), z.copy_(x.amax(1, True).expand_as(z)), z.copy_((x - x.amax(1, True)).sum(1, True).expand_as(z)))[2],
 }
 
@@ -215,3 +218,27 @@ SEVERAL_WRITES = {
 def test_several_writes_of_one_memory_beside_reductions(name, shape):
     """One kernel may do them all: in the order of the program, though what the last one writes is known before the others'."""
     check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape), fused=None)
+    plan_checks.check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape))
+
+
+I = torch.tensor([1, 0])
+COUNTED = {
+    "by ATen": lambda x, z: z.index_add_(0, I, x[:2]),
+    "by ATen and a kernel": lambda x, z: (z.add_(1), z.index_add_(0, I, x[:2])),
+    "by ATen and two kernels": lambda x, z: (z.add_(1), z.index_add_(0, I, x[:2]), z.masked_fill_(x > 0, 2.0)),
+    "a view by ATen": lambda x, z: z.t().index_add_(0, I, x.t()[:2]),
+    "views by ATen and by a kernel": lambda x, z: (z.t().index_add_(0, I, x.t()[:2]), z.view(-1).add_(1), z[0].put_(I, x[0, :2])),
+    "data by ATen": lambda x, z: z.data.index_add_(0, I, x[:2]),
+    "data by a kernel": lambda x, z: z.data.add_(1),
+    "data and itself": lambda x, z: (z.data.index_add_(0, I, x[:2]), z.add_(1), z.data.mul_(2), z.index_add_(0, I, x[:2])),
+    "as a list": lambda x, z: torch._foreach_add_([z, x], 1),
+    "as a list and alone": lambda x, z: (torch._foreach_add_([z, x], 1), z.data.index_add_(0, I, x[:2])),
+    "as out": lambda x, z: torch.index_select(x, 0, torch.arange(x.shape[0]), out=z),
+    "a result, which nobody counts": lambda x, z: (x * 2).index_add_(0, I, z[:2]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_version_counters(name):
+    """Each goes up as often as in eager, whoever writes: autograd tells by them whether what it keeps is still what it was."""
+    plan_checks.check(lambda x, z: (COUNTED[name](x, z), None)[1], torch.randn(3, 4), torch.randn(3, 4))

@@ -184,6 +184,19 @@ def _softmax(name: str, rows: int, columns: int, dtype: torch.dtype, x: torch.Te
 
 
 @case
+def stores_of_one_memory_in_order() -> Case:
+    """What the last one stores is known a pass before what the first one does."""
+    rows, columns = 5, 6000
+    x = torch.randn(rows, columns)
+    r, c = Var("r", rows), Var("c", columns)
+    b = Build((r,), (c,))
+    v = b.read("x", x, r, c)
+    b.write("o", x * 2, _of("sub", v, reduce("sum", v)), r, c, inner=True)
+    b.write("o", x * 2, _of("mul", v, const(2.0, F32)), r, c, inner=True)
+    return b.case("stores_of_one_memory_in_order")
+
+
+@case
 def softmax_row() -> Case:
     return _softmax("softmax_row", 3, 2048, BF16)
 
