@@ -6,7 +6,7 @@ when real numbers arrive. Whatever is not known here may do both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -44,16 +44,29 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return True
 
 
-def always_works(target: Target, tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether what worked on fakes surely works on such tensors, if it does not raise for their numbers: a kernel exists for these dtypes."""
-    tensors = [*tensors]
+def always_works(target: Target, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+    """Whether what worked on fakes surely works on real tensors, if it does not raise for their numbers: a kernel exists for their dtypes, and fakes
+    refuse all that it refuses."""
+    tensors = [*tensors_in((*args, *kwargs.values(), result))]
     name, dtypes = operation_name(target), {tensor.dtype for tensor in tensors}
     if name is None or name in ONLY_OF_SOME or any(tensor.layout is not torch.strided for tensor in tensors):
+        return False
+    if _is_loose_on_fakes(name, (*args, *kwargs.values()), tensors):
         return False
     if any(type(size) is int and size == 0 for tensor in tensors for size in tensor.shape):
         return False  # fakes find the greatest of no elements, too
     is_one = dtypes <= FLOATS and len(dtypes) < 2  # products of two dtypes, and others, work on fakes only
     return is_one and (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS) or dtypes <= COMMON and name in OF_COMMON
+
+
+def _is_loose_on_fakes(name: str, values: Sequence[Any], tensors: list[torch.Tensor]) -> bool:
+    """Whether fakes may accept arguments that the operation refuses."""
+    if name in LOOSE_ON_FAKES:
+        return True
+    if name in LOOSE_OF_DIMENSIONS:
+        dims = max(1, tensors[0].dim()) if tensors else 0
+        return any(type(value) is int and not -dims <= value < dims for value in values)
+    return name in LOOSE_OF_BOOLEANS and any(type(value) is bool for value in values)
 
 
 def warns_at_times(target: Target) -> bool:
@@ -274,6 +287,17 @@ ONLY_OF_SOME: Final = frozenset(
     "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm addr and or xor not invert lshift rshift".split()
 )
 """Operations without a kernel for some common dtype, which fakes do not know."""
+LOOSE_ON_FAKES: Final = frozenset(
+    """
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d as_strided_scatter binary_cross_entropy_with_logits
+    bucketize celu clip diagonal_scatter instance_norm logsumexp searchsorted slice_scatter soft_margin_loss
+    """.split()
+)
+"""Operations that refuse arguments which fakes accept. `tests/side_effects/test_what_fakes_accept.py` asks which do."""
+LOOSE_OF_DIMENSIONS: Final = frozenset("argsort cummax cummin softmax softmin sort".split())
+"""Fakes accept dimensions that are none."""
+LOOSE_OF_BOOLEANS: Final = frozenset("rsub sub subtract".split())
+"""Fakes accept booleans as numbers."""
 OF_COMMON: Final = frozenset(
     """
     add mul eq ne lt le gt ge where copy fill zero sum mean cat stack getitem setitem any all logical_and logical_or logical_not

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.laid_out_once import LaidOutOnce
 from framejit.fakes.light_torch import light
+from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, name_of
 from framejit.fakes.operation_results import empty_fake
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
 from framejit.imports_under_way import met_half_a_module
@@ -34,6 +36,17 @@ class OpenLayout:
 
 _RETURN_THEIR_ARGUMENT: Final = (torch.dropout, torch.nn.functional.dropout)
 """Operations that, where there is nothing to do, return the tensor that they are given, which their decomposition copies."""
+
+
+def _shape_to_stay(target: Any, args: Any, kwargs: Any) -> torch.Size | None:
+    """That of the first argument, which fakes make larger where an operation in place would have to."""
+    is_tensor = bool(args) and isinstance(args[0], torch.Tensor)
+    return args[0].shape if is_tensor and "out" not in kwargs and name_of(target) not in LAYS_OUT_ANEW else None
+
+
+def _may_be_same(shape: torch.Size, other: torch.Size) -> bool:
+    """Nothing is asked of open sizes."""
+    return all(a == b for a, b in zip_longest(shape, other) if torch.SymInt not in (type(a), type(b)))
 
 
 def has_fakes(tensor: torch.Tensor) -> bool:
@@ -107,11 +120,14 @@ class Metadata:
                 known = self._repeated.known(key, args, kwargs)
             if known is not None:
                 return known
+        shape = _shape_to_stay(target, args, kwargs)
         try:
             with light():
                 given = tensors_given(args, kwargs) if key is not None else []
                 versions = [version_of(tensor) for tensor in given]
                 result = self._run(target, is_method, args, kwargs, note_writes or -1 in versions)
+                if shape is not None and not _may_be_same(shape, args[0].shape):
+                    raise RuntimeError(f"a tensor of the shape {list(args[0].shape)} is written into one of the shape {list(shape)}")
                 if key is not None and not self.written and versions == [version_of(tensor) for tensor in given]:
                     self._repeated.keep(key, result, given)
                 return result

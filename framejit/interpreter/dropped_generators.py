@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit.bytecode.loops import ITERATOR_SLOTS
@@ -40,12 +41,19 @@ def check_end(tx: Frame, value: Value | None, held: int = 1) -> None:
     if value is None or not isinstance(value.source, ArgSource):
         return
     obj = getattr(value, "obj", None)
-    is_generator = type(obj) is types.GeneratorType
-    if not is_generator and static_lookup(type(obj), "__del__", None) is None:
-        return
-    if sum(other is value for frame in tx.chain() for other in (*frame.stack, *frame.locals.values())) <= held:
-        what = "a generator, which may go on with its finally blocks" if is_generator else f"{value.describe()}, whose __del__ then runs"
-        raise Unsupported(f"letting go of {what}", "FJ150")
+    happens = _what_happens_at_end(value, obj)
+    if happens is not None and sum(other is value for frame in tx.chain() for other in (*frame.stack, *frame.locals.values())) <= held:
+        raise Unsupported(f"letting go of {happens}", "FJ150")
+
+
+def _what_happens_at_end(value: Value, obj: Any) -> str | None:
+    if type(obj) is types.GeneratorType:
+        return "a generator, which may go on with its finally blocks"
+    if static_lookup(type(obj), "__del__", None) is not None:
+        return f"{value.describe()}, whose __del__ then runs"
+    if type(obj).__weakrefoffset__ and any(ref.__callback__ is not None for ref in weakref.getweakrefs(obj)):
+        return f"{value.describe()}, whose weak references are then called back"
+    return None
 
 
 def _is_left_quietly(frame: Frame) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 import framejit
 
-from support import ANY, check, check_state
+from support import ANY, Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 
@@ -258,3 +258,54 @@ def test_functions_by_the_class_of_their_argument(kind):
 
     value = {int: 3, torch.Tensor: X, list: [1], float: 1.0}[kind]
     check(lambda x, v: (x + 1, doubled(v), doubled(x)), X, value)
+
+
+class Thing:
+    pass
+
+
+GONE = {
+    "a callback": lambda: ([], lambda log, thing: log.append(weakref.ref(thing, log.append))),
+    "a set of references": lambda: (set(), lambda refs, thing: refs.add(weakref.ref(thing, refs.discard))),
+    "a weak set": lambda: (weakref.WeakSet(), lambda things, thing: things.add(thing)),
+    "weak values": lambda: (weakref.WeakValueDictionary(), lambda things, thing: things.update(one=thing)),
+    "weak keys": lambda: (weakref.WeakKeyDictionary(), lambda things, thing: things.setdefault(thing, 1)),
+    "a finalizer": lambda: ([], lambda log, thing: weakref.finalize(thing, log.append, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", GONE)
+@pytest.mark.parametrize("end", ["deleted", "replaced", "left by a function", "never named"])
+def test_what_is_called_back_when_something_made_inside_goes(kind, end):
+    """The program sees at once what its last reference's end changes."""
+
+    def world():
+        kept, refer = GONE[kind]()
+
+        def made():
+            thing = Thing()
+            refer(kept, thing)
+            return len(kept)
+
+        def fn(x):
+            thing = None
+            if end == "never named":
+                refer(kept, Thing())
+                before = None
+            elif end == "left by a function":
+                before = made()
+            else:
+                thing = Thing()
+                refer(kept, thing)
+                before = len(kept)
+            if end == "deleted":
+                del thing
+            else:
+                thing = None
+            return before, len(kept), x * 2
+
+        return fn
+
+    pair = Pair(world)
+    for _ in range(3):
+        pair.call(torch.ones(2))

@@ -90,7 +90,8 @@ class GraphEffects:
         # operations that can't be deterministic refuse to run where they have to; a write may be refused because inputs overlap, of which fakes know nothing
         if torch.are_deterministic_algorithms_enabled() or len(memory) < len(self._inputs):
             return [*range(len(self.nodes))]
-        return [p for p, node in enumerate(self.nodes) if not always_works(node.target, _tensors_of(node)) or _writes_what_overlaps(node)]
+        devices = {torch.device("cpu"), *(example.device for _, example in self._inputs)}  # fakes know no limit to how many there are
+        return [position for position, node in enumerate(self.nodes) if _may_be_refused(node, devices)]
 
     def precautions(self, first_run: bool = False) -> Precautions:
         """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`, because it may raise whatever they are."""
@@ -116,9 +117,11 @@ class GraphEffects:
         )
 
 
-def _tensors_of(node: fx.Node) -> list[torch.Tensor]:
+def _may_be_refused(node: fx.Node, devices: set[torch.device]) -> bool:
     args, kwargs = _fakes(node)
-    return [*tensors_in((*args, *kwargs.values(), node.meta.get("val")))]
+    result = node.meta.get("val")
+    elsewhere = any(tensor.device not in devices for tensor in tensors_in((result,)))
+    return elsewhere or not always_works(node.target, args, kwargs, result) or _writes_what_overlaps(node)
 
 
 def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:

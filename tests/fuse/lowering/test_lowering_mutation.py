@@ -221,20 +221,20 @@ def test_several_writes_of_one_memory_beside_reductions(name, shape):
     plan_checks.check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape))
 
 
-I = torch.tensor([1, 0])
+PLACES = torch.tensor([1, 0])
 COUNTED = {
-    "by ATen": lambda x, z: z.index_add_(0, I, x[:2]),
-    "by ATen and a kernel": lambda x, z: (z.add_(1), z.index_add_(0, I, x[:2])),
-    "by ATen and two kernels": lambda x, z: (z.add_(1), z.index_add_(0, I, x[:2]), z.masked_fill_(x > 0, 2.0)),
-    "a view by ATen": lambda x, z: z.t().index_add_(0, I, x.t()[:2]),
-    "views by ATen and by a kernel": lambda x, z: (z.t().index_add_(0, I, x.t()[:2]), z.view(-1).add_(1), z[0].put_(I, x[0, :2])),
-    "data by ATen": lambda x, z: z.data.index_add_(0, I, x[:2]),
+    "by ATen": lambda x, z: z.index_add_(0, PLACES, x[:2]),
+    "by ATen and a kernel": lambda x, z: (z.add_(1), z.index_add_(0, PLACES, x[:2])),
+    "by ATen and two kernels": lambda x, z: (z.add_(1), z.index_add_(0, PLACES, x[:2]), z.masked_fill_(x > 0, 2.0)),
+    "a view by ATen": lambda x, z: z.t().index_add_(0, PLACES, x.t()[:2]),
+    "views by ATen and by a kernel": lambda x, z: (z.t().index_add_(0, PLACES, x.t()[:2]), z.view(-1).add_(1), z[0].put_(PLACES, x[0, :2])),
+    "data by ATen": lambda x, z: z.data.index_add_(0, PLACES, x[:2]),
     "data by a kernel": lambda x, z: z.data.add_(1),
-    "data and itself": lambda x, z: (z.data.index_add_(0, I, x[:2]), z.add_(1), z.data.mul_(2), z.index_add_(0, I, x[:2])),
+    "data and itself": lambda x, z: (z.data.index_add_(0, PLACES, x[:2]), z.add_(1), z.data.mul_(2), z.index_add_(0, PLACES, x[:2])),
     "as a list": lambda x, z: torch._foreach_add_([z, x], 1),
-    "as a list and alone": lambda x, z: (torch._foreach_add_([z, x], 1), z.data.index_add_(0, I, x[:2])),
+    "as a list and alone": lambda x, z: (torch._foreach_add_([z, x], 1), z.data.index_add_(0, PLACES, x[:2])),
     "as out": lambda x, z: torch.index_select(x, 0, torch.arange(x.shape[0]), out=z),
-    "a result, which nobody counts": lambda x, z: (x * 2).index_add_(0, I, z[:2]),
+    "a result, which nobody counts": lambda x, z: (x * 2).index_add_(0, PLACES, z[:2]),
 }
 
 
