@@ -89,10 +89,12 @@ def clean_slate():
     import framejit
     from framejit.backends.fuse.graph.passes import pipeline
 
+    from support import seed
+
     pipeline.always_checked = True
     framejit.reset()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    seed()
     random.seed(0)
     before = torch_state()
     yield

@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+import forked
+
 pytestmark = pytest.mark.process
 
 
@@ -19,14 +21,18 @@ def shell(tmp_path):
             (tmp_path / name).write_text(textwrap.dedent(text))
 
         def python(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-            return subprocess.run([sys.executable, *arguments], cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+            return forked.run(arguments, cwd=tmp_path, env={**os.environ, **environment}, timeout=300)
 
         def framejit(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
             return self.python("-m", "framejit", *arguments, **environment)
 
-        def same(self, *arguments: str, framejit: tuple[str, ...] = ("run",)) -> subprocess.CompletedProcess:
-            """The script runs as it does without framejit."""
-            plain, ours = self.python(*arguments), self.framejit(*framejit, *arguments)
+        def same(self, *arguments: str, framejit: tuple[str, ...] = ("run",), fresh: bool = False) -> subprocess.CompletedProcess:
+            """The script runs as it does without framejit. `fresh`: in processes in which nothing stands below it, not even in a traceback."""
+            commands = arguments, ("-m", "framejit", *framejit, *arguments)
+            if fresh:
+                plain, ours = (subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, timeout=300) for line in commands)
+            else:
+                plain, ours = (self.python(*line) for line in commands)
             assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
             return ours
 
@@ -77,12 +83,12 @@ def test_a_module_in_a_package(shell, tmp_path):
 
 def test_an_interrupted_script(shell):
     shell.write("interrupted.py", "raise KeyboardInterrupt")
-    assert shell.same("interrupted.py").returncode != 0
+    assert shell.same("interrupted.py", fresh=True).returncode != 0
 
 
 def test_a_syntax_error(shell):
     shell.write("broken.py", "a b c")
-    shell.same("broken.py")
+    shell.same("broken.py", fresh=True)
 
 
 def test_an_excepthook_of_the_script_s_own(shell):

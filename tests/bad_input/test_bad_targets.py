@@ -1,7 +1,5 @@
 """Things given to `optimize` that are no ordinary Python functions, and switches that turn everything off."""
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 import framejit
 from framejit.errors import FramejitError
 
+import forked
 from support import CountingBackend
 
 X = torch.tensor([1.0, 2.0])
@@ -57,7 +56,7 @@ def test_unsupported_option_is_refused_in_one_sentence():
 
 
 def subprocess_output(code: str, **env: str) -> str:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **env}, timeout=120)
+    run = forked.run(["-c", code], env={**os.environ, **env}, timeout=120)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
 

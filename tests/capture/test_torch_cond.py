@@ -1,12 +1,11 @@
 """`torch.cond` is one node of the graph: the branch that the data asks for runs, and the other does not."""
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import framejit
 
+import forked
 from comparison import assert_same
 from support import of_kind, recorded
 
@@ -180,5 +179,5 @@ f = framejit.optimize(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda 
 assert f(torch.ones(3)).tolist() == [2.0] * 3 and f(-torch.ones(3)).tolist() == [-2.0] * 3
 assert "torch._dynamo.convert_frame" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = forked.run(["-c", program], timeout=120)
     assert done.returncode == 0, done.stderr

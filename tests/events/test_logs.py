@@ -2,7 +2,6 @@
 import io
 import json
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,6 +10,8 @@ import framejit
 from framejit.errors import InvalidOption
 from framejit.events import emit
 from framejit.events.log import MEANINGS
+
+import forked
 
 X = torch.arange(4.0)
 NAMES = ["guards", "recompiles", "graph_breaks", "bytecode", "graph"]
@@ -242,7 +243,7 @@ def test_verified_calls(log):
 def run(program: str, logs: str) -> subprocess.CompletedProcess:
     import os
 
-    return subprocess.run([sys.executable, "-c", program], env={**os.environ, "FRAMEJIT_LOGS": logs}, capture_output=True, text=True, timeout=120)
+    return forked.run(["-c", program], env={**os.environ, "FRAMEJIT_LOGS": logs}, timeout=120)
 
 
 def test_the_environment_variable_writes_to_stderr():

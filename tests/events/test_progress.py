@@ -12,6 +12,8 @@ import pytest
 
 from framejit import progress
 
+import forked
+
 PROGRAM = """
 import sys, time, torch, framejit
 def slow(gm, inputs):
@@ -82,7 +84,7 @@ def test_what_is_no_terminal_gets_nothing(monkeypatch, stream):
 
 
 def test_a_pipe_gets_nothing():
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(seconds=1.6)], capture_output=True, text=True, timeout=120)
+    done = forked.run(["-c", PROGRAM.format(seconds=1.6)], timeout=120)
     assert (done.stdout, done.stderr) == ("", "done\n")
 
 

@@ -3,12 +3,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 
 import pytest
 
 from framejit.findings.at_exit import TERMINATED
+
+import forked
 
 pytestmark = pytest.mark.process
 
@@ -75,7 +76,7 @@ BY_SIGTERM = {
 def shell(tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess:
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+        return forked.run(arguments, cwd=tmp_path, env=env, timeout=120)
 
     return run
 

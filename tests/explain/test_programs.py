@@ -2,11 +2,12 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 from importlib.machinery import PathFinder
 
 import pytest
+
+import forked
 
 HERE = pathlib.Path(__file__).parent
 VISION = os.path.join(sys.prefix, "vision")  # where `make test` puts what torchvision_shim finds
@@ -27,7 +28,7 @@ main(sys.argv[1:])
 def python(*arguments, **environment):
     paths = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore", **environment}
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300, env=env)
+    return forked.run(arguments, env=env, timeout=300)
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ import os
 import pathlib
 import re
 import runpy
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,8 @@ import framejit
 from framejit.backends.fuse.account.graph_script import random_tensor
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.errors import FramejitWarning
+
+import forked
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_each_graph_gets_a_folder_of_its_own_even_among_old_ones(folder):
         assert (folder / name / "summary.json").exists()
     script = "import sys, torch, framejit; framejit.optimize(lambda x: x.sin() + 1, backend='fuse')(torch.ones(3))"
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=folder.parent, env={**os.environ, "FRAMEJIT_DEBUG": str(folder)})
+        forked.run(["-c", script], cwd=folder.parent, env={**os.environ, "FRAMEJIT_DEBUG": str(folder)}, timeout=120).check_returncode()
     assert len(list(folder.iterdir())) == 5
 
 
@@ -233,7 +233,7 @@ def test_a_reproduction_has_the_same_operations(folder):
 
 def test_a_reproduction_runs_on_its_own(folder):
     graph = written(folder, fused, torch.randn(8), torch.randn(8))
-    ran = subprocess.run([sys.executable, str(graph / "reproduce.py")], capture_output=True, text=True, timeout=120, cwd=graph)
+    ran = forked.run([str(graph / "reproduce.py")], timeout=120, cwd=graph)
     assert ran.returncode == 0, ran.stderr
     assert "output 0: the same" in ran.stdout
 

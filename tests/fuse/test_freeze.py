@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
@@ -22,6 +20,7 @@ from framejit import events
 from framejit.backends.fuse.graph.passes import fold_norms
 from framejit.errors import FramejitWarning, InvalidOption
 
+import forked
 from comparison import assert_same
 
 
@@ -710,7 +709,7 @@ def test_the_command_line_takes_it(tmp_path):
         """)
     )
     for options, norms in (([], "[0]"), (["--freeze"], "[1]")):
-        done = subprocess.run([sys.executable, "-m", "framejit", "run", *options, str(script)], capture_output=True, text=True, timeout=100)
+        done = forked.run(["-m", "framejit", "run", *options, script], timeout=100)
         assert done.stdout == f"True {norms}\n", done.stderr
 
 

@@ -61,7 +61,7 @@ class Program:
 
     def run(self, steps: Sequence[Node]) -> dict[str, torch.Tensor]:
         """What the buffers hold in the end."""
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         memory = {name: torch.randn(buffer.sizes, dtype=torch.float64) for name, buffer in self.buffers.items() if buffer.memory == name}
         for step in steps:
             if isinstance(step, ComputeNode):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -20,6 +18,7 @@ from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache import disk_cache, plan_cache
 from framejit.backends.fuse.cache.kernel_record import pack, unpack
 
+import forked
 from comparison import assert_same
 
 pytestmark = pytest.mark.process
@@ -206,7 +205,7 @@ def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
 
     def run(*arguments: str) -> str:
         environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-        done = subprocess.run([sys.executable, "-W", "error", str(script), *arguments], env=environment, capture_output=True, text=True, timeout=120)
+        done = forked.run(["-W", "error", script, *arguments], env=environment, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -21,6 +19,7 @@ from framejit.backends.fuse.cache.size_record import read_condition, read_expres
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Expression, Symbol
 
+import forked
 from comparison import assert_same
 
 pytestmark = pytest.mark.process
@@ -162,7 +161,7 @@ def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
 
     def run(*sizes: int) -> str:
         environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-        done = subprocess.run([sys.executable, "-W", "error", str(script), *map(str, sizes)], env=environment, capture_output=True, text=True, timeout=120)
+        done = forked.run(["-W", "error", script, *sizes], env=environment, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+import forked
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -29,16 +31,19 @@ class Project:
         assert old in text
         (self.folder / name).write_text(text.replace(old, new))
 
-    def python(self, *arguments: str) -> subprocess.CompletedProcess:
+    def python(self, *arguments: str, fresh: bool = False) -> subprocess.CompletedProcess:
+        """`fresh`: in a process that has imported nothing."""
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run([sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240)
+        if fresh:
+            return subprocess.run([sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240)
+        return forked.run(arguments, cwd=self.folder, env=environment, timeout=240)
 
     def check(self, *arguments: str) -> subprocess.CompletedProcess:
         return self.python("-m", "framejit", "check", *arguments)
 
-    def pytest(self, *arguments: str) -> subprocess.CompletedProcess:
-        return self.python("-m", "pytest", "-q", "-p", "pytest_framejit", "-p", "no:cacheprovider", *arguments)
+    def pytest(self, *arguments: str, fresh: bool = False) -> subprocess.CompletedProcess:
+        return self.python("-m", "pytest", "-q", "-p", "pytest_framejit", "-p", "no:cacheprovider", *arguments, fresh=fresh)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_updating_needs_a_file(project):
 
 def test_unused_it_imports_nothing_heavy(project):
     project.write("test_a.py", "import sys\ndef test_it():\n    assert not {'torch', 'framejit', 'numpy'} & set(sys.modules)\n")
-    done = project.pytest()
+    done = project.pytest(fresh=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -14,6 +14,8 @@ import pytest
 from framejit import _native as native
 from framejit import cpython_layout
 
+import forked
+
 PARTS = tuple(cpython_layout.CONSEQUENCES)
 NATIVE = Path(native.__file__).parent
 
@@ -84,7 +86,7 @@ for change in (None, None, None, "scale", "names", "key", "global", None):
 @pytest.mark.parametrize("part", PARTS)
 def test_programs_run_the_same_without_a_part(part):
     off = f"import framejit._native as n; n.set_cpython_layout({part!r}, False)\n"
-    done = subprocess.run([sys.executable, "-c", off + PROGRAM], capture_output=True, text=True, timeout=300)
+    done = forked.run(["-c", off + PROGRAM], timeout=300)
     assert done.returncode == 0, done.stderr
 
 

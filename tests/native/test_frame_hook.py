@@ -7,7 +7,6 @@ import contextlib
 import functools
 import gc
 import os
-import subprocess
 import sys
 import traceback
 import weakref
@@ -16,6 +15,7 @@ import pytest
 
 from framejit import _native as native
 
+import forked
 from native_support import Hooked, arg, compile_function, entry_for, replaced
 
 HERE = __file__
@@ -382,7 +382,7 @@ def test_without_a_recursion_limit_the_stack_is_not_overrun(hook):
         "def f(k): return 0 if k == 0 else 1 + f(k - 1)\n"
         "try:\n f(900_000)\nexcept RecursionError as e: print('stopped', f(500))\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), timeout=100)
+    run = forked.run(["-c", code], env=dict(os.environ), timeout=100)
     assert run.stdout == "stopped 500\n", run.stderr[-2000:]
 
 

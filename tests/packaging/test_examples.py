@@ -1,10 +1,10 @@
 """Each example runs and prints what its first lines promise."""
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+import forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
@@ -27,7 +27,7 @@ def test_example(name):
     packages = Path(sysconfig.get_path("purelib"))
     if name.startswith("hugging") and ((packages / "torchvision").exists() or not (packages / "transformers").exists()):
         pytest.skip("needs transformers, and beside it no torchvision that was built for another torch")
-    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=300)
+    done = forked.run([EXAMPLES / name], timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for part in SAYS[name]:

@@ -6,11 +6,20 @@ import sys
 
 import pytest
 
+import forked
+
 HEAVY = ["torch._dynamo", "torch._inductor", "sympy"]
 
 
 def python(program: str, **environment: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+    """What a program prints for which torch was imported."""
+    done = forked.run(["-c", program], env={**os.environ, **environment}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def new_process(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -18,8 +27,10 @@ def python(program: str, **environment: str) -> str:
 def test_it_adds_at_most_150_ms_to_importing_torch():
     """Time of the processor: other tests run beside."""
     program = "import time, torch; start = time.process_time(); import framejit; print(time.process_time() - start)"
-    best = min(float(python(program)) for _ in range(3))
-    assert best < 0.15
+    times: list[float] = []
+    while not times or (min(times) >= 0.15 and len(times) < 3):
+        times.append(float(new_process(program)))
+    assert min(times) < 0.15, times
 
 
 @pytest.mark.parametrize(
@@ -39,7 +50,7 @@ def test_the_default_path_imports_nothing_heavy(use):
 
 
 def operations(*options: str) -> str:
-    done = subprocess.run([sys.executable, str(pathlib.Path(__file__).with_name("light_operations.py")), *options], capture_output=True, text=True, timeout=300)
+    done = forked.run([pathlib.Path(__file__).with_name("light_operations.py"), *options], timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -119,7 +130,7 @@ assert all(n.target is not torch.add and "add" not in str(n.target) for m in gra
 def test_import_alone_does_not_import_the_compiler():
     rooms = tuple(f"framejit.{room}" for room in ("capture", "fakes", "interpreter", "values"))
     program = f"import sys, framejit; print([m for m in sys.modules if m.startswith({rooms})])"
-    assert python(program).strip() == "[]"
+    assert new_process(program).strip() == "[]"
 
 
 def test_disabled_by_the_environment():

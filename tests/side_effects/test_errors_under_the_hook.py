@@ -1,11 +1,10 @@
 """Operations that raise in frames that the hook captured, in whole scripts, and under verification."""
-import subprocess
-import sys
 
 import torch
 
 from tests.side_effects.raising_calls import BAD, GOOD, X, follow
 
+import forked
 from support import Pair, check, world
 
 
@@ -67,7 +66,7 @@ def test_a_whole_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM)
     hook = ["-m", "framejit", "run", "--backend", "eager", "--min-graph-size", "0"]
-    plain, hooked = (subprocess.run([sys.executable, *how, str(script)], capture_output=True, text=True, timeout=300) for how in ([], hook))
+    plain, hooked = (forked.run([*how, script], timeout=300) for how in ([], hook))
     assert plain.stdout == hooked.stdout
     assert plain.stderr.splitlines()[-1] == hooked.stderr.splitlines()[-1]
     assert [line for line in plain.stderr.splitlines() if "script.py" in line] == [line for line in hooked.stderr.splitlines() if "script.py" in line]

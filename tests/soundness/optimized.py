@@ -17,7 +17,6 @@ import io
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import forked  # noqa: E402
 
 LIMIT = 60.0  # seconds for one test method
 DEFECT = "This is a defect in framejit"
@@ -148,8 +150,8 @@ def outcomes(module: str, plain: bool, word: str = "") -> dict[str, Outcome]:
             path, left_out = pathlib.Path(folder, "lines"), pathlib.Path(folder, "left_out")
             path.write_text("")
             left_out.write_text("\n".join(found))
-            command = [sys.executable, __file__, "--child", str(path), "--left-out", str(left_out), "-k", word, module, *(["--plain"] if plain else [])]
-            run = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, errors="replace")
+            command = [__file__, "--child", path, "--left-out", left_out, "-k", word, module, *(["--plain"] if plain else [])]
+            run = forked.run(command, cwd=folder, env=environment, timeout=7200, errors="replace")
             running = _read(path, found)
             if running is None:
                 if run.returncode and not found:

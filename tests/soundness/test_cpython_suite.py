@@ -7,9 +7,10 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
 
 import pytest
+
+import forked
 
 MODULES = [
     "test_generators",
@@ -52,7 +53,7 @@ pytestmark = [
 
 def python(*arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)
+    return forked.run(arguments, cwd=cwd, env=environment, timeout=300)
 
 
 def outcome(run: subprocess.CompletedProcess[str]) -> tuple[int, dict[str, str], list[str]]:

@@ -1,8 +1,6 @@
 """States of the thread in which nothing is captured, and the program's own code sees what it sees in plain Python."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import framejit
 
+import forked
 from support import Pair, of_kind, recorded
 
 
@@ -245,5 +244,5 @@ assert framejit.optimize(fn, fullgraph=True)(x) == fn(x)
 def test_the_first_capture_of_a_process_shows_a_mode_nothing(mode):
     here = os.path.dirname(__file__)
     path = os.pathsep.join((here, os.path.dirname(here), *filter(None, [os.environ.get("PYTHONPATH")])))
-    done = subprocess.run([sys.executable, "-c", FIRST_CALL.format(mode=mode)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    done = forked.run(["-c", FIRST_CALL.format(mode=mode)], env={**os.environ, "PYTHONPATH": path}, timeout=120)
     assert done.returncode == 0, done.stderr

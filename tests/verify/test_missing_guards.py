@@ -1,6 +1,4 @@
 """An entry that serves a call it does not fit is found out, and the guard that it lacks is named."""
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -9,6 +7,7 @@ import framejit
 from framejit import _native
 from framejit.errors import FramejitWarning
 
+import forked
 from shadows import outcomes
 
 scale = 2.0
@@ -126,7 +125,7 @@ if __name__ == "__main__":
 
 def test_the_reproduction_of_a_script_runs(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    first = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    first = forked.run(["program.py"], cwd=tmp_path, timeout=120)
     assert "missing guard: flag" in first.stderr
-    again = subprocess.run([sys.executable, tmp_path / "framejit-verify" / "f-1" / "reproduce.py"], capture_output=True, text=True, timeout=120)
+    again = forked.run([tmp_path / "framejit-verify" / "f-1" / "reproduce.py"], timeout=120)
     assert again.stdout == "call-1.pt no difference\ncall-2.pt no difference\n", again.stderr  # only the program had taken the guard away

@@ -1,7 +1,5 @@
 """A backend that computes something else is found out, down to the node, and the script that is written shows it again."""
 import os
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 import framejit
 from framejit.errors import FramejitWarning, InvalidOption
 
+import forked
 from shadows import outcomes, swaps
 
 
@@ -47,7 +46,7 @@ def test_the_reproduction_shows_it(folder):
         "framejit.register_backend('cosines', wrong)\n"
         f"runpy.run_path({seen[0].script!r})"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = forked.run(["-c", program], timeout=120)
     assert done.stdout.startswith("output[0], element [0]: 0.14"), done.stderr
     assert "(4 of 4 elements differ)" in done.stdout
 
@@ -148,7 +147,7 @@ def test_graphs_of_an_unchanged_script_are_verified(tmp_path):
         "f(torch.ones(2))\n"
     )
     environment = {**os.environ, "FRAMEJIT_VERIFY": "0.5"}
-    done = subprocess.run([sys.executable, "-m", "framejit", "run", "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = forked.run(["-m", "framejit", "run", "script.py"], cwd=tmp_path, env=environment, timeout=120)
     assert "f does not do what plain Python does" in done.stderr and "script.py:7" in done.stderr and "[FJ401]" in done.stderr
     assert (tmp_path / "framejit-verify" / "f-1" / "reproduce.py").exists()
 

@@ -3,7 +3,6 @@ import os
 import pathlib
 import random
 import subprocess
-import sys
 import time
 import warnings
 
@@ -14,6 +13,8 @@ from framejit import events
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.disk_cache import DiskCache
+
+import forked
 
 KEY, OTHER = key_of("cpu", "a"), key_of("cpu", "b")
 MIB = 1 << 20
@@ -68,7 +69,7 @@ def test_another_process_finds_it(folder):
         "put('llvm', key_of('cpu', 'a'), b'theirs')"
     )
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment, cwd=folder)
+    forked.run(["-c", program], env=environment, cwd=folder, timeout=120).check_returncode()
     with framejit.config.patch(cache_dir=str(folder)):
         assert disk_cache.get("llvm", KEY) == b"theirs"  # keys don't differ between processes either
 
@@ -280,8 +281,7 @@ def test_clear_removes_entries_and_leaves_what_is_none(folder, cache):
 
 def command(*arguments: str, folder: pathlib.Path) -> subprocess.CompletedProcess:
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-    line = [sys.executable, "-m", "framejit", "cache", *arguments]
-    return subprocess.run(line, env=environment, cwd=folder.parent, capture_output=True, text=True, timeout=120)
+    return forked.run(["-m", "framejit", "cache", *arguments], env=environment, cwd=folder.parent, timeout=120)
 
 
 def test_the_command_shows_and_clears(folder, cache):

@@ -1,8 +1,6 @@
 """Kernels are compiled once on a machine: a second process finds them, runs the same code, and gets the same results."""
 import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -17,6 +15,8 @@ from framejit.backends.fuse.llvm import jit
 from framejit.backends.fuse.triton import compile as triton_compile
 from framejit.backends.fuse.triton.compile import GpuBinary
 from framejit.backends.fuse.triton.source import TritonSource
+
+import forked
 
 PROGRAM = """
 import torch, framejit
@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 def process(folder: pathlib.Path, program: str = PROGRAM) -> list[str]:
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-    ran = subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=120)
+    ran = forked.run(["-W", "error", "-c", textwrap.dedent(program)], env=environment, timeout=120)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
@@ -76,7 +76,7 @@ def test_damaged_kernels_are_compiled_again(folder):
 def test_without_a_usable_folder_programs_run(tmp_path):
     (tmp_path / "file").write_text("")
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(tmp_path / "file")}
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
+    ran = forked.run(["-c", PROGRAM], env=environment, timeout=120)
     assert ran.returncode == 0
     assert ran.stderr.count("can't be kept") == 1
 

@@ -25,6 +25,7 @@ from framejit.backends.fuse.plan import plan_parts
 from framejit.backends.fuse.targets import cuda
 from framejit.backends.fuse.triton.compile import GpuBinary
 
+import forked
 from comparison import assert_same
 
 PLACES = [6, 4]
@@ -174,7 +175,7 @@ def test_another_process_lowers_nothing(folder, tmp_path):
 
     def run():
         environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
-        ran = subprocess.run([sys.executable, "-W", "error", str(script)], env=environment, capture_output=True, text=True, timeout=120)
+        ran = forked.run(["-W", "error", script], env=environment, timeout=120)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 

@@ -111,7 +111,7 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _samples(op: Any, dtype: torch.dtype) -> list[Any]:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     try:
         return list(itertools.islice(op.sample_inputs("cpu", dtype), LOOKED_AT))
     except (RuntimeError, TypeError, ValueError, ImportError, NotImplementedError):  # the database has operators that do not exist on every machine

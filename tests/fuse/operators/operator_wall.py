@@ -170,7 +170,7 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def attempt(function: Callable[..., Any], args: Sequence[torch.Tensor]) -> tuple[Any, Exception | None]:
     """What a function returns, or raises, with the random numbers of a fixed seed."""
-    torch.manual_seed(7)
+    torch.default_generator.manual_seed(7)
     try:
         with torch.no_grad():
             return function(*args), None

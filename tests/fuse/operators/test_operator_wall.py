@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +13,8 @@ import torch
 import framejit
 from tests.fuse.operators.operator_cases import Case, cases, operators
 from tests.fuse.operators.operator_wall import Differs, Report, check_case, check_operator, check_optimized
+
+import forked
 
 EVERY: int = 8
 """Of so many operators one also goes the whole way through `framejit.optimize`."""
@@ -85,7 +85,7 @@ def test_the_wall_sees_a_missing_exception() -> None:
 def test_the_command_writes_a_report(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     script = Path(__file__).with_name("operator_wall.py")
-    done = subprocess.run([sys.executable, str(script), "--json", str(file), "sin", "nonzero"], capture_output=True, text=True, timeout=120)
+    done = forked.run([script, "--json", str(file), "sin", "nonzero"], timeout=120)
     assert done.returncode == 0, done.stderr
     assert "float32" in done.stdout
     written = json.loads(file.read_text())
