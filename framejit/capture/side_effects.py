@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.cached_function import put_result
+from framejit.values.constant import NONE
 from framejit.values.inspection import namespace_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,25 @@ def _load_all(cg: Codegen, values: list[Value]) -> None:
         cg.load(value)
 
 
+def _write_global(cg: Codegen, namespace: dict[str, Any], name: str, value: Value) -> None:
+    cg.load(value)
+    if namespace is cg.own_globals:
+        cg.em.op("STORE_GLOBAL", name)
+        return
+    cg.load_globals(namespace)
+    cg.em.load_object(name)
+    cg.em.op("STORE_SUBSCR")
+
+
+def _delete_global(cg: Codegen, namespace: dict[str, Any], name: str) -> None:
+    if namespace is cg.own_globals:
+        cg.em.op("DELETE_GLOBAL", name)
+        return
+    cg.load_globals(namespace)
+    cg.em.load_object(name)
+    cg.em.op("DELETE_SUBSCR")
+
+
 class SideEffects:
     """Changed values in order of first change; attribute writes on values that keep none; global writes."""
 
@@ -29,6 +49,7 @@ class SideEffects:
         self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}  # the written function or class, as value and object
         self._namespaces: dict[int, Any] = {}  # of functions and classes, where captured code looks into them
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
+        self._deleted_globals: set[tuple[int, str]] = set()  # by namespace and name, whether or not they were written again
         self.written_tensors: dict[int, TensorValue] = {}
         self.cached_calls: list[CachedCall] = []
         self.version = 0  # grows with every change
@@ -92,7 +113,12 @@ class SideEffects:
         """Set, or delete, a name in the namespace of a module."""
         self.version += 1
         self.outside += 1
-        self._globals.setdefault(id(namespace), (namespace, {}))[1][name] = value
+        names = self._globals.setdefault(id(namespace), (namespace, {}))[1]
+        if value is None:
+            self._deleted_globals.add((id(namespace), name))
+        elif names.get(name, value) is None:  # it comes last among the names now
+            del names[name]
+        names[name] = value
 
     def globals_of(self, namespace: dict[str, Any]) -> dict[str, Value | None]:
         found = self._globals.get(id(namespace))
@@ -115,6 +141,7 @@ class SideEffects:
         """Let go of the values; those that were changed may hold each other."""
         for value in self._changed.values():
             value.close()
+        self._deleted_globals.clear()
         for part in (self._changed, self._attributes, self._globals, self.written_tensors, self.cached_calls):
             part.clear()
 
@@ -165,13 +192,8 @@ class SideEffects:
                 em.op("STORE_ATTR" if written is not None else "DELETE_ATTR", name)
         for namespace, names in self._globals.values():
             for name, written in names.items():
-                if namespace is cg.own_globals:
-                    if written is not None:
-                        cg.load(written)
-                    em.op("STORE_GLOBAL" if written is not None else "DELETE_GLOBAL", name)
-                    continue
+                if (id(namespace), name) in self._deleted_globals:
+                    _write_global(cg, namespace, name, NONE)  # it may be there only because it was written
+                    _delete_global(cg, namespace, name)
                 if written is not None:
-                    cg.load(written)
-                cg.load_globals(namespace)
-                em.load_object(name)
-                em.op("STORE_SUBSCR" if written is not None else "DELETE_SUBSCR")
+                    _write_global(cg, namespace, name, written)

@@ -154,24 +154,37 @@ class Frame(Operations):
         if isinstance(namespace_value, DictValue) and name in namespace_value.items:
             return realize(self, namespace_value.items[name])  # it was seen, and maybe changed, as a dict
         written = self.capture.effects.globals_of(self.globals)
-        if name in written:
-            found = written[name]
-            if found is None:
-                raise self.raised(NameError, f"name {name!r} is not defined")
+        found = written.get(name)
+        if found is not None:
             return found
-        if name in self.globals:
+        if name in self.globals and name not in written:
             root = self._globals_source is None
             return self.wrap(self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name))
         namespace = self.builtins
         if self.caller is not None and namespace is not vars(builtins):
             raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
-        self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
+        if name not in self.globals:
+            self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
         written = self.capture.effects.globals_of(namespace)
         if name in written:
             raise Unsupported(f"the builtin {name!r}, which the captured code has replaced", "FJ115")
         if name not in namespace:
             raise self.raised(NameError, f"name {name!r} is not defined")
         return self.wrap(namespace[name], BuiltinSource(name))
+
+    def has_global(self, name: str) -> bool:
+        """Whether a name is among the globals themselves, so that it can be deleted."""
+        namespace = self.capture.known(self.globals)
+        if isinstance(namespace, DictValue) and name in namespace.items:
+            return True
+        written = self.capture.effects.globals_of(self.globals)
+        if name in written:
+            return written[name] is not None
+        if name in self.globals:
+            self.load_global(name)  # which is guarded
+            return True
+        self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
+        return False
 
     @property
     def builtins(self) -> dict[str, Any]:

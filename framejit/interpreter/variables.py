@@ -138,7 +138,8 @@ def store_global(tx: Frame, ins: Instruction) -> None:
 
 @opcode("DELETE_GLOBAL")
 def delete_global(tx: Frame, ins: Instruction) -> None:
-    tx.load_global(ins.arg)
+    if not tx.has_global(ins.arg):
+        raise tx.raised(NameError, f"name {ins.arg!r} is not defined")
     _set_global(tx, ins.arg, None)
 
 

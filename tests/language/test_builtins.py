@@ -5,6 +5,7 @@ import operator
 import sys
 import warnings
 
+import pytest
 import torch
 
 import framejit
@@ -222,3 +223,27 @@ def test_the_rest_of_a_frame_keeps_the_builtins_of_its_function():
         return names["call"]
 
     check_state(make, (X,), (X,), breaks=None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.Tensor.__radd__(2, x),
+        lambda x: torch.Tensor.add(2, x),
+        lambda x: int.__add__("a", 2),
+        lambda x: list.append((), 2),
+        lambda x: str.upper(2),
+        lambda x: dict.get([], 2),
+        lambda x: list.__len__(x),
+        lambda x: object.__repr__(),
+    ],
+)
+def test_methods_of_a_class_given_an_object_of_another(call):
+    def fn(x):
+        y = x + 1
+        try:
+            return call(x)
+        except TypeError as e:
+            return y, str(e)
+
+    check(fn, X, breaks=None, graphs=None)

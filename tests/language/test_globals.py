@@ -3,6 +3,7 @@
 import builtins
 import types
 
+import pytest
 import torch
 
 import framejit
@@ -11,6 +12,7 @@ from support import ANY, Pair, check, check_state
 
 X = torch.ones(2)
 SOURCE = """
+import pytest
 import torch
 SCALE, HOOK = 3, None
 
@@ -159,3 +161,97 @@ def test_globals_of_a_class_that_makes_them_up():
 
     check(program, X, breaks=None, graphs=None)
     check(fn, X, breaks=None, graphs=None)
+
+
+DELETED_SOURCE = """
+def just_written(x):
+    global NEW
+    NEW = 2
+    y = x * NEW
+    del NEW
+    return y
+
+def there(x):
+    global SCALE
+    y = x * SCALE
+    del SCALE
+    try:
+        SCALE
+    except NameError as e:
+        print(e)
+    SCALE = 4
+    return y
+
+def overwritten(x):
+    global HOOK
+    HOOK = 1
+    del HOOK
+    HOOK = 5
+    return x * HOOK
+
+def twice(x):
+    global NEW
+    NEW = 1
+    del NEW
+    try:
+        del NEW
+    except NameError as e:
+        print(e)
+    return x + 1
+
+def had_hidden_a_builtin(x):
+    global len
+    len = lambda v: 5
+    y = x * len(x)
+    del len
+    return y * len(x)
+
+def builtin_which_is_none(x):
+    global len
+    try:
+        del len
+    except NameError as e:
+        print(e)
+    return x * len(x)
+
+def write():
+    global WRITTEN
+    WRITTEN = 7
+
+def erase():
+    global WRITTEN
+    del WRITTEN
+
+def written_elsewhere(x):
+    write()
+    y = x * WRITTEN
+    erase()
+    return y
+
+def perhaps_left_by_a_call(x):
+    global LEFT
+    LEFT = x.ndim
+    if KEEP:
+        return x
+    del LEFT
+    return x + 1
+"""
+DELETED = "just_written there overwritten twice had_hidden_a_builtin builtin_which_is_none written_elsewhere perhaps_left_by_a_call".split()
+
+
+@pytest.mark.parametrize("what", DELETED)
+def test_deleted_names(what):
+    modules = []
+
+    def make():
+        namespace = {"SCALE": 3, "HOOK": None, "KEEP": False, "__name__": "program"}
+        exec(DELETED_SOURCE, namespace)
+        modules.append(namespace)
+        return namespace[what], lambda: {k: v for k, v in namespace.items() if k.isupper() or k == "len"}
+
+    pair = Pair(make)
+    for keep in (False, True, False, False):
+        for namespace in modules:
+            namespace["KEEP"] = keep
+        pair.call(X)
+    assert not pair.breaks or what in ("there", "twice", "builtin_which_is_none")  # which print

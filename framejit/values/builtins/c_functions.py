@@ -103,6 +103,8 @@ class BuiltinValue(Value):
             return call_model(tx, function, args, kwargs)
         owner = getattr(function, "__self__", None)
         if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+            if function.__objclass__ not in args[0].python_type().__mro__:
+                raise Unsupported(f"{self.describe()} of {args[0].describe()}, to which it does not apply")
             if not isinstance(args[0], TensorValue):  # torch checks what its own methods are given
                 args, kwargs = checked(tx, function, args, kwargs)
             return _unbound(tx, function, args, kwargs)
