@@ -17,7 +17,7 @@ from framejit.bytecode.disassemble import disassemble
 from framejit.bytecode.instr import Location
 from framejit.bytecode.tables import encode_locations
 
-from support import check
+from support import TEST_BACKEND, check
 
 LIBRARY = sysconfig.get_path("stdlib")
 
@@ -55,6 +55,7 @@ def test_a_module_is_put_together_again(module):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(TEST_BACKEND != "eager", reason="no backend has a part in it, and it takes half a minute")
 def test_the_library_is_put_together_again():
     count = 0
     for folder, _, names in os.walk(LIBRARY):

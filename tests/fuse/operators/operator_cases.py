@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import sys
 import types
 import unittest
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+import numpy
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -55,13 +57,26 @@ def operators() -> dict[str, Any]:
             stub: Any = types.ModuleType("expecttest")
             stub.TestCase = unittest.TestCase
             sys.modules["expecttest"] = stub
+    from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
 
     # some descriptions seed the generator within the operator; the stream of random numbers is to be the same without that
+    replaced: dict[str, Callable[..., Any]] = {"wrapper_set_seed": lambda op, *args, **kwargs: op(*args, **kwargs)}
+    # both look at the whole stack for each sample, which takes longer than what is done with it: for the method of unittest's that asks for samples,
+    # where there is none, and for tracebacks of what CUDA is to do once it is there
+    replaced["extract_test_fn"] = lambda: None
+    replaced["set_rng_seed"] = lambda seed=None: _seed(common_utils.SEED if seed is None else seed)
     for name, module in list(sys.modules.items()):
-        if name.startswith("torch.testing._internal") and hasattr(module, "wrapper_set_seed"):
-            vars(module)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
+        if name.startswith("torch.testing._internal"):
+            vars(module).update({name: function for name, function in replaced.items() if name in vars(module)})
     return {f"{op.name}{'.' if op.variant_test_name else ''}{op.variant_test_name}": op for op in op_db}
+
+
+def _seed(seed: int) -> None:
+    """As torch's tests do it, on a CPU."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
 
 
 def cases(name: str) -> Iterator[Case]:
