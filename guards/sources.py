@@ -7,6 +7,7 @@ Sources are immutable, compared structurally, and form chains through `base`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from framejit import _native as native
@@ -381,7 +382,9 @@ class TypeLookupSource(Step):
         return native.A_TYPE_LOOKUP, self.attr
 
     def emit(self, em: Emitter) -> None:
-        em.call_object(static_lookup, lambda: (em.load_source(self.origin), em.load_object(self.attr)), 2)
+        origin = self.origin
+        load_class = partial(em.load_class, origin.ref.value) if isinstance(origin, ConstSource) else partial(em.load_source, origin)
+        em.call_object(static_lookup, lambda: (load_class(), em.load_object(self.attr)), 2)
 
     def name(self) -> str:
         return f"{self.origin.name()}.{self.attr}"

@@ -7,6 +7,7 @@ code objects are invisible to the garbage collector.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from framejit.bytecode.spellings import SUBSCRIPT
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
 
+_qualified_name = vars(type)["__qualname__"].__get__
+"""Of a class, whatever its metaclass answers."""
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
 PY314 = sys.version_info >= (3, 14)
@@ -153,6 +156,13 @@ class Emitter:
     def call_slot(self, target: Any, kind: int, load_args: Callable[[], Any], n: int) -> None:
         """Call `target` through a slot of `kind` (VALUE or TAIL)."""
         self.call(lambda: self.op("LOAD_CONST", self.slot(target, kind)), load_args, n)
+
+    def load_class(self, cls: type) -> None:
+        """Push a class. One that a function has made is not kept alive for that: a call that fits the entry has it, by what its guards compare."""
+        if "<locals>" in _qualified_name(cls):
+            self.call_object(weakref.ref(cls), list, 0)
+        else:
+            self.load_object(cls)
 
     def call_object(self, target: Any, load_args: Callable[[], Any], n: int = 1) -> None:
         """Call an object that framejit holds."""

@@ -51,7 +51,8 @@ def _what_happens_at_end(value: Value, obj: Any) -> str | None:
         return "a generator, which may go on with its finally blocks"
     if static_lookup(type(obj), "__del__", None) is not None:
         return f"{value.describe()}, whose __del__ then runs"
-    if type(obj).__weakrefoffset__ and any(ref.__callback__ is not None for ref in weakref.getweakrefs(obj)):
+    # a proxy answers for what it leads to
+    if type(obj).__weakrefoffset__ and any(type(ref) in weakref.ProxyTypes or ref.__callback__ is not None for ref in weakref.getweakrefs(obj)):
         return f"{value.describe()}, whose weak references are then called back"
     return None
 

@@ -309,3 +309,42 @@ def test_what_is_called_back_when_something_made_inside_goes(kind, end):
     pair = Pair(world)
     for _ in range(3):
         pair.call(torch.ones(2))
+
+
+@pytest.mark.parametrize("made", [dict, functools.partial(dict, a=1), list])
+def test_a_class_made_inside_goes_with_the_program(made):
+    """Compiled code that reads its attributes, or refers to it, does not keep it."""
+
+    def fn(x, log):
+        class Local:
+            table = made()
+
+        if isinstance(Local.table, dict):
+            Local.table[Local] = None
+        else:
+            Local.table.append(Local)
+        ref = weakref.ref(Local)
+        y = x * len(Local.table)
+        del Local
+        gc.collect()
+        log.append(ref() is None)
+        return y
+
+    pair = Pair(lambda: fn)
+    for _ in range(3):
+        pair.call(X, [])
+
+
+def test_a_proxy_of_what_goes():
+    def fn(x):
+        thing = Thing()
+        thing.value = 3
+        proxy = weakref.proxy(thing)
+        y = x * proxy.value
+        del thing
+        try:
+            return y, proxy.value
+        except ReferenceError as e:
+            return y, str(e)
+
+    check(fn, X, graphs=None, breaks=None)

@@ -160,7 +160,7 @@ class ClassValue(Value):
         return made if made is not None else instantiate(tx, self.cls, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
-        cg.em.load_object(self.cls)
+        cg.em.load_class(self.cls)
 
 
 def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
