@@ -30,7 +30,7 @@ from framejit.backends.fuse.lowering.graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.open_plan import OpenPlan
-from framejit.backends.fuse.plan.plan_functions import view_of_hidden_base
+from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
 from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
@@ -263,7 +263,7 @@ def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRec
     steps = schedule(lowered)
     stages["schedule"] += 1
     _tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
-    called = [step.function for step in steps if isinstance(step, ExternNode) and step.function is not view_of_hidden_base]
+    called = [step.function for step in steps if isinstance(step, ExternNode) and step.function not in (view_of, view_in_another_dtype)]
     externs = [getattr(function, "__name__", str(function)) for function in called]
     graph.externs = externs
     launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)

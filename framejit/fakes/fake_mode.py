@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.fakes.elementwise_strides import Layout, channels_last, contiguous, converted, elementwise_strides, like
 from framejit.fakes.operation_results import OperationResults
+from framejit.fakes.view_strides import view_strides, whole_sizes
 
 _log: Final = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -29,7 +30,8 @@ LIKE_FIRST: Final = frozenset(
 """Operations whose result lies as their first argument, without gaps."""
 ROW_MAJOR: Final = frozenset(
     """pow.Scalar masked_fill.Scalar masked_fill.Tensor mvlgamma.default index_add.default index_copy.default bernoulli.default renorm.default tril.default
-    triu.default diag_embed.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default""".split()
+    triu.default diag_embed.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default
+    any.dim any.dims all.dim all.dims native_layer_norm.default""".split()
 )
 """Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
 CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
@@ -43,6 +45,9 @@ BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward",
 PLACED: Final = frozenset(("as_strided", "as_strided_"))
 BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {"ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))}
 """Operations for which torch has parts in Python that differ from those of its C++: these."""
+VIEWS: Final = frozenset(("aten::view", "aten::_unsafe_view"))
+"""Operations that give all elements other sizes, or refuse to. Torch's rule for them in Python accepts repeated dimensions that the kernel refuses, and has
+other strides for tensors without elements."""
 NUMBERS_APART: Final = frozenset(("lerp",))
 """Operations whose number is a parameter, no operand."""
 ANY_DTYPES: Final = frozenset(("where",))
@@ -72,6 +77,9 @@ class Fakes(FakeTensorMode):
         return self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
 
     def _worked_out(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func.name() in VIEWS:
+            with self:
+                return _resized(*args, **kwargs)
         _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else
         try:
             result = super().dispatch(func, types, args, kwargs)
@@ -107,6 +115,15 @@ def _check_reach(
     last = first + sum((length - 1) * step for length, step in zip(size, stride))
     if (last + 1) * self.itemsize > self.untyped_storage().nbytes():
         raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for the storage")
+
+
+def _resized(self: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:
+    """A view of all elements of a tensor in other sizes, one of which may be -1. Raises, as eager does, if there is none."""
+    sizes = whole_sizes(size, self.numel())
+    strides = view_strides(self.shape, self.stride(), sizes)
+    if strides is None:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride")
+    return torch.ops.aten.as_strided.default(self, sizes, strides, self.storage_offset())
 
 
 @cache

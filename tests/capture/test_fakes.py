@@ -123,3 +123,47 @@ def test_strides_of_results_and_those_the_program_sees_are_eagers(function: Any,
         result, strides = compiled(*args())
         assert (strides, result.stride()) == (expected_strides, expected.stride())
         torch.testing.assert_close(result, expected)
+
+
+def reshaped(rnd: random.Random, count: int) -> list[int]:
+    """Sizes for so many elements, or nearly."""
+    sizes, left = [], count
+    while left > 1 and rnd.random() < 0.8:
+        sizes.append(rnd.choice([size for size in range(1, left + 1) if left % size == 0]))
+        left //= sizes[-1]
+    sizes.append(left)
+    if rnd.random() < 0.4:
+        sizes.insert(rnd.randrange(len(sizes) + 1), rnd.choice((1, 1, 1, 2)))
+    if rnd.random() < 0.3:
+        sizes[rnd.randrange(len(sizes))] = -1
+    return sizes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fakes_have_the_views_that_tensors_have(seed: int) -> None:
+    rnd = random.Random(seed)
+    mode = Fakes(allow_fallback_kernels=False)
+    for a, b in operands(seed):
+        for real in (a, b, a.expand(3, *a.shape), b.expand(2, *b.shape)):
+            with mode:
+                fake = torch.empty_strided(real.shape, real.stride())
+            for sizes in (*(reshaped(rnd, real.numel()) for _ in range(4)), list(real.shape)):
+                expected = layouts(lambda x, sizes=sizes: x.view(sizes), torch.empty_strided(real.shape, real.stride()))
+                assert layouts(lambda x, sizes=sizes: x.view(sizes), fake) == expected, (real.shape, real.stride(), sizes)
+
+
+REDUCTIONS = [
+    *((lambda x, name=name: getattr(x, name)(1, True)) for name in "any all sum mean amax prod std logsumexp argmax nanmean max min median".split()),
+    lambda x: x.any((0, 1), keepdim=True), lambda x: x.all((1,), keepdim=True), lambda x: x.any(0, True), lambda x: x.all(0),
+    lambda x: torch.linalg.vector_norm(x, 1, (1,), True), lambda x: torch.var_mean(x, 1, keepdim=True), lambda x: F.layer_norm(x, x.shape[1:]),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("transposed", (False, True))
+def test_reductions_in_open_sizes_lie_as_eagers(reduction: Any, transposed: bool) -> None:
+    compiled = framejit.optimize(reduction, backend="fuse", dynamic=True)
+    for sizes in ((3, 5), (0, 5), (4, 6), (1, 5), (5, 1), (0, 1), (0, 6)):
+        x = torch.randn(sizes[::-1]).t() if transposed else torch.randn(sizes)
+        assert layouts(compiled, x) == layouts(reduction, x), sizes

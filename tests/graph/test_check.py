@@ -152,11 +152,11 @@ def test_constants_that_are_no_such_tensors(made):
 
 def test_inputs_and_outputs_that_there_are_not(made):
     m, x, total = made
-    m.graph.hidden_views = {3: HiddenView(HiddenBase((2,), (1,)), 0, 0)}
+    m.graph.hidden_views = {3: HiddenView(HiddenBase(torch.float32, (2,), (1,)), 0, 0)}
     broken(m.graph, "said to be a view")
-    m.graph.hidden_views, m.graph.views = {}, {3}
+    m.graph.hidden_views, m.graph.views = {}, {3: 0}
     broken(m.graph, "said to be a view")
-    m.graph.views, m.graph.counted_writes = set(), {2: 1}
+    m.graph.views, m.graph.counted_writes = {}, {2: 1}
     broken(m.graph, "input that there is not")
     m.graph.counted_writes = {}
     m.graph.names.append("y")

@@ -29,6 +29,7 @@ class Constant:
 class HiddenBase:
     """What outputs are views of for autograd and is no output itself. Those with the same base have the same object."""
 
+    dtype: torch.dtype
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
 
@@ -39,7 +40,7 @@ class HiddenView:
 
     base: HiddenBase
     before: Any
-    """How many elements before the output's first element in memory the base's first one lies."""
+    """How many bytes before the output's first element in memory the base's first one lies."""
     creation: int
     """What autograd allows to be done to it, as a number of its `CreationMeta`."""
 
@@ -59,7 +60,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     """What it returns: values and plain objects."""
-    views: set[int] = field(default_factory=set)
+    views: dict[int, int | None] = field(default_factory=dict)
     """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
     hidden_views: dict[int, HiddenView] = field(default_factory=dict)
     """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""

@@ -193,7 +193,7 @@ class _Run:
                 if shown.requires_grad:  # what a view under no_grad() does
                     raise NeedsGradients("its results need gradients")
                 if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):
-                    self.graph.views.add(position)
+                    self.graph.views[position] = _creation(shown)
                 elif (hidden := self._hidden_view(shown)) is not None:
                     self.graph.hidden_views[position] = hidden
         return [self.recorder.value(item) if isinstance(item, torch.Tensor) else item for item in outputs]
@@ -213,13 +213,18 @@ class _Run:
         if shown.is_inference() or torch.is_inference_mode_enabled() or not shown._is_view():
             return None
         base = shown._base
-        if base is None or base.dtype != shown.dtype or (self.conditions is None and (base._has_symbolic_sizes_strides or shown._has_symbolic_sizes_strides)):
+        if base is None or (self.conditions is None and (base._has_symbolic_sizes_strides or shown._has_symbolic_sizes_strides)):
             return None
         known = self.hidden.get(id(base))
         if known is None:
-            known = self.hidden[id(base)] = HiddenBase(tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride())))
-        (before,) = self._sizes([shown.storage_offset() - base.storage_offset()])
-        return HiddenView(known, before, torch._C._autograd._get_creation_meta(shown).value)
+            known = self.hidden[id(base)] = HiddenBase(base.dtype, tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride())))
+        (before,) = self._sizes([shown.storage_offset() * shown.itemsize - base.storage_offset() * base.itemsize])
+        return HiddenView(known, before, _creation(shown))
+
+
+def _creation(shown: torch.Tensor) -> int | None:
+    """What autograd allows to be done to a view, if it has it as one, as a number of its `CreationMeta`."""
+    return None if shown.is_inference() or not shown._is_view() else torch._C._autograd._get_creation_meta(shown).value
 
 
 @contextmanager

@@ -81,11 +81,11 @@ class _Writer:
         """Of what an output is a view for autograd."""
         hidden = graph.hidden_views.get(position)
         if hidden is None:
-            return " (view)" if position in graph.views else ""
+            return f" (view; {graph.views[position]})" if position in graph.views else ""
         base = hidden.base
         number = self.bases.setdefault(base, len(self.bases))
         shape, strides = (", ".join(map(self._size, sizes)) for sizes in (base.shape, base.strides))
-        return f" (view of hidden {number} [{shape} | {strides}] from {self._size(hidden.before)} before it; {hidden.creation})"
+        return f" (view of hidden {number} {_dtype(base.dtype)} [{shape} | {strides}] from {self._size(hidden.before)} bytes before it; {hidden.creation})"
 
     def _nodes(self, graph: Graph, indent: str, around: str) -> None:
         for node in graph.nodes:

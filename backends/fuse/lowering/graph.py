@@ -19,10 +19,10 @@ from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_r
 from framejit.backends.fuse.lowering.operators import families
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.registry import lowering_of
-from framejit.backends.fuse.lowering.storages import Storages, lies_inside
+from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.lowering.tensor import Content, Tensor
-from framejit.backends.fuse.plan.plan_functions import detached_view, view_of_hidden_base, view_of_input
+from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpreted, view_in_another_dtype, view_of
 from framejit.backends.fuse.sizes.open_size import as_size, as_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
@@ -45,8 +45,8 @@ class _Lowering:
         self.builder = Builder()
         self.storages = Storages(self.builder, graph)
         self.outputs: dict[Value, Layout] = {}
-        self.views: set[Value] = set()
-        """Outputs that autograd has as views of inputs or of other outputs."""
+        self.views: dict[Value, int | None] = {}
+        """Outputs that autograd has as views of inputs or of other outputs, and what it allows to be done to them."""
         self.viewed: set[Value | None] = set()
         """Outputs that others are views of."""
         self.bases: dict[tuple[HiddenBase, Content], Tensor] = {}
@@ -65,7 +65,7 @@ class _Lowering:
             self.storages.known.note(node)
             self._lower(node)
         b.origin = ""
-        self.views = views = {graph.outputs[position] for position in graph.views}
+        self.views = views = {graph.outputs[position]: creation for position, creation in graph.views.items()}
         self.viewed = {self._shown_base(value) for value in views}
         hidden = {graph.outputs[position]: view for position, view in graph.hidden_views.items() if graph.outputs[position] not in views}
         for value in graph.outputs:  # first what others are views of
@@ -122,28 +122,43 @@ class _Lowering:
 
     def _hidden_view(self, value: Value, view: HiddenView) -> Layout | None:
         """An output as a view of its hidden base. None where the base is not in memory as it is in eager: of a constant nobody may have a view."""
-        b, tensor = self.builder, self.storages.tensor(value)
-        sizes, strides, before = as_sizes(view.base.shape), as_sizes(view.base.strides), as_size(view.before)
-        base = Tensor(tensor.content, sizes, strides, tensor.offset - before)
-        if value.dtype != self.storages.storage(value).content.dtype or not lies_inside(base):
+        held = self.storages.storage(value)
+        start = as_size(value.offset) * value.itemsize - as_size(view.before)  # bytes from the storage's first element
+        is_typed = view.base.dtype != held.content.dtype
+        if is_typed or value.dtype != held.content.dtype:
+            if self.storages.is_written(value):
+                return None
+        made = self.bases.get((view.base, held.content))
+        if made is None:
+            made = self._typed_base(view.base, held, start) if is_typed else self._hidden_base(view.base, held, start)
+            if made is None:
+                return None
+            self.bases[view.base, held.content] = made
+        return self._view_of(made, value, as_size(view.before), view.creation)
+
+    def _hidden_base(self, base: HiddenBase, held: Held, start: int) -> Tensor | None:
+        """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one that the plan has anyway."""
+        b = self.builder
+        tensor = Tensor(held.content, as_sizes(base.shape), as_sizes(base.strides), start // base.dtype.itemsize - held.offset)
+        if not lies_inside(tensor):
             return None
-        layout = b.layout(base)
+        layout = b.layout(tensor)
         memory = b.buffers[layout.buffer.memory]
         if memory.constant is not None:
             return None
-        made = self.bases.get((view.base, tensor.content))
-        if made is None:
-            made = self.bases[view.base, tensor.content] = self._hidden_base(base, layout, memory)
-        shown = Layout(layout.buffer, tensor.sizes, tensor.strides, tensor.offset)
-        return self._alias(shown, view_of_hidden_base, made, tensor.sizes, tensor.strides, before, view.creation)
-
-    def _hidden_base(self, base: Tensor, layout: Layout, memory: Buffer) -> Tensor:
-        """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one that the plan has anyway."""
-        b = self.builder
         is_known = memory.input is not None or any(other.buffer.memory == memory.name for other in self.outputs.values())
         if not is_known and layout.is_whole and (memory.sizes, memory.strides) == (layout.sizes, layout.strides):
-            return base
-        return Tensor.of(b.held(self._detached_view(base, layout).buffer))
+            return tensor
+        return Tensor.of(b.held(self._detached_view(tensor, layout).buffer))
+
+    def _typed_base(self, base: HiddenBase, held: Held, start: int) -> Tensor | None:
+        """A tensor object for a hidden base in another dtype than what lies in its storage."""
+        b, content = self.builder, held.content
+        if b.buffers[b.realise(content).memory].constant is not None:
+            return None
+        alias = b.buffer(base.shape, base.strides, base.dtype, content.device)
+        b.extern(reinterpreted, (Tensor.of(content), base.dtype, alias.sizes, alias.strides, start - held.offset * content.dtype.itemsize), results=alias)
+        return Tensor.of(b.held(alias))
 
     def _alias(self, layout: Layout, make: Callable[..., torch.Tensor], *args: Any) -> Layout:
         """Another tensor object over the memory of a layout, by a function that the plan calls."""
@@ -154,6 +169,15 @@ class _Lowering:
     def _detached_view(self, tensor: Tensor, layout: Layout) -> Layout:
         return self._alias(layout, detached_view, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset)
 
+    def _view_of(self, made: Tensor, value: Value, offset: Any, creation: int | None) -> Layout:
+        """A value as a view of a tensor object, from so many bytes behind its first element on."""
+        alias = self.builder.buffer(value.shape, value.strides, value.dtype, value.device)
+        if value.dtype == made.dtype:
+            self.builder.extern(view_of, (made, alias.sizes, alias.strides, offset // value.itemsize, creation), results=alias)
+        else:
+            self.builder.extern(view_in_another_dtype, (made, value.dtype, alias.sizes, alias.strides, offset, creation), results=alias)
+        return Layout(alias, alias.sizes, alias.strides, 0)
+
     def _shown_base(self, value: Value) -> Value | None:
         """The output that an output is a view of, if it is one of another output."""
         base = value.base
@@ -162,18 +186,20 @@ class _Lowering:
         return base
 
     def _layout(self, value: Value, is_view: bool) -> Layout:
+        if is_view and (typed := self._view_in_another_dtype(value)) is not None:
+            return typed
         b, tensor = self.builder, self.storages.tensor(value)
         layout = b.layout(tensor)
         base = self._shown_base(value) if is_view else None
         if base is not None and base in self.shown_bases and value.dtype == base.dtype:
-            offset = tensor.offset - self.storages.tensor(base).offset
-            return self._alias(layout, view_of_input, self.shown_bases[base], layout.sizes, layout.strides, offset)
+            offset = (tensor.offset - self.storages.tensor(base).offset) * value.itemsize
+            return self._view_of(self.shown_bases[base], value, offset, self.views[value])
         if layout.buffer.input is None and not layout.is_whole and value in self.viewed:
             view = self._detached_view(tensor, layout)
             self.shown_bases[value] = Tensor.of(b.held(view.buffer))
             return view
         if layout.buffer.input is not None:
-            is_shared = layout.is_whole and value is not self.graph.inputs[layout.buffer.input]
+            is_shared = is_view or (layout.is_whole and value is not self.graph.inputs[layout.buffer.input])
             is_detached = not layout.is_whole and not is_view
         else:
             roots = [other for other in self.outputs.values() if other.buffer.memory == layout.buffer.memory and other.is_whole]
@@ -181,8 +207,25 @@ class _Lowering:
         if not is_shared and not is_detached:
             return layout
         # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view
-        if is_shared and not is_view:
-            return self._alias(layout, torch.Tensor.detach, tensor)
-        if is_shared:
-            return self._alias(layout, view_of_input, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset)
-        return self._detached_view(tensor, layout)
+        if is_detached:
+            made = self._detached_view(tensor, layout)
+        elif is_view:
+            made = self._view_of(Tensor.of(tensor.content), value, layout.offset * value.itemsize, self.views[value])
+        else:
+            made = self._alias(layout, torch.Tensor.detach, tensor)
+        if value in self.viewed:
+            self.shown_bases[value] = Tensor.of(b.held(made.buffer))
+        return made
+
+    def _view_in_another_dtype(self, value: Value) -> Layout | None:
+        """An output that is a view of an input or of another output, and has another dtype than what lies in its storage. None for others."""
+        held = self.storages.storage(value)
+        base = self._shown_base(value)
+        if value.dtype == held.content.dtype or self.storages.is_written(value):
+            return None
+        made, before = Tensor.of(held.content), held.offset
+        if base is not None and base in self.shown_bases:
+            made, before = self.shown_bases[base], as_size(base.offset)
+        if made.dtype != held.content.dtype:
+            return None
+        return self._view_of(made, value, as_size(value.offset) * value.itemsize - before * made.dtype.itemsize, self.views[value])

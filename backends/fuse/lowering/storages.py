@@ -49,6 +49,10 @@ class Storages:
         """Whether it is a view of something that has been made before."""
         return value.storage in self._held
 
+    def is_written(self, value: Value) -> bool:
+        """Whether the graph writes into the value's storage anywhere."""
+        return value.storage in self._written
+
     def storage(self, value: Value) -> Held:
         """What the storage of a value holds that is known, or is a constant."""
         found = self._held.get(value.storage)
@@ -71,7 +75,7 @@ class Storages:
 
     def _as_dtype(self, value: Value, held: Held) -> Tensor:
         """A view in another dtype: a buffer of its own, though it lies over the same memory."""
-        if value.storage in self._written:
+        if self.is_written(value):
             raise NotFusable("something is viewed in another dtype and written in place")
         b = self.builder
         b.realise(held.content)

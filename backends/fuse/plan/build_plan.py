@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from framejit import _native
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, LoweredGraph
-from framejit.backends.fuse.plan.plan_functions import laid_out_as, view_of_input
+from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts
 from framejit.backends.fuse.schedule.memory import Usage, bytes_of, same_size
 from framejit.backends.fuse.targets.lookup import target_of
@@ -193,11 +193,6 @@ class _Builder:
         return known
 
     def _returned(self, layout: Layout) -> Any:
-        memory = self.buffers[layout.buffer.memory]
-        if memory.input is not None and (layout.offset or layout.sizes != memory.sizes or layout.strides != memory.strides):
-            slot = self._new_slot()
-            self.plan.append(("call", view_of_input, (_native.Value(memory.input), layout.sizes, layout.strides, layout.offset), None, slot))
-            return _native.Value(slot)
         return _native.Value(self._view(layout, []))
 
 

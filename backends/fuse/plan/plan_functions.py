@@ -11,22 +11,38 @@ CREATIONS: Final = {creation.value: creation for creation in torch._C._autograd.
 """Autograd's kinds of views by their numbers."""
 
 
-def view_of_input(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """A view of an input as eager's would be: it knows what it is a view of. `offset` counts from the input's own first element."""
-    return torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset)
+def view_of(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int | None) -> torch.Tensor:
+    """A view as eager's would be: it knows what it is a view of. `offset` counts from the tensor's own first element.
+
+    `creation` says what autograd allows to be done to it, which depends on how and in which mode eager makes it. None where autograd has no say.
+    """
+    return _allowing(creation, torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset))
+
+
+def view_in_another_dtype(
+    tensor: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int | None
+) -> torch.Tensor:
+    """The same as numbers that are real for complex ones, or complex for real ones; of other dtypes there are no views. `offset` counts bytes."""
+    skipped = offset // tensor.itemsize
+    before = (offset - skipped * tensor.itemsize) // dtype.itemsize
+    extent = before + (sum((size - 1) * stride for size, stride in zip(sizes, strides)) + 1 if 0 not in sizes else 0)
+    if dtype.is_complex:
+        pairs = torch.as_strided(tensor, (extent, 2), (2, 1), tensor.storage_offset() + skipped)
+        seen = torch.view_as_complex(pairs)
+    else:
+        seen = torch.view_as_real(torch.as_strided(tensor, ((extent + 1) // 2,), (1,), tensor.storage_offset() + skipped))
+    return _allowing(creation, seen.as_strided(sizes, strides, seen.storage_offset() + before))
+
+
+def _allowing(creation: int | None, view: torch.Tensor) -> torch.Tensor:
+    if creation is not None and view._is_view():
+        torch._C._autograd._set_creation_meta(view, CREATIONS[creation])
+    return view
 
 
 def detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """The same, but for autograd it is no view."""
+    """The memory of such a view, but for autograd it is none."""
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset).detach()
-
-
-def view_of_hidden_base(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int) -> torch.Tensor:
-    """A view of what the graph has made, with what autograd allows to be done to it, which depends on where and how eager makes it."""
-    view = torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset)
-    if view._is_view():
-        torch._C._autograd._set_creation_meta(view, CREATIONS[creation])
-    return view
 
 
 def reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -52,9 +68,9 @@ def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[t
 
 
 NAMED: Final[dict[str, Callable[..., Any]]] = {
-    "view_of_input": view_of_input,
+    "view_of": view_of,
     "detached_view": detached_view,
-    "view_of_hidden_base": view_of_hidden_base,
+    "view_in_another_dtype": view_in_another_dtype,
     "reinterpreted": reinterpreted,
     "detach": torch.Tensor.detach,
     "to": torch.Tensor.to,

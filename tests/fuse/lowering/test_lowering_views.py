@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -231,6 +233,57 @@ def test_views_in_open_sizes(fn):
     for rows in (4, 5, 9):
         x = torch.randn(rows, 7)
         assert _views_of(_listed(compiled(x))) == _views_of(_listed(fn(x)))
+
+
+VIEWS_IN_OTHER_DTYPES = {
+    "of an input": lambda x: (torch.view_as_complex(x.view(6, 2, 2)), torch.view_as_complex(x.view(6, 2, 2))[1:, 0]),
+    "of an input's storage": lambda x: (x.view(torch.int16)[1:, 3:], x.view(torch.int64)[1:]),
+    "of a result": lambda x: ((z := torch.complex(x, x * 2)), z.real, z.imag[1:], torch.view_as_real(z)),
+    "of what is no result": lambda x: ((z := torch.complex(x, x * 2)).real, z.imag[1:]),
+    "of a detached input": lambda x: ((z := x.detach()), z.view(torch.int32)[2:], z[:]),
+    "there and back": lambda x: (torch.view_as_complex(x.view(6, 2, 2)).real, torch.view_as_complex((x + 1).view(6, 2, 2)).imag),
+    "of nothing": lambda x: torch.complex(x[:0], x[:0]).real,
+}
+
+
+@pytest.mark.parametrize("fn", VIEWS_IN_OTHER_DTYPES.values(), ids=VIEWS_IN_OTHER_DTYPES)
+def test_views_in_another_dtype_are_views(fn):
+    x = torch.randn(6, 4)
+    compiled, graphs = planned(fn)
+    expected, got = (_listed(f(x)) for f in (fn, compiled))
+    assert _views_of(got) == _views_of(expected)
+    assert [(t.dtype, t.shape, t.stride(), t.storage_offset()) for t in got] == [(t.dtype, t.shape, t.stride(), t.storage_offset()) for t in expected]
+    assert not graphs[0].reason
+    for one, other in zip(got, expected):
+        assert one.tolist() == other.tolist()
+
+
+VIEWS_OF_INPUTS = {
+    "slices": lambda x: (x[:], x[1:], x[:1].unsqueeze(0)),
+    "several of one operation": lambda x: (*x.split(2), *x.unbind()[:2], *x[1:].chunk(2)),
+    "under no_grad()": lambda x: _in_no_grad(lambda: (x[:], x[1:], *x.split(3))),
+    "of a detached one": lambda x: ((z := x.detach()), z.squeeze(), z[1:], *z.split(3)),
+    "of a detached part": lambda x: ((z := x[1:].detach()), z[1:], z.t()),
+}
+
+
+def _in_no_grad(made):
+    with torch.no_grad():
+        return made()
+
+
+@pytest.mark.parametrize("around", [contextlib.nullcontext, torch.no_grad, lambda: torch.autocast("cpu")], ids=["plain", "no_grad", "autocast"])
+@pytest.mark.parametrize("fn", VIEWS_OF_INPUTS.values(), ids=VIEWS_OF_INPUTS)
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_views_of_inputs_are_made_as_eager_makes_them(fn, around, needs_grad):
+    compiled = framejit.optimize(fn, backend="fuse")
+    for base in (torch.randn(6, 4), torch.randn(7, 4)[1:]):
+        x = base.detach().requires_grad_(needs_grad)
+        with around():
+            expected, got = _listed(fn(x)), _listed(compiled(x))
+        assert _views_of(got) == _views_of(expected)
+        assert [t.requires_grad for t in got] == [t.requires_grad for t in expected]
+        assert [t._base is x for t in got] == [t._base is x for t in expected]
 
 
 def _listed(results):
