@@ -11,7 +11,7 @@ from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import BATCH_NORMS, TRAINING, Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.nodes import Buffer, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import Layout, LoweredGraph
 from framejit.backends.fuse.lowering import mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
