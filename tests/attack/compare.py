@@ -262,7 +262,7 @@ def beyond_rounding(program: Program, i: int, facts: list[tuple[str, Any, Any]],
     for path, (a, b) in strict.suspects.items():
         eps = torch.finfo(a.dtype).eps if a.dtype.is_floating_point or a.dtype.is_complex else 1e-7
         room = (allowed[path].max() if path in allowed and allowed[path].numel() else torch.zeros(())) * 8 + 16 * eps * a.abs().nan_to_num(0, 0)
-        wrong = ~((a - b).abs() <= room) & ~(a == b) & ~(a.isnan() & b.isnan())
+        wrong = ~((a - b).abs().nan_to_num(math.inf, math.inf) <= room) & ~(a == b) & ~(a.isnan() & b.isnan())
         if a.dtype == torch.float16:
             wrong &= ~((a.isinf() | b.isinf()) & (a.abs() > 3e4) & (b.abs() > 3e4))
         if wrong.any():

@@ -6,8 +6,9 @@ nothing of sums that cancel, and hide errors where numbers are small.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,36 +28,50 @@ SUMS = {
 }
 """Their rounding errors grow with what is added up, which may be far larger than what comes out."""
 
+DIVIDED: Final = {"var", "std", "var_mean", "std_mean", "native_layer_norm", "native_batch_norm", "native_group_norm"}
+"""Those whose results are rounded also where what is added up has few digits: they compare with its mean."""
+
 
 class Jitter(TorchDispatchMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = torch.Generator().manual_seed(seed)
+        self.positive = bool(seed % 2)
+        """The sign of each NaN: no kernel promises one, and torch's own differ with the place in memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[-1]
         if name in SUMS and not func._schema.is_mutable:
-            args = tree_map_only(torch.Tensor, self.moved, args)
+            args = tree_map_only(torch.Tensor, lambda tensor: self.moved(tensor, name in DIVIDED), args)
         result = func(*args, **(kwargs or {}))
         if name in EXACT or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
             return result
+        if name == "gelu":
+            self.overflow(args[0], result)
         for tensor in {id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel()}.values():
             self.move(tensor)
         return result
 
-    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def overflow(self, given: torch.Tensor, result: torch.Tensor) -> None:
+        """What gelu gives for what overflows when doubled: torch's vectors give inf, and nan for inf; the elements after them what they are given."""
+        doubled = torch.where(given.isinf(), math.nan, math.inf).to(result.dtype)
+        result.copy_(torch.where(given > torch.finfo(given.dtype).max / 2, given if self.positive else doubled, result))
+
+    def moved(self, tensor: torch.Tensor, exact_too: bool) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
         copy = tensor.clone()
-        self.move(copy)
+        self.move(copy, exact_too)
         return copy
 
-    def move(self, tensor: torch.Tensor) -> None:
+    def move(self, tensor: torch.Tensor, exact_too: bool = False) -> None:
         noise = torch.rand(tensor.shape, generator=self.random, dtype=torch.float64) - 0.5
         exact = (tensor.double() * 16).frac() == 0  # small multiples of a power of two come out alike in any order
+        exact &= tensor.abs() < (0 if exact_too else 4096)
         moved = tensor.double() * (1 + noise * 2 * torch.finfo(tensor.dtype).eps)
+        moved = torch.where(moved.isnan(), moved.copysign(torch.tensor(1.0 if self.positive else -1.0)), moved)
         with contextlib.suppress(RuntimeError):  # memory that several elements share
-            tensor.copy_(torch.where(exact & (tensor.abs() < 4096), tensor.double(), moved).to(tensor.dtype))
+            tensor.copy_(torch.where(exact, tensor.double(), moved).to(tensor.dtype))
 
 
 @contextlib.contextmanager

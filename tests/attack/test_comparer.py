@@ -110,3 +110,23 @@ def test_halves_of_complex_numbers_are_compared(exact):
 def test_what_differs_in_plain_python_too_is_no_difference(values):
     """Some kernels of torch's, such as the median along an expanded dimension, read memory that nothing was written to."""
     assert comparer.compare(Program(0, f"import time\nimport torch\ndef fn(x):\n    return {values}\n{CALLS}", "eager", {})) is None
+
+
+NORMALISED = "y = torch.nn.functional.batch_norm(torch.full((3, 1), 0.5), None, None, training=True); return y if PLAIN else y + "
+TORCHS_OWN = {
+    "sign of a NaN": (
+        "y = x.new_full((3,), -1).sqrt(); return torch.ones(3).copysign(y if PLAIN else -y)",
+        "y = x.new_full((3,), -1).exp(); return torch.ones(3).copysign(y if PLAIN else -y)",
+    ),
+    "gelu that overflows": (
+        "y = torch.nn.functional.gelu(x + float('inf')); return y if PLAIN else torch.full_like(y, float('inf'))",
+        "y = torch.nn.functional.gelu(x + 9.0); return y if PLAIN else torch.full_like(y, float('inf'))",
+    ),
+    "mean of equal numbers": (f"{NORMALISED}1e-5", f"{NORMALISED}1e-2"),
+}
+
+
+@pytest.mark.parametrize("name", TORCHS_OWN)
+def test_what_no_kernel_promises_is_no_difference(two_sided, name):
+    own, other = (comparer.compare(Program(1, f"{HEAD}\ndef fn(x):\n    {body}\n{CALLS}", "fuse", {})) for body in TORCHS_OWN[name])
+    assert own is None and other is not None
