@@ -41,7 +41,7 @@ class HiddenView:
     base: HiddenBase
     before: Any
     """How many bytes before the output's first element in memory the base's first one lies."""
-    creation: int
+    creation: int | None
     """What autograd allows to be done to it, as a number of its `CreationMeta`."""
 
 
