@@ -1,7 +1,9 @@
 """Eighty random programs behave as plain Python, even numbers as captured, odd ones through the fusing backend."""
 from __future__ import annotations
 
+import ast
 import pathlib
+import re
 
 from tests.attack.generator.program import program
 from tests.attack.pool import Pool, groups
@@ -32,3 +34,14 @@ def test_programs_mostly_run() -> None:
         made = program(seed)
         raised += World(f"program_{seed}", made.text).call(0).error is not None
     assert raised < 25
+
+
+def test_programs_end():
+    """What a loop counts up to may itself grow in the loop: each has a bound that does not."""
+    loops = [node for seed in range(400) for node in ast.walk(ast.parse(program(seed).text)) if isinstance(node, ast.While)]
+    assert len(loops) > 20
+    for loop in loops:
+        test, steps = ast.unparse(loop.test), [ast.unparse(step) for step in loop.body]
+        goes_up = any(f"{name} += 1" in steps for name, n in re.findall(r"(\w+) < (\d)(?= and \()", test))
+        goes_down = any(f"{name} -= 1" in steps for name in re.findall(r"^(\w+) > 0$", test))
+        assert goes_up or goes_down, ast.unparse(loop)

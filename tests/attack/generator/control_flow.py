@@ -77,7 +77,7 @@ def until(b: Builder) -> None:
     x, k = b.tensor(1), b.fresh("k")
     b.emit(f"{k} = 0")
     b.loops += 1
-    with b.block(f"while {k} < {b.choice('3', b.integer())} and {b.condition()}:"):
+    with b.block(f"while {k} < 9 and ({k} < {b.choice('3', b.integer())} and {b.condition()}):"):
         b.emit(f"{k} += 1")
         update(b, x)
         body(b, 1)

@@ -30,7 +30,7 @@ def generator(b: Builder) -> None:
             "try:\n        for i in range(n):\n            yield a * i\n    finally:\n        print('closed')",
             "sent = None\n    for i in range(n):\n        sent = yield (a + i if sent is None else a * sent)",
             "yield a\n    yield from (a + i for i in range(n))\n    return 5",
-            "while n:\n        n -= 1\n        yield a.sum() + n",
+            "while n > 0:\n        n -= 1\n        yield a.sum() + n",
             "yield 1\n    yield a\n    raise ValueError('end')",
         )
     )
