@@ -1,6 +1,7 @@
 """Markers, what `--quick` leaves out, a clean framejit before and after each test, and fixed seeds."""
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import random
@@ -25,6 +26,16 @@ QUICK = 3
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help=f"at most {QUICK} tests of each file, none of which is long, and one case of each")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What torch and framejit are made of is garbage at no time, and half of what tests of lifetimes took was to look through it again and again."""
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):  # a process that runs tests itself
+        import torch  # noqa: F401
+
+        import framejit  # noqa: F401
+
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -368,7 +368,9 @@ def one_hostile_tree(seed: int) -> None:
 def fuzz(seeds: Iterator[int] | range, seconds: float = float("inf")) -> tuple[int, list[str]]:
     """How many trees were tried, and the differences."""
     end, n, found = time.monotonic() + seconds, 0, []
-    gc.freeze()  # torch's hundred thousand objects need not be looked through at each collection
+    before = gc.get_freeze_count()
+    if not before:
+        gc.freeze()  # torch's hundred thousand objects need not be looked through at each collection
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in seeds:
@@ -380,5 +382,6 @@ def fuzz(seeds: Iterator[int] | range, seconds: float = float("inf")) -> tuple[i
                 text = one_tree(seed)
                 found += [text] if text else []
             n += 1
-    gc.unfreeze()
+    if not before:
+        gc.unfreeze()
     return n, found

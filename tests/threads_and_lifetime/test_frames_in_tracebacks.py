@@ -285,14 +285,6 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def what_lives_now_is_not_gone_through():
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def observed(fn, made, calls):
     """What happens in which order, and when the argument ends, without the collector's help until the end."""
     seen = []
