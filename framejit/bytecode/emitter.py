@@ -47,6 +47,30 @@ class Emitter:
         self._uses: dict[Source, int] = {}
         self._saved: dict[Source, str] = {}
 
+    # ---- places ----------------------------------------------------------------------------
+
+    @contextmanager
+    def apart(self, in_front: bool = False) -> Iterator[list[Any]]:
+        """Instructions written inside go into the list that is given. `in_front`: they run before the others, so that no source is in a temporary yet."""
+        before, saved = self.instructions, self._saved
+        written: list[Any] = []
+        self.instructions = written
+        self._saved = {} if in_front else saved
+        try:
+            yield written
+        finally:
+            self.instructions, self._saved = before, saved
+
+    def here(self) -> Callable[[], None]:
+        """A function that takes back what is written from here on."""
+        n, saved = len(self.instructions), dict(self._saved)
+
+        def take_back() -> None:
+            del self.instructions[n:]
+            self._saved = saved
+
+        return take_back
+
     # ---- plain instructions ---------------------------------------------------------------
 
     def op(self, name: str, arg: Any = None) -> None:

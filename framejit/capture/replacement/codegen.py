@@ -133,16 +133,15 @@ class Codegen:
     def finish_tail_call(self, target: Callable[[list[bool]], Any], args: list[Value], dying: list[Value]) -> None:
         """Side effects, then leave through a tail call with `args`, and with those of `dying` whose end could be seen; `target` is told which these are."""
         effects, em = self.capture.effects, self.em
-        before, em.instructions = em.instructions, []
-        for arg in args:
-            self.load(arg)
-        effects.prepare(self)
-        held = self._hold_what_may_be_missed(dying)
-        effects.replay(self)
-        kept = [value for value, is_held in zip(dying, held) if is_held]
-        for value in kept:
-            self.load(value)
-        pushed, em.instructions = em.instructions, before
+        with em.apart() as pushed:
+            for arg in args:
+                self.load(arg)
+            effects.prepare(self)
+            held = self._hold_what_may_be_missed(dying)
+            effects.replay(self)
+            kept = [value for value, is_held in zip(dying, held) if is_held]
+            for value in kept:
+                self.load(value)
         em.call_slot(target(held), TAIL, lambda: em.instructions.extend(pushed), len(args) + len(kept))
         em.return_value()
 
@@ -159,16 +158,15 @@ class Codegen:
 
     def _hold(self, value: Value) -> bool:
         """Have a value in a temporary that only its being alive is wanted of; False for what can't be built."""
-        em = self.em
         if isinstance(value.source, ArgSource):
             return True  # it is in a variable of its own, which nothing writes
-        n, saved, kept = len(em.instructions), dict(em._saved), dict(self._kept)
+        take_back, kept = self.em.here(), dict(self._kept)
         outputs, output_of = list(self.outputs), dict(self._output_of)
         try:
             self.keep(value)
         except Unsupported:
-            del em.instructions[n:]
-            em._saved, self._kept, self.outputs, self._output_of = saved, kept, outputs, output_of
+            take_back()
+            self._kept, self.outputs, self._output_of = kept, outputs, output_of
             return False
         return True
 
@@ -186,56 +184,59 @@ class Codegen:
 
         `keeper` is called before the graph, if there is one, and `rehearsal` with its inputs; `failure` when either raises.
         """
-        body, self.em.instructions = self.em.instructions, []
-        # Sources the body keeps in temporaries are not filled yet where the graph is called.
-        saved, self.em._saved = self.em._saved, {}
-        handler = list[Any]()
-        code = self.capture.root.code
+        code, em = self.capture.root.code, self.em
         free = code.co_freevars
-        if free:
-            self.em.op("COPY_FREE_VARS", len(free))
-        self.em.op("RESUME", 0)
-        if meter.running:
-            self.em.call_object(meter.entered, list, 0)
-            self.em.pop()
         n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-        arguments = list(code.co_varnames[:n])
-        if compiled is not None:
-            kept = None if keeper is None else self._keep(keeper)
-            on_error = Label()
-            region = TryBegin(on_error, push_lasti=False, stack_depth=0)
-            self.em.instructions.append(region)
-
-            def load_inputs() -> None:
-                for value in inputs:
-                    assert value.source is not None
-                    self.em.load_source(value.source)
-
-            if rehearsal is not None:
-                self.em.call_object(rehearsal, load_inputs, len(inputs))
-                self.em.pop()
-            if isinstance(compiled, (FunctionType, MethodType)):
-                # The interpreter enters a Python function it finds on the stack without a call in C.
-                self.em.call(lambda: self.em.load_object(compiled), load_inputs, len(inputs))
-            else:
-                self.em.call_slot(compiled, VALUE, load_inputs, len(inputs))
-            self.em.instructions.append(TryEnd(region))
-            names = [self._output_of[id(o.fake)] for o in self.outputs]
-            if names:
-                self.em.op("UNPACK_SEQUENCE", len(names))
-                for name in names:
-                    self.em.store_fast(name)
-            else:
-                self.em.pop()
+        arguments, handler = list(code.co_varnames[:n]), list[Any]()
+        with em.apart(in_front=True) as beginning:
+            if free:
+                em.op("COPY_FREE_VARS", len(free))
+            em.op("RESUME", 0)
             if meter.running:
-                self.em.call_object(partial(meter.ran_graph, self.owner), list, 0)
-                self.em.pop()
-            before, self.em.instructions = self.em.instructions, []
-            self._leave_after_error(on_error, failure, kept, arguments, free)
-            handler, self.em.instructions = self.em.instructions, before
-        self.em._saved = saved
-        instructions, self.em.instructions = self.em.instructions + body + handler, body
-        return assemble_variant(instructions, code, arguments, free=free)
+                em.call_object(meter.entered, list, 0)
+                em.pop()
+            if compiled is not None:
+                kept = None if keeper is None else self._keep(keeper)
+                on_error = Label()
+                region = TryBegin(on_error, push_lasti=False, stack_depth=0)
+                em.instructions.append(region)
+                self._run_graph(compiled, inputs, rehearsal)
+                em.instructions.append(TryEnd(region))
+                self._take_outputs()
+                with em.apart() as handler:
+                    self._leave_after_error(on_error, failure, kept, arguments, free)
+        return assemble_variant(beginning + em.instructions + handler, code, arguments, free=free)
+
+    def _run_graph(self, compiled: Callable[..., Any], inputs: list[TensorValue], rehearsal: Callable[..., Any] | None) -> None:
+        em = self.em
+
+        def load_inputs() -> None:
+            for value in inputs:
+                assert value.source is not None
+                em.load_source(value.source)
+
+        if rehearsal is not None:
+            em.call_object(rehearsal, load_inputs, len(inputs))
+            em.pop()
+        if isinstance(compiled, (FunctionType, MethodType)):
+            # The interpreter enters a Python function it finds on the stack without a call in C.
+            em.call(lambda: em.load_object(compiled), load_inputs, len(inputs))
+        else:
+            em.call_slot(compiled, VALUE, load_inputs, len(inputs))
+
+    def _take_outputs(self) -> None:
+        """Put the graph's outputs, which are on the stack, where the rest of the code finds them."""
+        em = self.em
+        names = [self._output_of[id(o.fake)] for o in self.outputs]
+        if names:
+            em.op("UNPACK_SEQUENCE", len(names))
+            for name in names:
+                em.store_fast(name)
+        else:
+            em.pop()
+        if meter.running:
+            em.call_object(partial(meter.ran_graph, self.owner), list, 0)
+            em.pop()
 
     def _keep(self, keeper: Keeper) -> str:
         """Have kept what the graph may change before it raises; the name of the temporary."""
