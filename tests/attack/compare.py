@@ -1,7 +1,9 @@
 """Runs a program as plain Python and compiled, call by call, and says where they first differ."""
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import math
 import operator
 import re
@@ -180,6 +182,8 @@ def difference_of(program: Program, i: int, expected: Observed, got: Observed, c
         message = mismatch(strict, a, b, kind)
         if message is None:
             continue
+        if kind == "stdout" and printed_by_cycles(program, i) == got.stdout:
+            continue
         if kind == "exception" and (a is None or b is None):
             message = f"{describe(a)} expected, got {describe(b)}"
         if not strict.exact and kind in ("exception", "line", "stdout", "result", "arguments", "state", "rest") and unstable(program, i, kind, expected, a):
@@ -222,6 +226,16 @@ def again(program: Program, i: int, seed: int) -> Observed:
     for j in range(i):
         world.call(j)
     return world.call(i)
+
+
+def printed_by_cycles(program: Program, i: int) -> str:
+    """What call `i` prints if it ends with a collection: what dies in a cycle, as a frame that holds an exception of its own, does so at no promised time."""
+    world = World(f"program_{program.seed}", program.text, collects=True)
+    for j in range(i):
+        world.call(j)
+    with contextlib.redirect_stdout(io.StringIO()):
+        gc.collect()  # cycles of the calls before
+    return world.call(i).stdout
 
 
 def unstable(program: Program, i: int, kind: str, expected: Observed, fact: Any) -> bool:

@@ -130,3 +130,24 @@ TORCHS_OWN = {
 def test_what_no_kernel_promises_is_no_difference(two_sided, name):
     own, other = (comparer.compare(Program(1, f"{HEAD}\ndef fn(x):\n    {body}\n{CALLS}", "fuse", {})) for body in TORCHS_OWN[name])
     assert own is None and other is not None
+
+
+@pytest.mark.parametrize(("printed", "differs"), [("closed", False), ("opened", True)])
+def test_when_a_cycle_dies_is_no_difference(two_sided, printed, differs):
+    body = f"""
+def steps():
+    try:
+        yield
+    finally:
+        print('closed')
+
+def fn(x):
+    if PLAIN:
+        it = steps()
+        next(it)
+        own = [it]
+        own.append(own)
+    else:
+        print('{printed}')
+"""
+    assert (comparer.compare(Program(0, f"{HEAD}{body}{CALLS}", "eager", {})) is not None) == differs

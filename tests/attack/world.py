@@ -63,10 +63,11 @@ class Records(logging.Handler):
 class World:
     """`optimize` stands between the program and its function on one side and is absent on the other."""
 
-    def __init__(self, name: str, text: str, optimize: Callable[[Any], Any] | None = None, around: Callable[[], Any] = contextlib.nullcontext) -> None:
+    def __init__(self, name: str, text: str, optimize: Callable[[Any], Any] | None = None, around: Callable[[], Any] = contextlib.nullcontext,
+        collects: bool = False) -> None:
         self.file = f"{name}.py"
         linecache.cache[self.file] = (len(text), None, text.splitlines(True), self.file)
-        self.around = around
+        self.around, self.collects = around, collects
         module = types.ModuleType(name)
         self.globals: dict[str, Any] = vars(module)
         seed(0)
@@ -105,6 +106,8 @@ class World:
             except Exception as e:
                 seen.error = e
                 seen.lines = [(f.name, f.lineno or 0) for f in traceback.extract_tb(e.__traceback__) if f.filename == self.file]
+            if self.collects:
+                gc.collect()
             seen.modes = modes()
             seen.random_state = hash(torch.random.get_rng_state().numpy().tobytes()), random.random()
             with torch.enable_grad(), torch.inference_mode(False), self.around():
