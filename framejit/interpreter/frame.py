@@ -163,14 +163,14 @@ class Frame(Operations):
         namespace = self.builtins
         if self.caller is not None and namespace is not vars(builtins):
             raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
-        if name not in self.globals:
+        is_hidden = name in self.globals  # until the replay deletes it
+        if not is_hidden:
             self.capture.add_guard(self.globals_source(), native.C_NO_KEY, name)
-        written = self.capture.effects.globals_of(namespace)
-        if name in written:
+        if name in self.capture.effects.globals_of(namespace):
             raise Unsupported(f"the builtin {name!r}, which the captured code has replaced", "FJ115")
         if name not in namespace:
             raise self.raised(NameError, f"name {name!r} is not defined")
-        return self.wrap(namespace[name], BuiltinSource(name))
+        return self.wrap(namespace[name], const_source(namespace[name], name) if is_hidden else BuiltinSource(name))
 
     def has_global(self, name: str) -> bool:
         """Whether a name is among the globals themselves, so that it can be deleted."""

@@ -206,6 +206,16 @@ def had_hidden_a_builtin(x):
     del len
     return y * len(x)
 
+def handed_on_at_a_break(x):
+    global len
+    len = abs
+    print(end="")
+    del len
+    y = x + 1
+    length = len
+    print(end="")
+    return y * length(x)
+
 def builtin_which_is_none(x):
     global len
     try:
@@ -236,7 +246,10 @@ def perhaps_left_by_a_call(x):
     del LEFT
     return x + 1
 """
-DELETED = "just_written there overwritten twice had_hidden_a_builtin builtin_which_is_none written_elsewhere perhaps_left_by_a_call".split()
+DELETED = """
+    just_written there overwritten twice had_hidden_a_builtin
+    handed_on_at_a_break builtin_which_is_none written_elsewhere perhaps_left_by_a_call
+""".split()
 
 
 @pytest.mark.parametrize("what", DELETED)
@@ -254,4 +267,4 @@ def test_deleted_names(what):
         for namespace in modules:
             namespace["KEEP"] = keep
         pair.call(X)
-    assert not pair.breaks or what in ("there", "twice", "builtin_which_is_none")  # which print
+    assert not pair.breaks or what in ("there", "twice", "builtin_which_is_none", "handed_on_at_a_break")  # which print
