@@ -85,7 +85,7 @@ class ConstantValue(Value):
 
     def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from framejit.values.containers.sequence import as_index
-        from framejit.values.folding import fold, plain
+        from framejit.values.folding import fold, fold_plain
 
         if self.value is None:
             raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
@@ -98,7 +98,7 @@ class ConstantValue(Value):
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(tx.constants(tx.iterate(args[0]))))]
         if name == "format" and isinstance(self.value, str):
-            return ConstantValue(self.value.format(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
+            return fold_plain(tx, self.value.format, args, kwargs)
         return fold(tx, getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -39,6 +39,17 @@ def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dic
     return from_python(result)
 
 
+def fold_plain(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The same for functions that only read their arguments, which may be containers of constants, and give a constant."""
+    from framejit.values.constant import ConstantValue
+
+    real_args, real_kwargs = [plain(tx, a) for a in args], {k: plain(tx, v) for k, v in kwargs.items()}
+    try:
+        return ConstantValue(function(*real_args, **real_kwargs))
+    except Exception as e:
+        raise tx.raised_from(e) from None
+
+
 def plain(tx: Frame, value: Value) -> Any:
     """A Python copy of containers of constants, for functions that only read them."""
     from framejit.values.containers.mapping import DictValue

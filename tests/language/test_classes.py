@@ -1,5 +1,6 @@
 """User classes: construction, properties, descriptors, inheritance, special attribute access."""
 import abc
+import types
 
 import pytest
 import torch
@@ -258,3 +259,37 @@ def test_the_namespace_of_a_class_that_attributes_are_written_to(look, is_late):
     pair = Pair(world)
     for _ in range(3):
         pair.call(torch.ones(2))
+
+
+class _Bound:
+    """Binds itself, as functions do."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, cls):
+        return self.function.__get__(cls, cls)()
+
+    def __get__(self, instance, owner=None):
+        return types.MethodType(self, owner or type(instance))
+
+
+@pytest.mark.parametrize("inner", [classmethod, _Bound, property, staticmethod])
+@pytest.mark.parametrize("outer", [classmethod, _Bound])
+def test_class_methods_of_descriptors(outer, inner):
+    """Until 3.12 a class method binds what it is of; from 3.13 on it calls it."""
+
+    class Holder:
+        @outer
+        @inner
+        def held(cls=None):
+            return 3 if cls is Holder or cls is None else 4
+
+    def fn(x):
+        try:
+            found = Holder.held
+            return x * (found() if callable(found) else found)
+        except TypeError as e:
+            return x + 1, str(e)
+
+    check(fn, X, graphs=None, breaks=None)

@@ -186,3 +186,26 @@ def test_a_method_of_an_object_is_called_as_the_method_of_the_class_that_has_it(
         ]  # fmt: skip
 
     check(fn, X, Items([1]), breaks=None, graphs=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda: "{:,_}".format(3),
+        lambda: f"{[1]:>3}",
+        lambda: format([1], "x"),
+        lambda: "{0}".format(),
+        lambda: "{a.b}".format(a=(1,)),
+        lambda: "{a[1]}".format(a=[]),
+        lambda: f"{'a':%d}",
+        lambda: f"{3:zz}",
+    ],
+)
+def test_text_that_can_not_be_formatted(text):
+    def fn(x):
+        try:
+            return text()
+        except Exception as e:
+            return x * 2, type(e), str(e)
+
+    check(fn, X)

@@ -13,7 +13,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import SequenceValue
 from framejit.values.containers.sets import SetValue
-from framejit.values.folding import fold, plain
+from framejit.values.folding import fold, fold_plain
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.user_object import ObjectValue
 
@@ -35,7 +35,7 @@ def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
                 raise wrong_answer(tx, value.cls, method, function, text, f"{method} returned non-string (type {text.python_type().__name__})")
             return text
     if isinstance(value, (SequenceValue, DictValue, SetValue)) and function is not format or isinstance(value, SequenceValue):
-        return ConstantValue(function(plain(tx, value), *tx.constants(args[1:])))
+        return fold_plain(tx, function, args, {})
     try:
         return fold(tx, function, args, {})
     except Unsupported:

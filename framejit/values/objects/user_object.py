@@ -341,6 +341,8 @@ def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name:
     if isinstance(static, staticmethod):
         return tx.wrap(static.__func__, AttrSource(source, "__func__"))
     if isinstance(static, classmethod):
+        if not isinstance(static.__func__, types.FunctionType) and hasattr(type(static.__func__), "__get__"):
+            raise Unsupported(f"class method {name!r} of {cls.__qualname__}, which is a {type(static.__func__).__name__}")  # which 3.12 and earlier bind
         owner = ClassValue(value.python_type() if value is not None else cls)
         function = tx.wrap(static.__func__, AttrSource(source, "__func__"))
         return MethodValue(function, owner)
