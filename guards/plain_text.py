@@ -9,6 +9,8 @@ from typing import Any
 from framejit.guards.type_flags import HEAP_TYPE
 
 _TYPE = vars(type)
+LONGEST = 2000
+"""Bits of the largest int that is shown: of more than 640 digits Python may refuse to make text."""
 
 
 def short(value: Any, limit: int = 80) -> str:
@@ -24,6 +26,8 @@ def short(value: Any, limit: int = 80) -> str:
 def _has_plain_repr(value: Any, depth: int = 4) -> bool:
     """Whether `repr` runs none of the user's code, which would see that."""
     cls = type(value)
+    if cls is int:
+        return value.bit_length() <= LONGEST
     if cls in (list, tuple, set, frozenset):
         return depth > 0 and all(_has_plain_repr(v, depth - 1) for v in value)
     if cls is dict:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from framejit import _native as native
+from framejit.guards.plain_text import short
 
 if TYPE_CHECKING:
     from framejit.bytecode.emitter import Emitter
@@ -489,7 +490,7 @@ class BinarySource(Step):
         em.call_object(getattr(operator, self.operation), load, 2)
 
     def name(self) -> str:
-        left, right = self.origin.name(), repr(self.const.value)
+        left, right = self.origin.name(), short(self.const.value)
         if isinstance(self.origin, BinarySource):
             left = f"({left})"
         return f"{right} {self.symbol} {left}" if self.reflected else f"{left} {self.symbol} {right}"

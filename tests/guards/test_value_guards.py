@@ -214,3 +214,17 @@ def test_namedtuple_fields():
 
     P = collections.namedtuple("P", "a b")
     check(lambda x, p: x * p.a + p.b, X, P(1, 2), changed=[(X, P(1, 3))])
+
+
+def test_ints_of_more_digits_than_python_shows():
+    """In guards, in what is said of a miss, and in keys."""
+
+    def fn(x, n):
+        table = {n: 3, 1 << 20000: 4}
+        print(end="")
+        half = n >> 1
+        return x * (n % 7) + (half % 5), n + 1 == (1 << 20000) + 1, table[1 << 20000]
+
+    pair = Pair(lambda: fn)
+    for n in (1 << 20000, (1 << 20000) + 3, 7, 1 << 20000):
+        pair.call(X, n)
