@@ -188,15 +188,18 @@ def test_a_method_of_an_object_is_called_as_the_method_of_the_class_that_has_it(
     check(fn, X, Items([1]), breaks=None, graphs=None)
 
 
+GROUPED, PLACE, ATTRIBUTE, ITEM = "{:,_}", "{0}", "{a.b}", "{a[1]}"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        lambda: "{:,_}".format(3),
+        lambda: GROUPED.format(3),
         lambda: f"{[1]:>3}",
         lambda: format([1], "x"),
-        lambda: "{0}".format(),
-        lambda: "{a.b}".format(a=(1,)),
-        lambda: "{a[1]}".format(a=[]),
+        lambda: PLACE.format(),
+        lambda: ATTRIBUTE.format(a=(1,)),
+        lambda: ITEM.format(a=[]),
         lambda: f"{'a':%d}",
         lambda: f"{3:zz}",
     ],
