@@ -51,10 +51,17 @@ def _what_happens_at_end(value: Value, obj: Any) -> str | None:
         return "a generator, which may go on with its finally blocks"
     if static_lookup(type(obj), "__del__", None) is not None:
         return f"{value.describe()}, whose __del__ then runs"
-    # a proxy answers for what it leads to
-    if type(obj).__weakrefoffset__ and any(type(ref) in weakref.ProxyTypes or ref.__callback__ is not None for ref in weakref.getweakrefs(obj)):
+    if type(obj).__weakrefoffset__ and any(map(_is_missed, weakref.getweakrefs(obj))):
         return f"{value.describe()}, whose weak references are then called back"
     return None
+
+
+def _is_missed(ref: Any) -> bool:
+    """Whether the program may see that a weak reference leads nowhere any more, without asking it. Torch's own, and ours, tell nobody."""
+    if type(ref) in weakref.ProxyTypes:  # which answers for what it leads to
+        return True
+    callback = ref.__callback__
+    return callback is not None and (getattr(callback, "__module__", None) or "").partition(".")[0] not in ("torch", "framejit")
 
 
 def _is_left_quietly(frame: Frame) -> bool:
