@@ -348,3 +348,22 @@ def test_a_proxy_of_what_goes():
             return y, str(e)
 
     check(fn, X, graphs=None, breaks=None)
+
+
+def test_a_finalizer_is_looked_at_and_taken_away():
+    """It is in a dict of the class, from which it is deleted before the function goes on."""
+
+    def world():
+        log = []
+
+        def fn(x):
+            thing = Thing()
+            finalizer = weakref.finalize(thing, log.append, 67)
+            peeked, detached = finalizer.peek(), finalizer.detach()
+            return peeked[0] is detached[0] is thing, peeked[2:], detached[2:], finalizer.alive, x * 2
+
+        return fn, log
+
+    pair = Pair(world)
+    for _ in range(3):
+        pair.call(X)

@@ -158,7 +158,7 @@ class Codegen:
 
     def _hold(self, value: Value) -> bool:
         """Have a value in a temporary that only its being alive is wanted of; False for what can't be built."""
-        if isinstance(value.source, ArgSource):
+        if isinstance(self.resolved(value).source, ArgSource):
             return True  # it is in a variable of its own, which nothing writes
         take_back, kept = self.em.here(), dict(self._kept)
         outputs, output_of = list(self.outputs), dict(self._output_of)
