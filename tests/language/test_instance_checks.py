@@ -145,3 +145,29 @@ def test_match_asks_the_metaclass():
 def test_what_is_no_class():
     check(lambda x, v: isinstance(x + 1, v), torch.ones(1), 3, raises=TypeError)
     check(lambda x: issubclass(x + 1, int), torch.ones(1), raises=TypeError)
+
+
+class Point(typing.TypedDict):
+    x: int
+
+
+class Unchecked(typing.Protocol):
+    even: bool
+
+
+TYPING = [Point, Unchecked, HasEven, typing.List, typing.List[int], typing.Any, typing.Union[int, str], typing.NamedTuple]  # noqa: UP006, UP007
+
+
+@pytest.mark.parametrize("make", [lambda: {}, lambda: Point(x=1), lambda: 3, lambda: Holder(True), lambda: torch.ones(1)])
+@pytest.mark.parametrize("target", TYPING)
+@pytest.mark.parametrize("check_of", [isinstance, lambda value, target: issubclass(type(value), target)])
+def test_classes_of_typing(make, target, check_of):
+    """Some of them refuse, each in words of its own."""
+
+    def fn(x):
+        try:
+            return x + 1, check_of(make(), target)
+        except TypeError as e:
+            return x + 2, str(e)
+
+    check(fn, torch.ones(1), graphs=None, breaks=None)

@@ -92,14 +92,17 @@ def _refuse_user_checks(target: Any) -> None:
 
 def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
     """Protocols look at the attributes of the very object, too: only what its class has is known without it."""
+    is_protocol = getattr(target, "_is_protocol", False)
+    if not is_protocol:
+        isinstance(None, target)  # what refuses to be asked, such as a typed dict, raises in the words of isinstance
     try:
         if issubclass(value.python_type(), target):
             return True
     except TypeError:
-        if not getattr(target, "_is_runtime_protocol", True) or typing.get_origin(target) is not None:
-            isinstance(None, target)  # raises in the words of isinstance, which may be others
+        if not is_protocol or not getattr(target, "_is_runtime_protocol", True) or typing.get_origin(target) is not None:
+            isinstance(None, target)  # here, too
             raise
-    if not getattr(target, "_is_protocol", False):
+    if not is_protocol:
         _refuse_other_class(value)
         return False
     raise Unsupported(f"isinstance() with {target.__qualname__}, which looks at the attributes of {value.describe()}")
