@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.lowering.operators import reductions
 from framejit.backends.fuse.targets.cuda import CudaTarget
