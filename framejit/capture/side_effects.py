@@ -22,23 +22,17 @@ def _load_all(cg: Codegen, values: list[Value]) -> None:
         cg.load(value)
 
 
-def _write_global(cg: Codegen, namespace: dict[str, Any], name: str, value: Value) -> None:
-    cg.load(value)
+def _change_global(cg: Codegen, namespace: dict[str, Any], name: str, value: Value | None) -> None:
+    """Write a name, or with None delete it."""
+    verb = "DELETE" if value is None else "STORE"
+    if value is not None:
+        cg.load(value)
     if namespace is cg.own_globals:
-        cg.em.op("STORE_GLOBAL", name)
+        cg.em.op(f"{verb}_GLOBAL", name)
         return
     cg.load_globals(namespace)
     cg.em.load_object(name)
-    cg.em.op("STORE_SUBSCR")
-
-
-def _delete_global(cg: Codegen, namespace: dict[str, Any], name: str) -> None:
-    if namespace is cg.own_globals:
-        cg.em.op("DELETE_GLOBAL", name)
-        return
-    cg.load_globals(namespace)
-    cg.em.load_object(name)
-    cg.em.op("DELETE_SUBSCR")
+    cg.em.op(f"{verb}_SUBSCR")
 
 
 class SideEffects:
@@ -193,7 +187,7 @@ class SideEffects:
         for namespace, names in self._globals.values():
             for name, written in names.items():
                 if (id(namespace), name) in self._deleted_globals:
-                    _write_global(cg, namespace, name, NONE)  # it may be there only because it was written
-                    _delete_global(cg, namespace, name)
+                    _change_global(cg, namespace, name, NONE)  # it may be there only because it was written
+                    _change_global(cg, namespace, name, None)
                 if written is not None:
-                    _write_global(cg, namespace, name, written)
+                    _change_global(cg, namespace, name, written)

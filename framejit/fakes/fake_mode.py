@@ -45,7 +45,7 @@ BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward",
 PLACED: Final = frozenset(("as_strided", "as_strided_"))
 BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {"ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))}
 """Operations for which torch has parts in Python that differ from those of its C++: these."""
-VIEWS: Final = frozenset(("aten::view", "aten::_unsafe_view"))
+VIEWS: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default))
 """Operations that give all elements other sizes, or refuse to. Torch's rule for them in Python accepts repeated dimensions that the kernel refuses, and has
 other strides for tensors without elements."""
 NUMBERS_APART: Final = frozenset(("lerp",))
@@ -77,7 +77,7 @@ class Fakes(FakeTensorMode):
         return self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
 
     def _worked_out(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func.name() in VIEWS:
+        if func in VIEWS:
             with self:
                 return _resized(*args, **kwargs)
         _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else

@@ -61,7 +61,8 @@ class Graph:
     outputs: list[Any] = field(default_factory=list)
     """What it returns: values and plain objects."""
     views: dict[int, int | None] = field(default_factory=dict)
-    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other."""
+    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other.
+    With each, what autograd allows to be done to it, as in `HiddenView`; None where autograd has no say."""
     hidden_views: dict[int, HiddenView] = field(default_factory=dict)
     """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""
     counted_writes: dict[int, int] = field(default_factory=dict)

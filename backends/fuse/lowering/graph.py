@@ -125,9 +125,8 @@ class _Lowering:
         held = self.storages.storage(value)
         start = as_size(value.offset) * value.itemsize - as_size(view.before)  # bytes from the storage's first element
         is_typed = view.base.dtype != held.content.dtype
-        if is_typed or value.dtype != held.content.dtype:
-            if self.storages.is_written(value):
-                return None
+        if (is_typed or value.dtype != held.content.dtype) and self.storages.is_written(value):
+            return None
         made = self.bases.get((view.base, held.content))
         if made is None:
             made = self._typed_base(view.base, held, start) if is_typed else self._hidden_base(view.base, held, start)

@@ -100,7 +100,7 @@ def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
             return True
     except TypeError:
         if not is_protocol or not getattr(target, "_is_runtime_protocol", True) or typing.get_origin(target) is not None:
-            isinstance(None, target)  # here, too
+            isinstance(None, target)  # protocols, too
             raise
     if not is_protocol:
         _refuse_other_class(value)
