@@ -18,13 +18,13 @@ MINUTES ?= 30
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BENCHMARKS := overhead capture kernels small_graphs models cold_start explain_cost operators zoo
+BENCHMARKS := overhead capture kernels small_graphs models training cold_start explain_cost operators zoo
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/native/*/*.[ch])
 
 # the tests of a file stay together, in their order; each process does one file after another
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick test-gpu lint bench cpython attack soak fuzz sanitize clean
+.PHONY: demo test quick test-gpu lint bench canary cpython attack soak fuzz sanitize clean
 
 demo: $(VENV)/demo.stamp
 	@for example in examples/*.py; do echo; echo "== $$example"; $(BIN)/python $$example || exit 1; done
@@ -87,10 +87,17 @@ sanitize: $(VENV)/test.stamp
 SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1 PYTHONMALLOC=debug
 
 # ---- the environment, each step once ----
+# a TORCH that was asked for takes the place of the one that is there
+ifneq ($(origin TORCH),file)
+ifneq ($(shell cat $(VENV)/torch.stamp 2>/dev/null),$(TORCH))
+.PHONY: $(VENV)/torch.stamp
+endif
+endif
+
 $(VENV)/torch.stamp:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH)
-	@touch $@
+	@echo "$(TORCH)" >$@
 
 $(VENV)/framejit.stamp: $(VENV)/torch.stamp $(SOURCES)
 	$(PIP) --editable .

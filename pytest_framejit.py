@@ -1,10 +1,12 @@
 """The pytest plugin of framejit.
 
     @pytest.mark.framejit(max_graphs=1, max_breaks=0, max_recompiles=0)   the test fails where it takes more
-    pytest --framejit-lock FILE                                           marked tests fail where they differ from the lock
+    pytest --framejit-lock FILE                                           marked tests fail where they differ from the
+    lock
     pytest --framejit-lock FILE --framejit-update                         write the lock
 
-It is a module of its own, because pytest imports it in every project where framejit is installed, and `import framejit` imports torch.
+It is a module of its own, because pytest imports it in every project where framejit is installed, and `import framejit`
+imports torch.
 """
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("framejit")
-    group.addoption("--framejit-lock", metavar="FILE", help="compare what becomes of functions in tests marked `framejit` with FILE")
+    group.addoption(
+        "--framejit-lock", metavar="FILE", help="compare what becomes of functions in tests marked `framejit` with FILE"
+    )
     group.addoption("--framejit-update", action="store_true", help="write the file of --framejit-lock instead")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     limits = "max_graphs=None, max_breaks=None, max_recompiles=None"
-    config.addinivalue_line("markers", f"framejit({limits}): fail where compiling takes more graphs, graph breaks or recompiles than that")
+    config.addinivalue_line(
+        "markers", f"framejit({limits}): fail where compiling takes more graphs, graph breaks or recompiles than that"
+    )
     if config.getoption("--framejit-update") and not config.getoption("--framejit-lock"):
         raise pytest.UsageError("--framejit-update needs --framejit-lock FILE, the file to write")
 
@@ -33,7 +39,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     from framejit.lock import limits
 
-    allowed = {name: limit for mark in reversed(marks) for name, limit in mark.kwargs.items()}  # the mark nearest to the test counts
+    # the mark nearest to the test counts
+    allowed = {name: limit for mark in reversed(marks) for name, limit in mark.kwargs.items()}
     if any(mark.args for mark in marks):
         raise pytest.UsageError(f"{item.nodeid}: the mark framejit takes its limits by name, as max_graphs=1")
     limits.check_names(allowed)

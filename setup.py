@@ -1,4 +1,5 @@
-"""What pyproject.toml cannot say: the C extension, whose include path depends on the interpreter, and the folders that are installed as subpackages."""
+"""What pyproject.toml cannot say: the C extension, whose include path depends on the interpreter, and the folders that
+are installed as subpackages."""
 import sysconfig
 from glob import glob
 
@@ -19,7 +20,9 @@ setup(
             sources=sorted(glob("framejit/native/**/*.c", recursive=True)),
             depends=sorted(glob("framejit/native/**/*.h", recursive=True)),
             include_dirs=["framejit/native", f"{include}/internal"],
-            extra_compile_args=["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+            extra_compile_args=[
+                "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
+            ],
             libraries=["dl"],
         )
     ],

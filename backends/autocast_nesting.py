@@ -1,4 +1,5 @@
-"""How deep autocast blocks are nested on this thread. Torch counts it only to know when to forget the casts it cached."""
+"""How deep autocast blocks are nested on this thread. Torch counts it only to know when to forget the casts it
+cached."""
 
 from __future__ import annotations
 

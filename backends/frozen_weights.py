@@ -18,16 +18,17 @@ _KEY = "framejit.frozen"
 class FrozenWeight:
     """Goes with an input of a graph that is a parameter or buffer. The input's example is the weight itself.
 
-    A backend that holds anything computed from the content sets `folded`; whoever made the graph then has the content guarded. Once that is
-    decided (`settled`), nothing may be computed from the content of a weight that was not folded before.
+    A backend that holds anything computed from the content sets `folded`; whoever made the graph then has the content
+    guarded. Once that has happened (`decided`), nothing may be computed from the content of a weight that was not
+    folded before.
     """
 
     folded: bool = False
-    settled: bool = False
+    decided: bool = False
 
     @property
     def may_be_folded(self) -> bool:
-        return self.folded or not self.settled
+        return self.folded or not self.decided
 
 
 def freeze(placeholder: fx.Node) -> FrozenWeight:

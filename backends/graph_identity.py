@@ -1,5 +1,5 @@
-"""The number of a captured graph. The graph module carries it to the backend, so that what the backend tells is told of the right graph;
-and what else capture writes into `meta` for backends."""
+"""The number of a captured graph. The graph module carries it to the backend, so that what the backend tells is told of
+the right graph; and what else capture writes into `meta` for backends."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 _KEY = "framejit.graph_id"
 FIRST_VERSION: Final = "framejit_version"
 """In the `meta` of a placeholder: the version that its fake had before the graph wrote into it."""
+COUNTED_WRITES: Final = "framejit_writes"
+"""In the `meta` of a placeholder: how many writes into it autograd counts."""
 
 
 def identify(gm: torch.fx.GraphModule, graph_id: int) -> None:

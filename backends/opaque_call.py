@@ -10,14 +10,17 @@ _numbers = count(1)
 
 
 class OpaqueCall:
-    """What a node of the graph calls. The function runs for real when the graph runs, in its place among the operations.
+    """What a node of the graph calls. The function runs for real when the graph runs, in its place among the
+    operations.
 
-    `why` says why no backend can look inside. `operation` is the name of the operation of torch's that it amounts to, if there is one.
+    `why` says why no backend can look inside. `operation` is the name of the operation of torch's that it amounts to,
+    if there is one.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, why: str, operation: str | None = None) -> None:
         self.function, self.why, self.operation = function, why, operation
-        self.__module__, self.__name__ = "python_call", f"{name}_{next(_numbers)}"  # as it is called in the text of graphs
+        # as it is called in the text of graphs
+        self.__module__, self.__name__ = "python_call", f"{name}_{next(_numbers)}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

@@ -1,10 +1,10 @@
 """Backends by name, and the one place where a backend is called."""
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from framejit.backends import torch_backends
@@ -39,11 +39,14 @@ def register_backend(backend: str, /) -> Callable[[B], B]: ...
 def register_backend(backend: B, /, *, name: str | None = None) -> B: ...
 @overload
 def register_backend(backend: str, function: B, /) -> B: ...
-def register_backend(backend: str | B, function: B | None = None, /, *, name: str | None = None) -> B | Callable[[B], B]:
+def register_backend(
+    backend: str | B, function: B | None = None, /, *, name: str | None = None
+) -> B | Callable[[B], B]:
     """Give a backend a name that `optimize(backend=...)` takes.
 
-    A backend takes an `fx.GraphModule` and example inputs and returns something to call with the inputs: the contract of torch.compile.
-    Use it as `@register_backend`, `@register_backend("name")` or `register_backend("name", function)`.
+    A backend takes an `fx.GraphModule` and example inputs and returns something to call with the inputs: the contract
+    of torch.compile. Use it as `@register_backend`, `@register_backend("name")` or
+    `register_backend("name", function)`.
     """
     if isinstance(backend, str):
         if function is None:
@@ -56,7 +59,10 @@ def _register(name: str, backend: B) -> B:
     if not callable(backend):
         raise InvalidOption(f"a backend must be callable, but {name!r} is of type {type(backend).__name__}")
     if not name or name in _built_in:
-        raise InvalidOption(f"the name {name!r} cannot be given to a backend: {'framejit has its own of that name' if name else 'it is empty'}")
+        raise InvalidOption(
+            f"the name {name!r} cannot be given to a backend: "
+            f"{'framejit has its own of that name' if name else 'it is empty'}"
+        )
     _registered[name] = backend
     return backend
 
@@ -98,10 +104,12 @@ def is_built_in(backend: Backend) -> bool:
     return backend in _built_in.values()
 
 
-def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0) -> Callable[..., Any]:
-    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called, and NeedsKnownSizes where it can't do with
-    open sizes."""
-    start = time.perf_counter()
+def compile_with_backend(
+    options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0
+) -> Callable[..., Any]:
+    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called, and
+    NeedsKnownSizes where it can't do with open sizes."""
+    start = perf_counter()
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
     compile = options.backend
     if not takes_symbolic_sizes(compile) and is_open(gm):
@@ -117,8 +125,11 @@ def compile_with_backend(options: Options, gm: torch.fx.GraphModule, example_inp
             raise
         raise BackendError(f"the backend {options.backend_name!r} raised {type(e).__name__}: {e}") from e
     if not callable(compiled):
-        raise BackendError(f"the backend {options.backend_name!r} must return something that can be called, not {type(compiled).__name__}")
-    emit("backend", frame_id=frame_id, name=options.backend_name, seconds=time.perf_counter() - start)
+        raise BackendError(
+            f"the backend {options.backend_name!r} must return something that can be called, not "
+            f"{type(compiled).__name__}"
+        )
+    emit("backend", frame_id=frame_id, name=options.backend_name, seconds=perf_counter() - start)
     return compiled if plain is None else for_this_sharing(compiled, plain, example_inputs)
 
 
@@ -130,7 +141,9 @@ def _load(point: EntryPoint) -> Backend:
     try:
         backend = point.load()
     except Exception as e:
-        raise BackendError(f"the installed backend {point.name!r} ({point.value}) cannot be loaded: {type(e).__name__}: {e}") from e
+        raise BackendError(
+            f"the installed backend {point.name!r} ({point.value}) cannot be loaded: {type(e).__name__}: {e}"
+        ) from e
     if not callable(backend):
         raise BackendError(f"the installed backend {point.name!r} ({point.value}) is not callable")
     return backend

@@ -1,7 +1,7 @@
 """Graphs that write into an input, compiled by others, where inputs share memory.
 
-A compiler, torch's own among them, decides by its example inputs which of them a write shows in. Called with inputs that share memory in another way, such a
-graph runs operation by operation.
+A compiler, torch's own among them, decides by its example inputs which of them a write shows in. Called with inputs
+that share memory in another way, such a graph runs operation by operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ def sharing(tensors: Sequence[torch.Tensor]) -> Sharing | None:
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     if len(set(storages)) == len(storages):
         return None
-    return tuple((storages.index(storage), tensor.storage_offset() if storages.count(storage) > 1 else 0) for storage, tensor in zip(storages, tensors))
+    return tuple(
+        (storages.index(storage), tensor.storage_offset() if storages.count(storage) > 1 else 0)
+        for storage, tensor in zip(storages, tensors)
+    )
 
 
 def writes_into_inputs(gm: fx.GraphModule) -> bool:
@@ -33,7 +36,9 @@ def _storage(fake: Any) -> int | None:
     return fake.untyped_storage()._cdata if isinstance(fake, torch.Tensor) else None
 
 
-def for_this_sharing(compiled: Callable[..., Any], plain: Callable[..., Any], examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+def for_this_sharing(
+    compiled: Callable[..., Any], plain: Callable[..., Any], examples: Sequence[torch.Tensor]
+) -> Callable[..., Any]:
     """`compiled` where inputs share memory as the examples do, and else `plain`."""
     expected = sharing(examples)
 

@@ -21,8 +21,9 @@ class NeedsKnownSizes(Exception):
 def with_symbolic_sizes(backend: B) -> B:
     """Marks a backend that what it makes of a graph may be called with other sizes than those of its example inputs.
 
-    In the fakes of such a graph (`meta["val"]`) open sizes are `torch.SymInt`s; they reach operations through nodes that call
-    `torch.ops.aten.sym_size.int` and Python's operators on ints. To other backends only graphs of known sizes are given.
+    In the fakes of such a graph (`meta["val"]`) open sizes are `torch.SymInt`s; they reach operations through nodes
+    that call `torch.ops.aten.sym_size.int` and Python's operators on ints. To other backends only graphs of known sizes
+    are given.
     """
     backend.symbolic_sizes = True  # type: ignore[attr-defined]
     return backend

@@ -1,4 +1,5 @@
-"""The way to torch.compile's backends and back. Only here is torch._dynamo imported, and only when one of its backends is asked for."""
+"""The way to torch.compile's backends and back. Only here is torch._dynamo imported, and only when one of its backends
+is asked for."""
 from __future__ import annotations
 
 import functools
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
     from framejit.backends.registry import Backend
 
-_WELL_KNOWN = frozenset(("inductor", "aot_eager", "aot_eager_decomp_partition", "cudagraphs", "eager_debug", "tvm", "openxla"))
+_WELL_KNOWN = frozenset(
+    ("inductor", "aot_eager", "aot_eager_decomp_partition", "cudagraphs", "eager_debug", "tvm", "openxla")
+)
 
 
 def names() -> list[str]:
@@ -23,13 +26,15 @@ def names() -> list[str]:
 
 
 def has(name: str) -> bool:
-    """Whether torch.compile knows a backend of that name. The well-known ones are not worth the seconds torch._dynamo takes to import."""
+    """Whether torch.compile knows a backend of that name. The well-known ones are not worth the seconds torch._dynamo
+    takes to import."""
     return name in _WELL_KNOWN or name in names()
 
 
 @functools.cache
 def adapter(name: str) -> Backend:
-    """torch.compile's backend `name` as one of ours. The contract is the same; it is looked up when it is first needed."""
+    """torch.compile's backend `name` as one of ours. The contract is the same; it is looked up when it is first
+    needed."""
 
     def backend(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
         if any(isinstance(node.target, OpaqueCall) for node in gm.graph.nodes):

@@ -1,8 +1,8 @@
 """Graphs whose sizes are open in the form that torch.compile gives to its backends: with torch's own symbolic integers.
 
-A backend of torch.compile's contract gets a graph whose first placeholders are the open sizes (`torch.SymInt`s of a `ShapeEnv`), and finds the fakes of the
-inputs in the `TracingContext`. What it asks the `ShapeEnv` while it compiles must hold at each call of what it made: it is asked of our own symbols, too, which
-makes guards of the answers.
+A backend of torch.compile's contract gets a graph whose first placeholders are the open sizes (`torch.SymInt`s of a
+`ShapeEnv`), and finds the fakes of the inputs in the `TracingContext`. What it asks the `ShapeEnv` while it compiles
+must hold at each call of what it made: it is asked of our own symbols, too, which makes guards of the answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from framejit.backends.shared_memory import writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, has_symbols
 from framejit.fakes.light_torch import DYNAMO, SOURCES, SYMBOLS, real
 from framejit.imports_under_way import met_half_a_module
-from framejit.symbols.expression import Compound, Expression, Symbol
+from framejit.symbols.expression import Compound, DataSymbol, Expression, Symbol
 from framejit.symbols.node import expression_of, symbolic
 
 if TYPE_CHECKING:
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from framejit.backends.registry import Backend
     from framejit.symbols.conditions import Conditions
 
-_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {"//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max}
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max,
+}
 
 _DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
 """The attribute of results in which AOTAutograd leaves word to Dynamo. Plain Python has none such."""
 
 
 def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    """What the backend makes of a graph with open sizes, to be called with the inputs of `gm`. NeedsKnownSizes where that can't be."""
+    """What the backend makes of a graph with open sizes, to be called with the inputs of `gm`. NeedsKnownSizes where
+    that can't be."""
     try:
         graph = _TorchGraph(gm, example_inputs)
     except NeedsKnownSizes:
@@ -57,7 +60,9 @@ def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torc
     return _called_with_inputs(compiled, tuple(graph.sizes), tuple(graph.kept))
 
 
-def _called_with_inputs(compiled: Callable[..., Any], sizes: tuple[tuple[int, int], ...], kept: tuple[int, ...]) -> Callable[..., Any]:
+def _called_with_inputs(
+    compiled: Callable[..., Any], sizes: tuple[tuple[int, int], ...], kept: tuple[int, ...]
+) -> Callable[..., Any]:
     def call(*inputs: torch.Tensor) -> Any:
         outputs = compiled(*[inputs[i].size(dim) for i, dim in sizes], *[inputs[i] for i in kept])
         for output in outputs:
@@ -71,7 +76,8 @@ def _called_with_inputs(compiled: Callable[..., Any], sizes: tuple[tuple[int, in
 class _TorchGraph:
     """A graph rewritten for torch's symbols.
 
-    `sizes` says for each placeholder of a number of which input it is which size; `kept` has the inputs that stay inputs, which those that carry an int do not.
+    `sizes` says for each placeholder of a number of which input it is which size; `kept` has the inputs that stay
+    inputs, which those that carry an int do not.
     """
 
     def __init__(self, gm: fx.GraphModule, examples: list[torch.Tensor]) -> None:
@@ -121,7 +127,8 @@ class _TorchGraph:
     def _number(self, name: str, symbol: Symbol, is_plain_int: bool) -> Any:
         source = real(SOURCES).ConstantSource(name)
         made = self.shape_env.create_symbol(
-            symbol.hint, source, dynamic_dim=real(SYMBOLS).DimDynamic.DYNAMIC, positive=None if is_plain_int else True, do_not_specialize_zero_one=is_plain_int
+            symbol.hint, source, dynamic_dim=real(SYMBOLS).DimDynamic.DYNAMIC, positive=None if is_plain_int else True,
+            do_not_specialize_zero_one=is_plain_int
         )
         if is_plain_int:
             self.shape_env.constrain_symbol_range(made, 0, int(symbol.bounds[1]))
@@ -170,7 +177,11 @@ class _TorchGraph:
                 fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
             return fake.requires_grad_(value.requires_grad)
         if isinstance(value, (tuple, list)):
-            return type(value)(map(self._in_their_symbols, value)) if type(value) in (tuple, list) else type(value)(*map(self._in_their_symbols, value))
+            return (
+                type(value)(map(self._in_their_symbols, value))
+                if type(value) in (tuple, list)
+                else type(value)(*map(self._in_their_symbols, value))
+            )
         return value
 
     def _theirs(self, expression: Expression) -> Any:
@@ -178,7 +189,11 @@ class _TorchGraph:
         for product, coefficient in expression.terms.items():
             term: Any = coefficient
             for atom in product:
-                term = term * (_OPERATIONS[atom.op](self._theirs(atom.left), self._theirs(atom.right)) if isinstance(atom, Compound) else self._symbol(atom))
+                term = term * (
+                    _OPERATIONS[atom.op](self._theirs(atom.left), self._theirs(atom.right))
+                    if isinstance(atom, Compound)
+                    else self._symbol(atom)
+                )
             total = total + term
         return total
 
@@ -189,7 +204,9 @@ class _TorchGraph:
                 raise NeedsKnownSizes("a size is none of an input")
             known = self.conditions.simplified(Expression.of(symbol))
             if known == Expression.of(symbol):
-                raise NeedsKnownSizes(f"{symbol} is no size of an input")
+                raise NeedsKnownSizes(
+                    "data decides a size" if isinstance(symbol, DataSymbol) else f"{symbol} is no size of an input"
+                )
             self.theirs[symbol] = self._theirs(known)
         return self.theirs[symbol]
 
@@ -214,7 +231,8 @@ class _TorchGraph:
             return backend(self.module, [*self.numbers, *self.examples])
 
     def assume_what_was_asked(self) -> None:
-        """Ask our own symbols whatever torch's were asked, which makes guards of it; a question that we can't put assumes the sizes it is about."""
+        """Ask our own symbols whatever torch's were asked, which makes guards of it; a question that we can't put
+        assumes the sizes it is about."""
         env = self.shape_env
         if env.deferred_runtime_asserts or any(symbol not in self.ours for symbol in env.var_to_range):
             raise NeedsKnownSizes("it made further symbols")
@@ -255,7 +273,12 @@ def _lone_symbol(expression: Expression | None) -> Symbol | None:
 def _carries_int(node: fx.Node) -> bool:
     """Whether an input has no memory and is there for an open int only, its first size."""
     fake = node.meta["val"]
-    if fake.dim() != 2 or type(fake.shape[1]) is not int or fake.shape[1] != 0 or _lone_symbol(expression_of(fake.shape[0])) is None:
+    if (
+        fake.dim() != 2
+        or type(fake.shape[1]) is not int
+        or fake.shape[1] != 0
+        or _lone_symbol(expression_of(fake.shape[0])) is None
+    ):
         return False
     return all(user.target is torch.ops.aten.sym_size.int for user in node.users)
 
@@ -271,5 +294,6 @@ def _without_history(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor._is_view():
         return tensor
     with torch.inference_mode(tensor.is_inference()):
-        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
-
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        )

@@ -2,8 +2,9 @@
 
     python benchmarks/capture.py [--rounds 3] [--models bert,gpt2] [--json FILE]
 
-`first call` is the first call of the model, after a trivial function has been compiled; `start` is that trivial first call, which pays for
-imports and warm-up. Wanted: a first call of at most half of torch.compile's, and a peak of resident memory that is not above it.
+`first call` is the first call of the model, after a trivial function has been compiled; `start` is that trivial first
+call, which pays for imports and warm-up. Wanted: a first call of at most half of torch.compile's, and a peak of
+resident memory that is not above it.
 """
 from __future__ import annotations
 
@@ -53,13 +54,18 @@ def timm_model(name: str) -> Any:
 
 SIZES = {"vocab_size": 512, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
 DEEP = {**SIZES, "num_hidden_layers": 12}
-VIT = {"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64, "patch_size": 16}
+VIT = {
+    "hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64,
+    "patch_size": 16,
+}
 
 # name -> (model, keyword arguments of the call): published depth, small width, random weights
 MODELS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "bert": lambda: (transformers_model("BertModel", "BertConfig", **DEEP), {"input_ids": ids()}),
     "gpt2": lambda: (
-        transformers_model("GPT2LMHeadModel", "GPT2Config", vocab_size=512, n_embd=64, n_layer=12, n_head=4, use_cache=False),
+        transformers_model(
+            "GPT2LMHeadModel", "GPT2Config", vocab_size=512, n_embd=64, n_layer=12, n_head=4, use_cache=False
+        ),
         {"input_ids": ids()},
     ),
     "llama": lambda: (
@@ -67,13 +73,18 @@ MODELS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
         {"input_ids": ids()},
     ),
     "t5": lambda: (
-        transformers_model("T5Model", "T5Config", vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=6, num_heads=4, use_cache=False),
+        transformers_model(
+            "T5Model", "T5Config", vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=6, num_heads=4,
+            use_cache=False,
+        ),
         {"input_ids": ids(), "decoder_input_ids": ids(8)},
     ),
     "vit": lambda: (transformers_model("ViTModel", "ViTConfig", **VIT), {"pixel_values": image(64)}),
     "resnet18": lambda: (torchvision_model("resnet18", num_classes=10), {"x": image(64)}),
     "vit_b_16": lambda: (
-        torchvision_model("VisionTransformer", image_size=32, patch_size=16, num_layers=12, num_heads=4, hidden_dim=64, mlp_dim=128),
+        torchvision_model(
+            "VisionTransformer", image_size=32, patch_size=16, num_layers=12, num_heads=4, hidden_dim=64, mlp_dim=128
+        ),
         {"x": image(32)},
     ),
     "efficientnet_lite0": lambda: (timm_model("efficientnet_lite0"), {"x": image(64)}),
@@ -139,7 +150,10 @@ def measure(implementation: str, name: str) -> dict[str, Any]:
         graphs = backend.graphs
         fn(**inputs)
     recompiled = backend.graphs - graphs
-    return {"start_s": warm - start, "first_s": after - before, "peak_mb": peak_rss_mb(), "graphs": graphs, "ops": backend.ops, "recompiled": recompiled}
+    return {
+        "start_s": warm - start, "first_s": after - before, "peak_mb": peak_rss_mb(), "graphs": graphs,
+        "ops": backend.ops, "recompiled": recompiled,
+    }
 
 
 def in_fresh_process(implementation: str, name: str) -> dict[str, Any]:
@@ -161,7 +175,9 @@ def row(name: str, result: dict[str, dict[str, Any]]) -> str:
         r = result[implementation]
         if "error" in r:
             return f"{name:20s} {implementation}: {r['error']}"
-        cells.append(f"{r['first_s']:8.3f} {r['start_s']:8.3f} {r['peak_mb']:7.0f} {int(r['graphs']):3d} {int(r['ops']):5d}")
+        cells.append(
+            f"{r['first_s']:8.3f} {r['start_s']:8.3f} {r['peak_mb']:7.0f} {int(r['graphs']):3d} {int(r['ops']):5d}"
+        )
     ours, theirs = (result[i] for i in IMPLEMENTATIONS)
     time_ratio, memory_ratio = ours["first_s"] / theirs["first_s"], ours["peak_mb"] / theirs["peak_mb"]
     note = "  RECOMPILED" if ours["recompiled"] else ""
@@ -195,7 +211,9 @@ def main() -> None:
         ours, theirs = (sum(r[i]["first_s"] for r in complete) for i in IMPLEMENTATIONS)
         print(f"{'all':20s} {ours:8.3f}{'':28s}| {theirs:8.3f}{'':28s}| {ours / theirs:5.2f}")
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"python": sys.version.split()[0], "models": results}, indent=1))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"python": sys.version.split()[0], "models": results}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests")
 from comparison import assert_same  # noqa: E402
 
 VERDICTS = ("one graph", "several", "none", "wrong", "no eager")
-"""`several`: more than one graph, or a part outside of graphs. `none`: nothing was captured. `no eager`: plain Python raises as well."""
+"""`several`: more than one graph, or a part outside of graphs. `none`: nothing was captured. `no eager`: plain Python
+raises as well."""
 
 
 @dataclass
@@ -57,10 +58,15 @@ def _run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return None, e
 
 
-def attempt(make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]], calls: int = 2, atol: float = 0.0, rtol: float = 0.0) -> Outcome:
-    """Call what `make` returns (a program, arguments) in plain Python and optimized, from the same random numbers, and compare results and arguments.
+def attempt(
+    make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]], calls: int = 2, atol: float = 0.0,
+    rtol: float = 0.0,
+) -> Outcome:
+    """Call what `make` returns (a program, arguments) in plain Python and optimized, from the same random numbers, and
+    compare results and arguments.
 
-    The program is made once for each side, so that no side sees what the other changed. Each call gets copies of the arguments.
+    The program is made once for each side, so that no side sees what the other changed. Each call gets copies of the
+    arguments.
     """
     torch.manual_seed(1)
     eager, *eager_given = make()
@@ -109,10 +115,12 @@ def _first_line(error: BaseException) -> str:
 def _judged(outcome: Outcome, log: list[Any]) -> Outcome:
     outcome.graphs = sum(event.kind == "graph" for event in log)
     breaks = [event.fields["reason"] for event in log if event.kind == "graph_break"]
-    done = [event.fields for event in log if event.kind == "frame_done" and event.fields["code"] != "FJ212"]  # a lazy module's first call
+    # a lazy module's first call
+    done = [event.fields for event in log if event.kind == "frame_done" and event.fields["code"] != "FJ212"]
     left = [fields["reason"] for fields in done if fields["state"] in ("skipped", "eager")]
     warned = [f"warning: {event.fields['message']}" for event in log if event.kind == "warning"]
-    anew = sum(event.kind == "recompile" for event in log)  # the program's own state has changed, as that of a cache that was filled
+    # the program's own state has changed, as that of a cache that was filled
+    anew = sum(event.kind == "recompile" for event in log)
     if outcome.verdict == "one graph" and (outcome.graphs != 1 + anew or breaks or left):
         outcome.verdict = "several" if outcome.graphs else "none"
     outcome.reasons += [reason for reason in dict.fromkeys((*breaks, *left, *warned)) if reason]
@@ -121,7 +129,9 @@ def _judged(outcome: Outcome, log: list[Any]) -> Outcome:
 
 def summary(outcomes: dict[str, Outcome]) -> str:
     counts = Counter(outcome.verdict for outcome in outcomes.values())
-    return f"{counts['one graph']} of {len(outcomes)} in one graph; " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS[1:])
+    return f"{counts['one graph']} of {len(outcomes)} in one graph; " + ", ".join(
+        f"{counts[v]} {v}" for v in VERDICTS[1:]
+    )
 
 
 def by_reason(outcomes: dict[str, Outcome]) -> str:
@@ -130,5 +140,8 @@ def by_reason(outcomes: dict[str, Outcome]) -> str:
     for name, outcome in outcomes.items():
         if outcome.verdict != "one graph":
             concerned.setdefault(outcome.reasons[0] if outcome.reasons else "nothing to capture", []).append(name)
-    lines = [f"{len(names):4} {reason}: {', '.join(names)}" for reason, names in sorted(concerned.items(), key=lambda item: -len(item[1]))]
+    lines = [
+        f"{len(names):4} {reason}: {', '.join(names)}"
+        for reason, names in sorted(concerned.items(), key=lambda item: -len(item[1]))
+    ]
     return "\n".join(lines)

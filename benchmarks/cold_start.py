@@ -1,10 +1,13 @@
-"""What the first call costs in a fresh process: framejit and torch.compile, each in processes of its own, with empty disk caches and then with warm ones.
+"""What the first call costs in a fresh process: framejit and torch.compile, each in processes of its own, with empty
+disk caches and then with warm ones.
 
-    python benchmarks/cold_start.py [--device cpu] [--only softmax,resnet18] [--impls ours,compile] [--rounds 1] [--json FILE]
+    python benchmarks/cold_start.py [--device cpu] [--only softmax,resnet18] [--impls ours,compile] [--rounds 1]
+        [--json FILE]
 
-`cold` is the seconds from asking for compiled code to the result of the first call, the compiler's own imports included, after a first eager call; `warm` the
-same in a second process that finds the caches of the first. Not in them: `start`, the time to start Python and import torch, and building the workload.
-Modules have their bytecode, as those of installed packages do. `MB` is the cold process' peak of resident memory. For eager, `cold` is its very first call.
+`cold` is the seconds from asking for compiled code to the result of the first call, the compiler's own imports
+included, after a first eager call; `warm` the same in a second process that finds the caches of the first. Not in them:
+`start`, the time to start Python and import torch, and building the workload. Modules have their bytecode, as those of
+installed packages do. `MB` is the cold process' peak of resident memory. For eager, `cold` is its very first call.
 Medians over the rounds. Wanted of `cold`:
   GPU   at most a quarter of torch.compile's
   CPU   0.5 s for kernels and small graphs, 1.5 s for ResNet-18; for other models a quarter of torch.compile's
@@ -58,8 +61,13 @@ def first_call(implementation: str, name: str, s: Setting, backend: str, spawned
     return {"seconds": seconds, "start_s": start_s, "peak_mb": peak_rss_mb()}
 
 
-def in_fresh_process(implementation: str, name: str, options: argparse.Namespace, s: Setting, caches: str, bytecode: str) -> Run:
-    request = {"implementation": implementation, "name": name, "backend": options.backend, "device": s.device, "size": s.size}
+def in_fresh_process(
+    implementation: str, name: str, options: argparse.Namespace, s: Setting, caches: str, bytecode: str
+) -> Run:
+    request = {
+        "implementation": implementation, "name": name, "backend": options.backend, "device": s.device,
+        "size": s.size,
+    }
     request |= {"dtype": str(s.dtype).removeprefix("torch."), "spawned": time.time()}
     child = [sys.executable, __file__, "--child", json.dumps(request)]
     environment = os.environ | caches_in(caches) | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
@@ -104,7 +112,10 @@ def judge(name: str, ours: Run, compiled: Run, s: Setting) -> tuple[str, str]:
 
 
 def cell(run: Run) -> str:
-    return f"{figure(run.get('cold_s'), '7.3f')} {figure(run.get('warm_s'), '7.3f')} {figure(run.get('start_s'), '6.2f')} {figure(run.get('peak_mb'), '6.0f')}"
+    return (
+        f"{figure(run.get('cold_s'), '7.3f')} {figure(run.get('warm_s'), '7.3f')} {figure(run.get('start_s'), '6.2f')} "
+        f"{figure(run.get('peak_mb'), '6.0f')}"
+    )
 
 
 def main() -> int:
@@ -140,13 +151,20 @@ def main() -> int:
         ratios = {key: ratio(ours.get(key), compiled.get(key)) for key in ("cold_s", "warm_s")}
         wanted, judged = judge(name, ours, compiled, s)
         cells = " | ".join(cell(run) for run in results.values())
-        print(f"{name:16} | {cells} | {' '.join(figure(value, '5.2f') for value in ratios.values())}    {wanted} {judged}")
+        print(
+            f"{name:16} | {cells} | {' '.join(figure(value, '5.2f') for value in ratios.values())}    {wanted} {judged}"
+        )
         for implementation, run in results.items():
             if "error" in run:
                 print(f"    {implementation}: {run['error'][:150]}")
         sys.stdout.flush()
         failed |= "error" in ours
-        written.append({"name": name, "what": WORKLOADS[name].text, **results, "of_compile": ratios, "wanted": wanted, "verdict": judged})
+        written.append(
+            {
+                "name": name, "what": WORKLOADS[name].text, **results, "of_compile": ratios, "wanted": wanted,
+                "verdict": judged,
+            }
+        )
     write_json(options.json, about, written)
     return int(failed)
 

@@ -1,11 +1,13 @@
-"""What `framejit explain` costs: existing programs as `python program.py` and as `framejit explain program.py`, whole processes, in turns.
+"""What `framejit explain` costs: existing programs as `python program.py` and as `framejit explain program.py`, whole
+processes, in turns.
 
     python benchmarks/explain_cost.py [--only detection,generate] [--rounds 3] [--rewrites quick|all] [--json FILE]
 
-Seconds. `plain` and `explain` are wall time, start of Python and imports included; `compile` is the sum of `seconds` over the report's frames, `search` the
-time in which rewrites were looked for. Of the rounds, the one with the median ratio. `of plain` is (explain - compile) / plain; wanted: at most 2. `found`
-counts the findings, `checked` those with a checked rewrite, `no time` those for whose rewrite none was left. Kernels come from an empty cache in the first
-round and from a warm one in the others. Programs whose libraries are not installed are left out, with the reason.
+Seconds. `plain` and `explain` are wall time, start of Python and imports included; `compile` is the sum of `seconds`
+over the report's frames, `search` the time in which rewrites were looked for. Of the rounds, the one with the median
+ratio. `of plain` is (explain - compile) / plain; wanted: at most 2. `found` counts the findings, `checked` those with a
+checked rewrite, `no time` those for whose rewrite none was left. Kernels come from an empty cache in the first round
+and from a warm one in the others. Programs whose libraries are not installed are left out, with the reason.
 """
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Failed(Exception):
 def seconds(arguments: list[str], environment: dict[str, str]) -> tuple[float, str]:
     """What a Python process takes, and what it prints."""
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=SLOWEST_S)
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=SLOWEST_S
+    )
     took = time.perf_counter() - start
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -66,7 +70,9 @@ def measured(program: pathlib.Path, rewrites: str, folder: str) -> Round:
     environment = os.environ | caches_in(folder) | {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
     report = pathlib.Path(folder) / "report.json"
     plain_s, plain = seconds([str(program)], environment)
-    explain_s, explained = seconds(["-m", "framejit", "explain", "--rewrites", rewrites, "--json", str(report), str(program)], environment)
+    explain_s, explained = seconds(
+        ["-m", "framejit", "explain", "--rewrites", rewrites, "--json", str(report), str(program)], environment
+    )
     if plain != explained:
         raise Failed("explained, it prints something else")
     from framejit.findings.rewrites.propose import NO_TIME
@@ -79,7 +85,10 @@ def measured(program: pathlib.Path, rewrites: str, folder: str) -> Round:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PROGRAMS), metavar="NAMES", help=f"of {', '.join(PROGRAMS)}")
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=list(PROGRAMS), metavar="NAMES",
+        help=f"of {', '.join(PROGRAMS)}",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rewrites", choices=("quick", "all"), default="quick")
     parser.add_argument("--json", metavar="FILE", help="also write the figures, unrounded")
@@ -87,24 +96,41 @@ def main() -> int:
     unknown = sorted(set(options.only) - set(PROGRAMS))
     if unknown:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(PROGRAMS)}")
-    about = {"torch": torch.__version__, "python": platform.python_version(), "cores": os.cpu_count(), "rewrites": options.rewrites, "rounds": options.rounds}
+    about = {
+        "torch": torch.__version__, "python": platform.python_version(), "cores": os.cpu_count(),
+        "rewrites": options.rewrites, "rounds": options.rounds,
+    }
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     print(f"{'':14} |   plain explain compile  search | of plain       | found checked no time", flush=True)
     rows, failed = [], False
     for name in options.only:
         try:
             with tempfile.TemporaryDirectory(prefix="benchmark-caches-", ignore_cleanup_errors=True) as folder:
-                rounds = sorted((measured(PROGRAMS[name], options.rewrites, folder) for _ in range(options.rounds)), key=lambda taken: taken.of_plain)
+                rounds = sorted(
+                    (measured(PROGRAMS[name], options.rewrites, folder) for _ in range(options.rounds)),
+                    key=lambda taken: taken.of_plain,
+                )
         except (Failed, subprocess.TimeoutExpired) as e:
             print(f"{name:14} | cannot be run here: {e}", flush=True)
             failed |= not str(e).startswith("ModuleNotFoundError")
             rows.append({"name": name, "error": str(e)})
             continue
         taken = rounds[len(rounds) // 2]
-        times = " ".join(figure(value, "7.2f") for value in (taken.plain_s, taken.explain_s, taken.compile_s, taken.search_s))
+        times = " ".join(
+            figure(value, "7.2f") for value in (taken.plain_s, taken.explain_s, taken.compile_s, taken.search_s)
+        )
         judged = verdict(at_most(taken.of_plain, MOST))
-        print(f"{name:14} | {times} | {taken.of_plain:8.2f} {judged:5} | {taken.findings:5} {taken.checked:7} {taken.no_time:7}", flush=True)
-        rows.append({"name": name, **asdict(taken), "of_plain": taken.of_plain, "verdict": judged, "rounds": [asdict(each) for each in rounds]})
+        print(
+            f"{name:14} | {times} | {taken.of_plain:8.2f} {judged:5} | {taken.findings:5} {taken.checked:7} "
+            f"{taken.no_time:7}",
+            flush=True,
+        )
+        rows.append(
+            {
+                "name": name, **asdict(taken), "of_plain": taken.of_plain, "verdict": judged,
+                "rounds": [asdict(each) for each in rounds],
+            }
+        )
     write_json(options.json, about, rows, wanted=MOST)
     return int(failed)
 

@@ -1,4 +1,5 @@
-"""How the benchmarks of the fusing backend measure: implementations in turn, in one process, each checked against a float64 reference."""
+"""How the benchmarks of the fusing backend measure: implementations in turn, in one process, each checked against a
+float64 reference."""
 from __future__ import annotations
 
 import argparse
@@ -24,30 +25,45 @@ from workloads import SIZES, Case, Setting, Workload
 IMPLEMENTATIONS = ("ours", "eager", "compile")
 CACHES = ("FRAMEJIT_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 SETTLING_CALLS, SETTLING_S = 12, 0.2
-"""Calls, and seconds of them, before anything is timed. framejit compares its code with eager on the first calls and then keeps the quicker one."""
+"""Calls, and seconds of them, before anything is timed. framejit compares its code with eager on the first calls and
+then keeps the quicker one."""
 SAMPLE_S, MOST_CALLS = 0.02, {"cpu": 20_000, "cuda": 200}
-"""One sample is so many seconds of calls. A GPU's queue holds about a thousand launches: a sample that fills it would measure the wait."""
+"""One sample is so many seconds of calls. A GPU's queue holds about a thousand launches: a sample that fills it would
+measure the wait."""
 CLOCK_NOISE = 1.02
 """Two measurements of the same code differ by so much: `not slower` allows for it."""
 CHECKED_SEEDS = (101, 102)
 ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 2**-9, torch.bfloat16: 2**-6}
-"""Relative errors that are accepted of a result of a type, however exact eager happens to be: some four roundings. Eager may be lucky: in a new ResNet
-a batch norm multiplies by 0.999995, which rounding to bfloat16 undoes; without it each tie of the sum that follows is rounded the same way."""
+"""Relative errors that are accepted of a result of a type, however exact eager happens to be: some four roundings.
+Eager may be lucky: in a new ResNet a batch norm multiplies by 0.999995, which rounding to bfloat16 undoes; without it
+each tie of the sum that follows is rounded the same way."""
 
 Arguments = tuple[Any, ...]
 
 
-# ---- the command line -------------------------------------------------------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------------------------------------
 def command(description: str | None, names: Iterable[str], rounds: int = 7) -> argparse.ArgumentParser:
     """A parser with the options that all commands share; `names` are the workloads that `--only` chooses from."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="by default a GPU if there is one")
-    parser.add_argument("--dtype", choices=[str(t).removeprefix("torch.") for t in ROUNDING], help="by default bfloat16 on GPUs, float32 on CPUs")
+    parser.add_argument(
+        "--dtype",
+        choices=[str(t).removeprefix("torch.") for t in ROUNDING],
+        help="by default bfloat16 on GPUs, float32 on CPUs",
+    )
     parser.add_argument("--size", choices=SIZES, help="by default large on GPUs, small on CPUs")
-    parser.add_argument("--only", type=_choice(names), default=list(names), metavar="NAMES", help=f"comma-separated, of {', '.join(names)}")
-    parser.add_argument("--impls", type=_choice(IMPLEMENTATIONS), default=list(IMPLEMENTATIONS), metavar="NAMES", help=f"of {','.join(IMPLEMENTATIONS)}")
+    parser.add_argument(
+        "--only", type=_choice(names), default=list(names), metavar="NAMES",
+        help=f"comma-separated, of {', '.join(names)}",
+    )
+    parser.add_argument(
+        "--impls", type=_choice(IMPLEMENTATIONS), default=list(IMPLEMENTATIONS), metavar="NAMES",
+        help=f"of {','.join(IMPLEMENTATIONS)}",
+    )
     parser.add_argument("--backend", default="fuse", help="framejit's backend (default: fuse)")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds in which the implementations take turns (default: {rounds})")
+    parser.add_argument("--rounds", type=int, default=rounds, help=(
+        f"rounds in which the implementations take turns (default: {rounds})"
+    ))
     parser.add_argument("--json", metavar="FILE", help="also write the figures, unrounded")
     return parser
 
@@ -75,7 +91,10 @@ def setting(options: argparse.Namespace) -> Setting:
 def describe(s: Setting, options: argparse.Namespace) -> dict[str, Any]:
     """Where and how the figures were made; printed as the first line, and the head of the JSON."""
     device = torch.cuda.get_device_name() if s.device == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    about = {"torch": torch.__version__, "python": sys.version.split()[0], "device": device, "dtype": str(s.dtype).removeprefix("torch."), "size": s.size}
+    about = {
+        "torch": torch.__version__, "python": sys.version.split()[0], "device": device,
+        "dtype": str(s.dtype).removeprefix("torch."), "size": s.size,
+    }
     about |= {"backend": options.backend, "rounds": options.rounds}
     print(", ".join(f"{key} {value}" for key, value in about.items()), flush=True)
     return about
@@ -87,7 +106,8 @@ def write_json(path: str | None, about: dict[str, Any], rows: list[dict[str, Any
 
 
 def use_empty_caches() -> None:
-    """Gives this process compilers' caches of its own, gone when it ends. To be called before a compiler is imported."""
+    """Gives this process compilers' caches of its own, gone when it ends. To be called before a compiler is
+    imported."""
     folder = tempfile.mkdtemp(prefix="benchmark-caches-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ.update(caches_in(folder))
@@ -97,7 +117,7 @@ def caches_in(folder: str) -> dict[str, str]:
     return {variable: os.path.join(folder, variable.lower()) for variable in CACHES}
 
 
-# ---- running ------------------------------------------------------------------------------------------------------------------------------------
+# ---- running -------------------------------------------------------------------------------------------------------
 def implement(implementation: str, fn: Callable[..., Any], backend: str) -> Callable[..., Any]:
     if implementation == "eager":
         return fn
@@ -158,14 +178,18 @@ def run_case(case: Case, s: Setting, options: argparse.Namespace, *, memory: boo
         interleaved(sides, args, s.device, options.rounds, results)
         try:
             check(case, sides, results)
-        except Exception as e:  # the reference itself, for want of memory: the times are worth keeping, but not to be trusted
+        except Exception as e:
+            # the reference itself, for want of memory: the times are worth keeping, but not to be trusted
             for name in sides:
                 results[name].error = results[name].error or f"not checked: {type(e).__name__}: {str(e)[:200]}"
     return results
 
 
-def run_all(workloads: Iterable[Workload], s: Setting, options: argparse.Namespace, *, memory: bool = False) -> Iterator[tuple[Case, Row]]:
-    """The rows of a table, each measured when it is asked for. A workload that cannot be built or run here is named and left out."""
+def run_all(
+    workloads: Iterable[Workload], s: Setting, options: argparse.Namespace, *, memory: bool = False
+) -> Iterator[tuple[Case, Row]]:
+    """The rows of a table, each measured when it is asked for. A workload that cannot be built or run here is named and
+    left out."""
     for workload in workloads:
         try:
             case = workload.make(s)
@@ -207,7 +231,8 @@ class Row:
         return ratio(self.ours.seconds, self.compile.seconds)
 
     def judge(self, holds: bool | None) -> str:
-        """`holds`: whether the target is met, None if that cannot be told. Code that fails or is wrong meets nothing."""
+        """`holds`: whether the target is met, None if that cannot be told. Code that fails or is wrong meets
+        nothing."""
         self.verdict = "FAILED" if self.ours.error else "WRONG" if self.ours.right is False else verdict(holds)
         return self.verdict
 
@@ -227,7 +252,10 @@ class Row:
     def as_json(self, **more: Any) -> dict[str, Any]:
         results = {name: result.as_json() for name, result in self.results.items()}
         ratios = {"of_eager": self.of_eager, "of_compile": self.of_compile}
-        return {"name": self.workload.name, "what": self.workload.text, **results, **ratios, **more, "verdict": self.verdict}
+        return {
+            "name": self.workload.name, "what": self.workload.text, **results, **ratios, **more,
+            "verdict": self.verdict,
+        }
 
 
 class reported_in:
@@ -246,7 +274,9 @@ class reported_in:
         return True
 
 
-def _settled(name: str, case: Case, args: Arguments, device: str, backend: str, result: Result, peak: PeakMemory | None) -> Callable[..., Any]:
+def _settled(
+    name: str, case: Case, args: Arguments, device: str, backend: str, result: Result, peak: PeakMemory | None
+) -> Callable[..., Any]:
     began = time.time_ns()
     if peak:
         peak.before_compiling()
@@ -267,12 +297,15 @@ def _settled(name: str, case: Case, args: Arguments, device: str, backend: str, 
         if peak:
             result.peak_bytes = peak.of_call(fn)
     if name == "ours":
-        _tell_what_was_done(result, began, [str(w.message) for w in caught if w.category.__module__.startswith("framejit")])
+        _tell_what_was_done(
+            result, began, [str(w.message) for w in caught if w.category.__module__.startswith("framejit")]
+        )
     return fn
 
 
 def _tell_what_was_done(result: Result, began_ns: int, complaints: list[str]) -> None:
-    """A figure of eager code must not pass for one of compiled code: what framejit decided on the way goes into the row."""
+    """A figure of eager code must not pass for one of compiled code: what framejit decided on the way goes into the
+    row."""
     from framejit import events
 
     seen = [event for event in events.events() if event.time_ns >= began_ns]
@@ -284,8 +317,12 @@ def _tell_what_was_done(result: Result, began_ns: int, complaints: list[str]) ->
             result.notes.append(f"{event.function} is {event.state}: {event.reason}")
 
 
-def interleaved(sides: dict[str, Callable[..., Any]], args: Arguments, device: str, rounds: int, results: dict[str, Result], samples: int = 3) -> None:
-    """Fills in times: medians over the rounds of the medians of a round's samples; noise is half the range of the rounds over the median."""
+def interleaved(
+    sides: dict[str, Callable[..., Any]], args: Arguments, device: str, rounds: int, results: dict[str, Result],
+    samples: int = 3,
+) -> None:
+    """Fills in times: medians over the rounds of the medians of a round's samples; noise is half the range of the
+    rounds over the median."""
     walls: dict[str, list[float]] = {name: [] for name in sides}
     hosts: dict[str, list[float]] = {name: [] for name in sides}
     gc.collect()
@@ -328,12 +365,13 @@ def forget() -> None:
         torch.cuda.empty_cache()
 
 
-# ---- checking -----------------------------------------------------------------------------------------------------------------------------------
+# ---- checking ------------------------------------------------------------------------------------------------------
 def check(case: Case, sides: dict[str, Callable[..., Any]], results: dict[str, Result]) -> None:
-    """Compares each side with a float64 run on fresh inputs. It may be twice as far from it as eager is, and never has to be closer than rounding.
+    """Compares each side with a float64 run on fresh inputs. It may be twice as far from it as eager is, and never has
+    to be closer than rounding.
 
-    `error_norm` is the norm of the error over the norm of the result; `error_worst` is the worst of the elements, each over its own size plus the
-    root mean square of all, so that one wrong row in a large result shows.
+    `error_norm` is the norm of the error over the norm of the result; `error_worst` is the worst of the elements, each
+    over its own size plus the root mean square of all, so that one wrong row in a large result shows.
     """
     for seed in CHECKED_SEEDS:
         args = case.args(seed)
@@ -344,9 +382,13 @@ def check(case: Case, sides: dict[str, Callable[..., Any]], results: dict[str, R
             result = results[name]
             with reported_in(result):
                 got = tensors_in(fn(*args))
-                same_kind = len(got) == len(expected) and all(g.shape == e.shape and g.dtype == e.dtype for g, e in zip(got, expected))
+                same_kind = len(got) == len(expected) and all(
+                    g.shape == e.shape and g.dtype == e.dtype for g, e in zip(got, expected)
+                )
                 errors = [_errors(g, x) for g, x in zip(got, exact)] if same_kind else [(math.inf, math.inf)]
-                within = same_kind and all(_within(mine, theirs, e.dtype) for mine, theirs, e in zip(errors, eager, expected))
+                within = same_kind and all(
+                    _within(mine, theirs, e.dtype) for mine, theirs, e in zip(errors, eager, expected)
+                )
                 result.right = within and result.right is not False
                 result.error_norm = max(result.error_norm or 0.0, *(norm for norm, _ in errors))
                 result.error_worst = max(result.error_worst or 0.0, *(worst for _, worst in errors))
@@ -375,12 +417,13 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else [t for v in value for t in tensors_in(v)]
 
 
-# ---- memory -------------------------------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------------------------
 class PeakMemory:
-    """The most bytes of tensors alive during a call: weights, arguments, what the implementation keeps, and what the call allocates.
+    """The most bytes of tensors alive during a call: weights, arguments, what the implementation keeps, and what the
+    call allocates.
 
-    GPU: as torch's allocator counts. CPU: the allocations that torch's profiler reports, on top of weights and arguments; what an implementation
-    keeps between calls is not seen there.
+    GPU: as torch's allocator counts. CPU: the allocations that torch's profiler reports, on top of weights and
+    arguments; what an implementation keeps between calls is not seen there.
     """
 
     def __init__(self, case: Case, args: Arguments, device: str) -> None:
@@ -399,7 +442,7 @@ class PeakMemory:
         """Bytes; `fn` is called with the arguments, after it has settled."""
         gc.collect()
         if self._device == "cpu":
-            return self._inherent + _allocated_on_cpu(fn, self._args)
+            return self._inherent + allocated_on_cpu(fn, self._args)
         sync("cuda")
         torch.cuda.reset_peak_memory_stats()
         fn(*self._args)
@@ -407,7 +450,8 @@ class PeakMemory:
         return torch.cuda.max_memory_allocated() - self._others
 
 
-def _allocated_on_cpu(fn: Callable[..., Any], args: Arguments) -> int:
+def allocated_on_cpu(fn: Callable[..., Any], args: Arguments) -> int:
+    """The most bytes alive in a call, of those that it takes."""
     from torch.profiler import ProfilerActivity, profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it tells when it starts and stops
@@ -422,7 +466,7 @@ def _allocated_on_cpu(fn: Callable[..., Any], args: Arguments) -> int:
     return peak
 
 
-# ---- ratios and verdicts ------------------------------------------------------------------------------------------------------------------------
+# ---- ratios and verdicts -------------------------------------------------------------------------------------------
 def ratio(over: float | None, under: float | None) -> float | None:
     return over / under if over is not None and under else None
 

@@ -1,12 +1,16 @@
-"""Models with random weights: steady time, first call and peak memory of framejit, eager and torch.compile, in turns in one run, checked against float64.
+"""Models with random weights: steady time, first call and peak memory of framejit, eager and torch.compile, in turns in
+one run, checked against float64.
 
-    python benchmarks/models.py [--device cuda] [--dtype bfloat16] [--only bert,resnet50] [--impls ours,eager,compile] [--json FILE]
+    python benchmarks/models.py [--device cuda] [--dtype bfloat16] [--only bert,resnet50] [--impls ours,eager,compile]
+        [--json FILE]
 
-`ms` is milliseconds a call, with half the range of the rounds in percent; `first` the seconds of the first call, compiling included, with empty caches but in a
-process that may have compiled before (cold_start.py takes a fresh one); `MB` the most bytes of tensors alive in a call, weights included: GPU by torch's
-allocator; CPU by torch's profiler, which does not see what an implementation keeps between calls. `of compile` is our time, first call and memory over
+`ms` is milliseconds a call, with half the range of the rounds in percent; `first` the seconds of the first call,
+compiling included, with empty caches but in a process that may have compiled before (cold_start.py takes a fresh one);
+`MB` the most bytes of tensors alive in a call, weights included: GPU by torch's allocator; CPU by torch's profiler,
+which does not see what an implementation keeps between calls. `of compile` is our time, first call and memory over
 torch.compile's. Wanted:
-  time      GPU: in the geometric mean of BERT, GPT-2, Llama, ResNet-50 and ViT at least 1.3 times as fast as torch.compile; no model slower (2 % are noise)
+  time      GPU: in the geometric mean of BERT, GPT-2, Llama, ResNet-50 and ViT at least 1.3 times as fast as
+            torch.compile; no model slower (2 % are noise)
   first     GPU: at most a quarter of torch.compile's
   memory    at most torch.compile's
 """
@@ -77,7 +81,9 @@ def main() -> int:
         more = judge(row, s.device)
         cells = " | ".join(cell(result) for result in (row.ours, row.eager, row.compile))
         eager = f"{figure(row.of_eager, '5.2f')} {figure(more['memory_of_eager'], '5.2f')}"
-        ratios = " ".join(figure(value, "5.2f") for value in (row.of_compile, more["first_of_compile"], more["memory_of_compile"]))
+        ratios = " ".join(
+            figure(value, "5.2f") for value in (row.of_compile, more["first_of_compile"], more["memory_of_compile"])
+        )
         print(f"{row.workload.name:10} | {cells} | {eager} | {ratios} {row.verdict}{row.remarks()}", flush=True)
         rows.append(row)
         written.append(row.as_json(**more))
@@ -87,7 +93,10 @@ def main() -> int:
     names = ", ".join(row.workload.name for row in judged)
     held = verdict(at_least(speed, MEAN_SPEED)) if s.device == "cuda" else "-"
     wanted = f"; wanted {MEAN_SPEED}: {held}" if s.device == "cuda" else ""
-    print(f"geometric mean of {names or 'nothing'}: {figure(eager_speed, '.2f')} times as fast as eager, {figure(speed, '.2f')} as torch.compile{wanted}")
+    print(
+        f"geometric mean of {names or 'nothing'}: {figure(eager_speed, '.2f')} times as fast as eager, "
+        f"{figure(speed, '.2f')} as torch.compile{wanted}"
+    )
     write_json(options.json, about, written, speed_against_eager=eager_speed, speed_against_compile=speed, verdict=held)
     return exit_code(rows)
 

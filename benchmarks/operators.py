@@ -1,9 +1,12 @@
-"""How many of torch's operators and modules framejit captures as one graph, with torch's own samples of their arguments, and whether results are eager's.
+"""How many of torch's operators and modules framejit captures as one graph, with torch's own samples of their
+arguments, and whether results are eager's.
 
-    python benchmarks/operators.py [--what operators,methods,inplace,modules] [--only NAME,...] [--samples 2] [--json FILE]
+    python benchmarks/operators.py [--what operators,methods,inplace,modules] [--only NAME,...] [--samples 2]
+        [--json FILE]
 
-The samples are those of `torch.testing` (`op_db`, `module_db`; it needs `pip install expecttest`): the first ones of each operator, float32 where the operator
-takes it. Each sample is called by a function made for it, twice. Wanted of operators: at least 650 in one graph, no wrong one; of modules: all.
+The samples are those of `torch.testing` (`op_db`, `module_db`; it needs `pip install expecttest`): the first ones of
+each operator, float32 where the operator takes it. Each sample is called by a function made for it, twice. Wanted of
+operators: at least 650 in one graph, no wrong one; of modules: all.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ def operator_samples(kind: str, n: int) -> Iterator[tuple[str, list[Callable[[],
             continue
         dtype = torch.float32 if torch.float32 in types else sorted(types, key=str)[0]
         samples = itertools.islice(_drawn(operator, dtype), n)
-        yield operator.formatted_name, [_operator_program(form, sample, operator.name in UNINITIALIZED) for sample in samples]
+        yield (
+            operator.formatted_name,
+            [_operator_program(form, sample, operator.name in UNINITIALIZED) for sample in samples],
+        )
 
 
 def _drawn(operator: Any, dtype: torch.dtype) -> Any:
@@ -70,7 +76,9 @@ def module_samples(n: int) -> Iterator[tuple[str, list[Callable[[], Program]]]]:
                 drawn = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=False, training=training)
                 return [sample for sample in drawn if sample.forward_input is not None][:n]
 
-            def program(i: int, info: Any = info, training: bool = training, dtype: torch.dtype = dtype, samples: Any = samples) -> Program:
+            def program(
+                i: int, info: Any = info, training: bool = training, dtype: torch.dtype = dtype, samples: Any = samples
+            ) -> Program:
                 sample = samples()[i]
                 given, call = sample.constructor_input, sample.forward_input
                 module = info.module_cls(*given.args, **given.kwargs)
@@ -97,7 +105,11 @@ def measure(kind: str, n: int, only: set[str]) -> dict[str, Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", default="operators,modules", help="comma-separated, of operators, methods, inplace, modules (default: operators,modules)")
+    parser.add_argument(
+        "--what",
+        default="operators,modules",
+        help="comma-separated, of operators, methods, inplace, modules (default: operators,modules)",
+    )
     parser.add_argument("--only", default="", help="comma-separated names")
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--json", metavar="FILE")

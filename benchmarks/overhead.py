@@ -1,8 +1,10 @@
-"""What a call of compiled code costs beyond the work itself: framejit and torch.compile(backend="eager"), side by side in one run.
+"""What a call of compiled code costs beyond the work itself: framejit and torch.compile(backend="eager"), side by side
+in one run.
 
     python benchmarks/overhead.py [--rounds 15] [--least] [--json FILE]
 
-Each figure is the median over interleaved rounds; with --least the least of them, for a machine that others keep busy. Wanted:
+Each figure is the median over interleaved rounds; with --least the least of them, for a machine that others keep busy.
+Wanted:
   two tensor arguments    at most 0.2 us over the bare call
   64 tensors in a list    at most 3 us over the bare call
   12-layer BERT's guards  at most 1/20 of torch.compile's
@@ -43,7 +45,8 @@ class Row:
         bare = f"{self.bare:12.0f}" if self.bare else f"{'':12}"
         verdict = "ok" if self.judged <= self.limit else "MISSED"
         theirs = self.torch_compile - self.bare
-        ratio = f"{(self.framejit - self.bare) / theirs:10.4f}" if theirs > 0.2 * self.bare else f"{'':10}"  # else a ratio of noise
+        # else a ratio of noise
+        ratio = f"{(self.framejit - self.bare) / theirs:10.4f}" if theirs > 0.2 * self.bare else f"{'':10}"
         judged = f"{self.judged:8.3f} {self.unit} (at most {self.limit:g})"
         return f"{self.name:38s}{bare}{self.framejit:12.0f}{self.torch_compile:12.0f}{ratio}   {judged}  {verdict}"
 
@@ -59,7 +62,9 @@ def per_call(fn: Callable[..., Any], args: tuple[Any, ...], calls: int) -> float
     return (time.perf_counter_ns() - start) / calls
 
 
-def interleaved(sides: dict[str, Callable[..., Any]], args: tuple[Any, ...], calls: int, rounds: int) -> dict[str, float]:
+def interleaved(
+    sides: dict[str, Callable[..., Any]], args: tuple[Any, ...], calls: int, rounds: int
+) -> dict[str, float]:
     """Nanoseconds a call of each side."""
     for fn in sides.values():
         per_call(fn, args, max(3, calls // 10))
@@ -78,7 +83,11 @@ def interleaved(sides: dict[str, Callable[..., Any]], args: tuple[Any, ...], cal
 
 
 def compiled_by_both(fn: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    return {"bare": fn, "framejit": framejit.optimize(fn, backend="eager"), "torch_compile": torch.compile(fn, backend="eager", dynamic=False)}
+    return {
+        "bare": fn,
+        "framejit": framejit.optimize(fn, backend="eager"),
+        "torch_compile": torch.compile(fn, backend="eager", dynamic=False),
+    }
 
 
 def two_tensors(rounds: int) -> Row:
@@ -116,7 +125,10 @@ def guards_of_a_list(rounds: int) -> Row:
     return guard_row("  its guards alone", fn, {"tensors": tensors}, {"tensors": tensors}, 2_000, rounds)
 
 
-def guard_row(name: str, fn: Any, arguments: dict[str, Any], frame_locals: dict[str, Any], calls: int, rounds: int, limit: float = 1.0) -> Row:
+def guard_row(
+    name: str, fn: Any, arguments: dict[str, Any], frame_locals: dict[str, Any], calls: int, rounds: int,
+    limit: float = 1.0,
+) -> Row:
     sides = compiled_by_both(fn)
     for side in sides.values():
         side(*arguments.values())
@@ -138,9 +150,17 @@ def bert(rounds: int) -> list[Row]:
         return model(input_ids=ids)[0]
 
     with torch.no_grad():
-        guards = guard_row("12-layer BERT, guards alone", fn, {"ids": ids}, {"ids": ids, "model": model}, 200, rounds, limit=0.05)
+        guards = guard_row(
+            "12-layer BERT, guards alone", fn, {"ids": ids}, {"ids": ids, "model": model}, 200, rounds, limit=0.05
+        )
         t = interleaved(compiled_by_both(fn), (ids,), 3, rounds)
-    return [guards, Row("12-layer BERT, end to end", **t, judged=t["framejit"] / t["torch_compile"], limit=1, unit="of torch.compile")]
+    return [
+        guards,
+        Row(
+            "12-layer BERT, end to end", **t, judged=t["framejit"] / t["torch_compile"], limit=1,
+            unit="of torch.compile",
+        ),
+    ]
 
 
 def plain(value: int) -> int:
@@ -182,7 +202,12 @@ def uncaptured_calls(rounds: int) -> list[Row]:
     for when, times in (("inside captured code", seen), ("after captured code", after)):
         t = {side: over_rounds(times[side]) for side in times}
         limit = 1.1 if when.startswith("after") else 2.0
-        rows.append(Row(f"un-captured call {when}", bare, **t, judged=t["framejit"] / bare, limit=limit, unit="of the same before"))
+        rows.append(
+            Row(
+                f"un-captured call {when}", bare, **t, judged=t["framejit"] / bare, limit=limit,
+                unit="of the same before",
+            )
+        )
     return rows
 
 
@@ -196,7 +221,10 @@ def main() -> None:
     torch.set_num_threads(1)
     global over_rounds
     over_rounds, word = (min, "least") if options.least else (statistics.median, "median")
-    print(f"torch {torch.__version__}, python {sys.version.split()[0]}; nanoseconds a call, {word} of {options.rounds} interleaved rounds")
+    print(
+        f"torch {torch.__version__}, python {sys.version.split()[0]}; nanoseconds a call, {word} of {options.rounds} "
+        "interleaved rounds"
+    )
     print(f"{'':38s}{'bare':>12}{'framejit':>12}{'torch.comp':>12}{'ratio':>10}   (ratio: of the costs over bare)")
     rows: list[Row] = []
     parts: list[Callable[[int], Row | list[Row]]] = [uncaptured_calls, two_tensors, many_tensors, guards_of_a_list]
@@ -206,7 +234,9 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"torch": torch.__version__, "rows": [asdict(r) for r in rows]}, indent=1))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"torch": torch.__version__, "rows": [asdict(r) for r in rows]}, indent=1)
+        )
 
 
 if __name__ == "__main__":

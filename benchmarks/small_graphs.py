@@ -1,9 +1,11 @@
-"""Graphs so small that a call costs more than the work: framejit, eager and torch.compile in turns in one run, checked against float64.
+"""Graphs so small that a call costs more than the work: framejit, eager and torch.compile in turns in one run, checked
+against float64.
 
-    python benchmarks/small_graphs.py [--device cpu] [--only tiny_op,small_mlp] [--impls ours,eager,compile] [--json FILE]
+    python benchmarks/small_graphs.py [--device cpu] [--only tiny_op,small_mlp] [--impls ours,eager,compile]
+        [--json FILE]
 
-`us` is microseconds a call until the device is done, with half the range of the rounds in percent; `host` until the call returns, in a stream of calls;
-`of ...` is our time over theirs. Wanted, of eager's time:
+`us` is microseconds a call until the device is done, with half the range of the rounds in percent; `host` until the
+call returns, in a stream of calls; `of ...` is our time over theirs. Wanted, of eager's time:
   (x + y).relu() * 2   GPU at most 0.35, CPU at most 1.2 us
   all others           not slower: at most 1.00, and 2 % for noise
 """
@@ -11,7 +13,20 @@ from __future__ import annotations
 
 import sys
 
-from measure import CLOCK_NOISE, Result, Row, at_most, command, describe, exit_code, figure, run_all, setting, use_empty_caches, write_json
+from measure import (
+    CLOCK_NOISE,
+    Result,
+    Row,
+    at_most,
+    command,
+    describe,
+    exit_code,
+    figure,
+    run_all,
+    setting,
+    use_empty_caches,
+    write_json,
+)
 from workloads import of_kind
 
 OF_EAGER = {("tiny_op", "cuda"): 0.35}

@@ -21,7 +21,8 @@ KINDS = ("kernel", "small", "model")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a workload is made for. `size` is one of SIZES; it says how large kernels and models are, small graphs are always the same."""
+    """What a workload is made for. `size` is one of SIZES; it says how large kernels and models are, small graphs are
+    always the same."""
 
     device: str
     dtype: torch.dtype
@@ -35,7 +36,10 @@ class Draw:
     """Random tensors for one seed, on the device and of the type of a setting."""
 
     def __init__(self, setting: Setting, seed: int) -> None:
-        self._like: dict[str, Any] = {"device": setting.device, "generator": torch.Generator(setting.device).manual_seed(seed)}
+        self._like: dict[str, Any] = {
+            "device": setting.device,
+            "generator": torch.Generator(setting.device).manual_seed(seed),
+        }
         self._dtype = setting.dtype
 
     def normal(self, *shape: int) -> torch.Tensor:
@@ -54,8 +58,9 @@ class Draw:
 class Case:
     """One workload, ready to run.
 
-    `args(seed)` draws arguments, always of the same shapes. `reference` takes such arguments with every floating tensor in float64.
-    `moved_bytes` is the fewest bytes of memory that the work has to read and write, None where memory is not what bounds it.
+    `args(seed)` draws arguments, always of the same shapes. `reference` takes such arguments with every floating tensor
+    in float64. `moved_bytes` is the fewest bytes of memory that the work has to read and write, None where memory is
+    not what bounds it.
     """
 
     fn: Callable[..., Any]
@@ -92,7 +97,7 @@ def bytes_of(setting: Setting, elements: int) -> int:
     return elements * setting.dtype.itemsize
 
 
-# ---- kernels bound by memory --------------------------------------------------------------------------------------------------------------
+# ---- kernels bound by memory ---------------------------------------------------------------------------------------
 def _length(s: Setting) -> int:
     return s.pick(1 << 12, 1 << 22, 1 << 27)
 
@@ -210,7 +215,9 @@ def transpose_add(s: Setting) -> Case:
 
 @workload("kernel", "relu(batch_norm(x)), as in inference")
 def batchnorm_relu(s: Setting) -> Case:
-    def fn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    def fn(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+    ) -> torch.Tensor:
         return F.relu(F.batch_norm(x, mean, var, weight, bias, training=False))
 
     n, channels, height, width = s.pick((2, 8, 6, 6), (8, 64, 56, 56), (128, 256, 56, 56))
@@ -222,7 +229,7 @@ def batchnorm_relu(s: Setting) -> Case:
     return Case(fn, args, fn, bytes_of(s, 2 * n * channels * height * width))
 
 
-# ---- small graphs, bound by what a call costs -----------------------------------------------------------------------------------------------
+# ---- small graphs, bound by what a call costs ----------------------------------------------------------------------
 @workload("small", "(x + y).relu() * 2, 16 elements")
 def tiny_op(s: Setting) -> Case:
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -269,7 +276,7 @@ def small_mlp(s: Setting) -> Case:
     return _of_module(s, nn.Sequential(*layers), lambda draw: draw.normal(4, 64))
 
 
-# ---- models, random weights ---------------------------------------------------------------------------------------------------------------------
+# ---- models, random weights ----------------------------------------------------------------------------------------
 def _of_module(s: Setting, module: nn.Module, draw_input: Callable[[Draw], torch.Tensor], keyword: str = "") -> Case:
     """A module called with one tensor, or by keyword for the first of its results, as models of transformers are."""
     module = module.to(device=s.device, dtype=s.dtype).eval()
@@ -287,16 +294,22 @@ def _of_module(s: Setting, module: nn.Module, draw_input: Callable[[Draw], torch
     def in_float64() -> Callable[..., Any]:
         return calling(copy.deepcopy(module).double())
 
-    return Case(calling(module), lambda seed: (draw_input(Draw(s, seed)),), lambda *args: in_float64()(*args), module=module)
+    return Case(
+        calling(module), lambda seed: (draw_input(Draw(s, seed)),), lambda *args: in_float64()(*args), module=module
+    )
 
 
-def _transformers_model(s: Setting, model: str, config: str, vocabulary: int, shape: tuple[int, int], **settings: Any) -> Case:
+def _transformers_model(
+    s: Setting, model: str, config: str, vocabulary: int, shape: tuple[int, int], **settings: Any
+) -> Case:
     prepare_imports()
     import transformers
 
     torch.manual_seed(0)
     module = getattr(transformers, model)(getattr(transformers, config)(**settings))
-    return _of_module(s, module, lambda draw: draw.below(vocabulary, *s.pick((1, 8), shape, shape)), keyword="input_ids")
+    return _of_module(
+        s, module, lambda draw: draw.below(vocabulary, *s.pick((1, 8), shape, shape)), keyword="input_ids"
+    )
 
 
 def _torchvision_model(s: Setting, build: Callable[[Any], nn.Module], large_batch: int, tiny_image: int) -> Case:
@@ -316,21 +329,34 @@ def _narrow(s: Setting, **settings: Any) -> dict[str, Any]:
 @workload("model", "BERT-base, 8 x 128")
 def bert(s: Setting) -> Case:
     width = _narrow(s, hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=512)
-    return _transformers_model(s, "BertModel", "BertConfig", 500 if width else 30000, (8, 128), num_hidden_layers=s.pick(1, 2, 12), **width)
+    return _transformers_model(
+        s, "BertModel", "BertConfig", 500 if width else 30000, (8, 128), num_hidden_layers=s.pick(1, 2, 12), **width
+    )
 
 
 @workload("model", "GPT-2, 4 x 128")
 def gpt2(s: Setting) -> Case:
     width = _narrow(s, n_embd=32, n_head=2, vocab_size=512, bos_token_id=1, eos_token_id=1)
-    return _transformers_model(s, "GPT2LMHeadModel", "GPT2Config", 500 if width else 50000, (4, 128), n_layer=s.pick(1, 2, 12), use_cache=False, **width)
+    return _transformers_model(
+        s, "GPT2LMHeadModel", "GPT2Config", 500 if width else 50000, (4, 128), n_layer=s.pick(1, 2, 12),
+        use_cache=False, **width,
+    )
 
 
 @workload("model", "Llama-style, 4 x 256")
 def llama(s: Setting) -> Case:
-    width = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}
-    width |= _narrow(s, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, vocab_size=512)
+    width = {
+        "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "vocab_size": 32000,
+    }
+    width |= _narrow(
+        s, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, vocab_size=512
+    )
     layers = s.pick(1, 2, 12)
-    return _transformers_model(s, "LlamaForCausalLM", "LlamaConfig", width["vocab_size"], (4, 256), num_hidden_layers=layers, use_cache=False, **width)
+    return _transformers_model(
+        s, "LlamaForCausalLM", "LlamaConfig", width["vocab_size"], (4, 256), num_hidden_layers=layers,
+        use_cache=False, **width,
+    )
 
 
 @workload("model", "ResNet-50, 224 x 224")
@@ -347,8 +373,13 @@ def resnet18(s: Setting) -> Case:
 def vit(s: Setting) -> Case:
     def build(models: Any) -> nn.Module:
         tiny = s.size == "tiny"
-        module = models.VisionTransformer(32, 16, num_layers=1, num_heads=2, hidden_dim=32, mlp_dim=64) if tiny else models.vit_b_16()
-        nn.init.normal_(module.heads.head.weight, std=0.02)  # it starts as zeros, and with it every result: nothing would be checked
+        module = (
+            models.VisionTransformer(32, 16, num_layers=1, num_heads=2, hidden_dim=32, mlp_dim=64)
+            if tiny
+            else models.vit_b_16()
+        )
+        # it starts as zeros, and with it every result: nothing would be checked
+        nn.init.normal_(module.heads.head.weight, std=0.02)
         return module
 
     return _torchvision_model(s, build, 16, tiny_image=32)

@@ -2,8 +2,9 @@
 
     python benchmarks/zoo.py [--only NAME,...] [--json FILE]
 
-Models are built from small configurations with random weights; inputs are random. Each is called twice, without gradients where it is a model in evaluation.
-`data decides` marks programs in which the numbers in tensors choose what is done next. Wanted: at least 98 % of the others in one graph, no wrong result.
+Models are built from small configurations with random weights; inputs are random. Each is called twice, without
+gradients where it is a model in evaluation. `data decides` marks programs in which the numbers in tensors choose what
+is done next. Wanted: at least 98 % of the others in one graph, no wrong result.
 """
 
 from __future__ import annotations
@@ -53,9 +54,14 @@ def main() -> int:
     judged = {name: outcome for name, outcome in outcomes.items() if not ZOO[name].data_decides}
     one = sum(outcome.verdict == "one graph" for outcome in judged.values())
     print(f"all: {summary(outcomes)}")
-    print(f"where no data decides: {one} of {len(judged)} in one graph ({one / max(len(judged), 1):.1%}; wanted {WANTED:.0%})")
+    print(
+        f"where no data decides: {one} of {len(judged)} in one graph ({one / max(len(judged), 1):.1%}; wanted "
+        f"{WANTED:.0%})"
+    )
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({name: vars(outcome) for name, outcome in outcomes.items()}, indent=1))
+        pathlib.Path(options.json).write_text(
+            json.dumps({name: vars(outcome) for name, outcome in outcomes.items()}, indent=1)
+        )
     return 0 if one >= WANTED * len(judged) and not any(o.verdict == "wrong" for o in outcomes.values()) else 1
 
 

@@ -1,4 +1,5 @@
-"""The models and programs of the zoo: each is a function that makes a program, its arguments and keyword arguments. Weights are random, sizes small."""
+"""The models and programs of the zoo: each is a function that makes a program, its arguments and keyword arguments.
+Weights are random, sizes small."""
 
 from __future__ import annotations
 
@@ -45,8 +46,11 @@ def program(fn: Callable[[], Program] | None = None, *, data_decides: bool = Fal
     return register if fn is None else register(fn)
 
 
-# ---- transformers -------------------------------------------------------------------------------------------------------------------------------
-def text(name: str, model: str, config: str, inputs: Callable[[], dict[str, Any]] = lambda: {"input_ids": ids()}, **settings: Any) -> None:
+# ---- transformers --------------------------------------------------------------------------------------------------
+def text(
+    name: str, model: str, config: str, inputs: Callable[[], dict[str, Any]] = lambda: {"input_ids": ids()},
+    **settings: Any,
+) -> None:
     add(name, lambda: (transformers_model(model, config, **settings), (), inputs()))
 
 
@@ -80,7 +84,10 @@ text(
     use_cache=False,
 )
 text("gpt_neox", "GPTNeoXForCausalLM", "GPTNeoXConfig", **CAUSAL)
-text("gptj", "GPTJForCausalLM", "GPTJConfig", vocab_size=512, n_embd=64, n_layer=2, n_head=4, rotary_dim=8, use_cache=False)
+text(
+    "gptj", "GPTJForCausalLM", "GPTJConfig", vocab_size=512, n_embd=64, n_layer=2, n_head=4, rotary_dim=8,
+    use_cache=False,
+)
 text(
     "opt",
     "OPTForCausalLM",
@@ -105,7 +112,10 @@ text("gemma2", "Gemma2ForCausalLM", "Gemma2Config", num_key_value_heads=2, head_
 text("phi", "PhiForCausalLM", "PhiConfig", **CAUSAL)
 text("phi3", "Phi3ForCausalLM", "Phi3Config", num_key_value_heads=2, pad_token_id=0, **CAUSAL)
 text("stablelm", "StableLmForCausalLM", "StableLmConfig", num_key_value_heads=2, **CAUSAL)
-text("mamba", "MambaForCausalLM", "MambaConfig", vocab_size=512, hidden_size=64, num_hidden_layers=2, state_size=8, use_cache=False)
+text(
+    "mamba", "MambaForCausalLM", "MambaConfig", vocab_size=512, hidden_size=64, num_hidden_layers=2, state_size=8,
+    use_cache=False,
+)
 text(
     "mamba2",
     "Mamba2ForCausalLM",
@@ -120,7 +130,10 @@ text(
     chunk_size=8,
     use_cache=False,
 )
-text("t5", "T5Model", "T5Config", encoder_decoder, vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=2, num_heads=4, use_cache=False)
+text(
+    "t5", "T5Model", "T5Config", encoder_decoder, vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=2,
+    num_heads=4, use_cache=False,
+)
 text(
     "bart",
     "BartModel",
@@ -153,15 +166,24 @@ text(
     pad_token_id=0,
     use_cache=False,
 )
-text("wav2vec2", "Wav2Vec2Model", "Wav2Vec2Config", lambda: {"input_values": torch.randn(1, 2000)}, num_feat_extract_layers=7, conv_dim=(32,) * 7, **TWO)
+text(
+    "wav2vec2", "Wav2Vec2Model", "Wav2Vec2Config", lambda: {"input_values": torch.randn(1, 2000)},
+    num_feat_extract_layers=7, conv_dim=(32,) * 7, **TWO,
+)
 text("vit", "ViTModel", "ViTConfig", pixels, **SMALL_VIT)
 text("deit", "DeiTModel", "DeiTConfig", pixels, **SMALL_VIT)
 text("beit", "BeitModel", "BeitConfig", pixels, **SMALL_VIT)
 text("dinov2", "Dinov2Model", "Dinov2Config", pixels, **SMALL_VIT)
-text("swin", "SwinModel", "SwinConfig", pixels, image_size=64, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
+text(
+    "swin", "SwinModel", "SwinConfig", pixels, image_size=64, patch_size=4, embed_dim=16, depths=[2, 2],
+    num_heads=[2, 4], window_size=4,
+)
 text("segformer", "SegformerModel", "SegformerConfig", pixels, hidden_sizes=[16, 32, 64, 64], depths=[1, 1, 1, 1])
 text("convnext", "ConvNextModel", "ConvNextConfig", pixels, hidden_sizes=[16, 32, 64, 64], depths=[1, 1, 1, 1])
-text("clip", "CLIPModel", "CLIPConfig", lambda: {**pixels(), "input_ids": ids()}, text_config=TWO, vision_config=SMALL_VIT)
+text(
+    "clip", "CLIPModel", "CLIPConfig", lambda: {**pixels(), "input_ids": ids()}, text_config=TWO,
+    vision_config=SMALL_VIT,
+)
 text(
     "perceiver",
     "PerceiverModel",
@@ -175,7 +197,7 @@ text(
     num_cross_attention_heads=4,
 )
 
-# ---- torchvision and timm ---------------------------------------------------------------------------------------------------------------------
+# ---- torchvision and timm ------------------------------------------------------------------------------------------
 for _name in (
     "resnet18",
     "vgg11_bn",
@@ -192,16 +214,26 @@ for _name in (
     "swin_t",
     "googlenet",
 ):
-    add(_name, lambda name=_name: (torchvision_model(name, num_classes=10, **({"init_weights": False} if name == "googlenet" else {})), (image(64),), {}))
+    add(
+        _name,
+        lambda name=_name: (
+            torchvision_model(name, num_classes=10, **({"init_weights": False} if name == "googlenet" else {})),
+            (image(64),),
+            {},
+        ),
+    )
 for _name in ("efficientnet_b0", "convnext_tiny", "swin_t"):  # stochastic depth does something in training only
-    add(f"{_name}_training", lambda name=_name: (torchvision_model(name, num_classes=10).train(), (torch.randn(2, 3, 64, 64),), {}))
+    add(
+        f"{_name}_training",
+        lambda name=_name: (torchvision_model(name, num_classes=10).train(), (torch.randn(2, 3, 64, 64),), {}),
+    )
 add("maxvit_t", lambda: (torchvision_model("maxvit_t", num_classes=10, input_size=(224, 224)), (image(224),), {}))
 for _name in ("efficientnet_lite0", "mixer_s32_224", "regnetx_002", "ghostnet_050", "levit_128s", "resnest14d"):
     size = 224 if _name in ("mixer_s32_224", "levit_128s") else 64
     add(f"timm_{_name}", lambda name=_name, size=size: (timm_model(name), (image(size),), {}))
 
 
-# ---- programs ---------------------------------------------------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------------------------
 @program
 def beam_search() -> Program:
     embedding, cell, head = nn.Embedding(20, 16), nn.GRUCell(16, 16), nn.Linear(16, 20)
@@ -230,7 +262,9 @@ def mixture_of_experts() -> Program:
         def __init__(self) -> None:
             super().__init__()
             self.gate = nn.Linear(16, 4)
-            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(4))
+            self.experts = nn.ModuleList(
+                nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(4)
+            )
 
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
             weights, chosen = self.gate(x).softmax(-1).topk(2, dim=-1)
@@ -261,7 +295,9 @@ def sparse_mixture_of_experts() -> Program:
 def detection_decoding() -> Program:
     """Boxes from anchors and offsets, the best of each class, and their overlaps."""
 
-    def decode(offsets: torch.Tensor, logits: torch.Tensor, anchors: torch.Tensor, k: int = 5) -> dict[str, torch.Tensor]:
+    def decode(
+        offsets: torch.Tensor, logits: torch.Tensor, anchors: torch.Tensor, k: int = 5
+    ) -> dict[str, torch.Tensor]:
         sizes = anchors[:, 2:] - anchors[:, :2]
         centres = anchors[:, :2] + sizes / 2 + offsets[:, :2] * sizes
         sizes = sizes * offsets[:, 2:].clamp(max=math.log(1000 / 16)).exp()
@@ -288,7 +324,10 @@ def greedy_suppression() -> Program:
             first = order[0]
             kept.append(int(first))
             rest = order[1:]
-            low, high = torch.maximum(boxes[rest, :2], boxes[first, :2]), torch.minimum(boxes[rest, 2:], boxes[first, 2:])
+            low, high = (
+                torch.maximum(boxes[rest, :2], boxes[first, :2]),
+                torch.minimum(boxes[rest, 2:], boxes[first, 2:]),
+            )
             order = rest[(high - low).clamp(min=0).prod(-1) < threshold]
         return kept
 
@@ -324,7 +363,9 @@ def message_passing() -> Program:
             source, target = edges
             messages = self.message(torch.cat([x[source], x[target]], -1)).relu()
             total = torch.zeros_like(x).index_add_(0, target, messages)
-            degree = torch.zeros(x.shape[0], 1).scatter_add_(0, target[:, None], torch.ones(target.shape[0], 1)).clamp(min=1)
+            degree = (
+                torch.zeros(x.shape[0], 1).scatter_add_(0, target[:, None], torch.ones(target.shape[0], 1)).clamp(min=1)
+            )
             return self.update(total / degree, x)
 
     class Network(nn.Module):
@@ -429,7 +470,9 @@ def rotary_attention() -> Program:
         def rotate(self, x: torch.Tensor) -> torch.Tensor:
             angles = torch.outer(torch.arange(x.shape[-2]), self.frequencies)
             a, b = x[..., ::2], x[..., 1::2]
-            return torch.stack([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1).flatten(-2)
+            return torch.stack([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1).flatten(
+                -2
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
@@ -491,7 +534,11 @@ def selective_scan() -> Program:
             out.append((state * c[:, t].unsqueeze(1)).sum(-1))
         return torch.stack(out, 1)
 
-    return scan, (torch.randn(2, 6, 8), torch.rand(2, 6, 8), -torch.rand(8, 4), torch.randn(2, 6, 4), torch.randn(2, 6, 4)), {}
+    return (
+        scan,
+        (torch.randn(2, 6, 8), torch.rand(2, 6, 8), -torch.rand(8, 4), torch.randn(2, 6, 4), torch.randn(2, 6, 4)),
+        {},
+    )
 
 
 @program
@@ -505,7 +552,10 @@ def variational_autoencoder() -> Program:
             mean, log_variance = self.encoder(x).chunk(2, -1)
             q = torch.distributions.Normal(mean, (log_variance / 2).exp(), validate_args=False)
             z = q.rsample()
-            loss = F.mse_loss(self.decoder(z), x) + torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 1.0, validate_args=False)).mean()
+            loss = (
+                F.mse_loss(self.decoder(z), x)
+                + torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 1.0, validate_args=False)).mean()
+            )
             return {"loss": loss, "z": z}
 
     return Autoencoder(), (torch.randn(4, 16),), {}
@@ -543,7 +593,9 @@ def training_step() -> Program:
 
     def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         logits = model(x)
-        return F.cross_entropy(logits, y, label_smoothing=0.1) + 1e-3 * sum(p.square().sum() for p in model.parameters())
+        return F.cross_entropy(logits, y, label_smoothing=0.1) + 1e-3 * sum(
+            p.square().sum() for p in model.parameters()
+        )
 
     return loss, (torch.randn(5, 8), torch.randint(0, 3, (5,))), {}
 
@@ -582,7 +634,9 @@ def vector_quantisation() -> Program:
 
 @program
 def conditional_random_field() -> Program:
-    def decode(emissions: torch.Tensor, transitions: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def decode(
+        emissions: torch.Tensor, transitions: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         score, history = emissions[:, 0], []
         for t in range(1, emissions.shape[1]):
             best, came_from = (score[:, :, None] + transitions + emissions[:, t, None]).max(1)
@@ -652,8 +706,12 @@ def augmentation() -> Program:
     def augment(images: torch.Tensor) -> torch.Tensor:
         angle = (torch.rand(images.shape[0]) - 0.5) * math.pi / 4
         zero = torch.zeros_like(angle)
-        matrix = torch.stack([torch.stack([angle.cos(), -angle.sin(), zero], -1), torch.stack([angle.sin(), angle.cos(), zero], -1)], 1)
-        images = F.grid_sample(images, F.affine_grid(matrix, list(images.shape), align_corners=False), align_corners=False)
+        matrix = torch.stack(
+            [torch.stack([angle.cos(), -angle.sin(), zero], -1), torch.stack([angle.sin(), angle.cos(), zero], -1)], 1
+        )
+        images = F.grid_sample(
+            images, F.affine_grid(matrix, list(images.shape), align_corners=False), align_corners=False
+        )
         flip = torch.rand(images.shape[0], 1, 1, 1) < 0.5
         images = torch.where(flip, images.flip(-1), images)
         return (images - images.mean((2, 3), keepdim=True)) / images.std((2, 3), keepdim=True)

@@ -5,7 +5,7 @@ import framejit
 
 
 def normalise(x):
-    largest = x.abs().max().item()
+    largest = max(x.abs().max().item(), 1.0)
     return x / largest
 
 

@@ -14,5 +14,8 @@ with torch.no_grad():
     explanation = framejit.explain(model)(tokens)
     expected, got = model(tokens).last_hidden_state, fast(tokens).last_hidden_state
 
-print(f"{len(explanation.graphs)} graph of {explanation.graphs[0].n_ops} operations, {len(explanation.findings)} graph breaks")
+print(
+    f"{len(explanation.graphs)} graph of {explanation.graphs[0].n_ops} operations, {len(explanation.findings)} graph "
+    "breaks"
+)
 print("equal to eager but for rounding:", torch.allclose(got, expected, atol=1e-5))

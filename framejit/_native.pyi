@@ -78,20 +78,23 @@ _reduce_hook: Callable[[Dispatcher], Any]
 class GuardTree:
     """Assumptions about a frame, evaluated natively.
 
-    A node is (accessor, key, checks, children, guard_id), a check (check, payload, guard_id). C_SIZES takes (record slots, size program): the program,
-    postfix code as a tuple of ints (S_SIZE, tensor, dim, S_CONST, 2, S_LT, ...), must give another number than 0; a tensor is a position among the slots.
-    C_VERSION takes (version, address of the data) of a tensor.
+    A node is (accessor, key, checks, children, guard_id), a check (check, payload, guard_id). C_SIZES takes (record
+    slots, size program): the program, postfix code as a tuple of ints (S_SIZE, tensor, dim, S_CONST, 2, S_LT, ...),
+    must give another number than 0; a tensor is a position among the slots. C_VERSION takes (version, address of the
+    data) of a tensor.
     """
 
     def __new__(cls, roots: list[Any], n_records: int = 0) -> GuardTree: ...
     def check(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> bool: ...
     def explain(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> tuple[int, Any, bool] | None:
-        """(guard_id, value or None, failed_access) of the first guard that does not hold; None if all do. C_SIZES: the value is a tuple of the tensors."""
+        """(guard_id, value or None, failed_access) of the first guard that does not hold; None if all do. C_SIZES: the
+        value is a tuple of the tensors."""
     @property
     def size(self) -> int: ...
     @property
     def memos(self) -> tuple[int, ...]:
-        """How often each of the short proofs that the tree remembers has served; one for each set of objects its guards lately held for."""
+        """How often each of the short proofs that the tree remembers has served; one for each set of objects its guards
+        lately held for."""
     @property
     def expired(self) -> bool:
         """Whether an object that a guard compares with no longer exists, so that the tree can never pass again."""
@@ -121,7 +124,8 @@ class Entry:
     """Replacement code for the frames whose guards hold. It owns its slots."""
 
     def __new__(
-        cls, code: CodeType, fn: FunctionType, guards: GuardTree, slots: tuple[Slot, ...], flags: int = 0, tag: Any = None
+        cls, code: CodeType, fn: FunctionType, guards: GuardTree, slots: tuple[Slot, ...], flags: int = 0,
+        tag: Any = None
     ) -> Entry: ...
     valid: bool
     @property
@@ -182,6 +186,7 @@ def keep_variables(*objects: Any) -> None: ...
 def is_in_traceback() -> bool: ...
 def keep_for_traceback(call: Any, kept: list[Any], /) -> None: ...
 def take_over_arguments() -> None: ...
+def handle_signals() -> None: ...
 
 # Switches.
 def set_disabled(flag: bool, /) -> None: ...
@@ -196,7 +201,8 @@ def state_matches(state: State, /) -> bool: ...
 def autograd_flags() -> bytes | None: ...
 def function_flags() -> tuple[int, int] | None: ...
 def setup_state(
-    describe: Callable[..., dict[str, Any]], mode_at: Callable[[int], Any], device_mode: type, offset: int, mask: int, known: bool, /
+    describe: Callable[..., dict[str, Any]], mode_at: Callable[[int], Any], device_mode: type, offset: int, mask: int,
+    known: bool, /
 ) -> tuple[str, ...]: ...
 
 def setup_process_state(tensor_class: type, parameter_class: type, levels: dict[str, Any], /) -> None: ...
@@ -220,6 +226,8 @@ def cpython_layout() -> dict[str, bool]: ...
 def dict_access() -> Literal["versions", "watcher", "comparison"]: ...
 def setup_versions(probes: tuple[Any, ...], /) -> bool: ...
 def tensor_version(tensor: Any, /) -> int | None: ...
+def setup_owners(probes: tuple[Any, ...], storages: tuple[int, ...], /) -> bool: ...
+def held_once(tensor: Any, /) -> bool: ...
 def tensor_access() -> str: ...
 def force_tensor_access(name: str, /) -> None: ...
 def tensor_matches(example: Any, value: Any, /) -> tuple[bool, bool]: ...
@@ -230,7 +238,8 @@ SetLayout = tuple[int, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]]
 def stored_hashes(table: Any, /) -> tuple[int, ...]: ...
 def set_layout(table: Any, /) -> SetLayout: ...
 def set_of_layout(
-    cls: type, slots: int, taken: tuple[int, ...], left: tuple[int, ...], finger: int, members: tuple[Any, ...], hashes: tuple[int | None, ...], /
+    cls: type, slots: int, taken: tuple[int, ...], left: tuple[int, ...], finger: int, members: tuple[Any, ...],
+    hashes: tuple[int | None, ...], /
 ) -> Any: ...
 def dict_set_known_hash(table: dict[Any, Any], key: Any, hash: int, value: Any, /) -> None: ...
 
@@ -241,7 +250,9 @@ def lru_cache_exchange(cached: Any, function: Any, /) -> Any: ...
 def lru_cache_admits(key: Any, constant: Any, more: int, cached: Any, /) -> bool: ...
 
 # The frame hook.
-def install_hook_policy(policy: _Policy | None, on_miss: _OnMiss | None, /) -> tuple[_Policy | None, _OnMiss | None]: ...
+def install_hook_policy(
+    policy: _Policy | None, on_miss: _OnMiss | None, /
+) -> tuple[_Policy | None, _OnMiss | None]: ...
 def code_cache(code: CodeType, /) -> EntryCache | None: ...
 def skip_code(code: CodeType, /) -> None: ...
 def reset_code(code: CodeType, /) -> None: ...
@@ -255,7 +266,8 @@ class PlanUnsupported(RuntimeError):
 
 @final
 class Value:
-    """The value in a slot of a plan, in the arguments of a "call" step (also inside a tuple or list there) and among the outputs."""
+    """The value in a slot of a plan, in the arguments of a "call" step (also inside a tuple or list there) and among
+    the outputs."""
 
     def __new__(cls, index: int) -> Value: ...
     @property
@@ -263,31 +275,40 @@ class Value:
 
 @final
 class Plan:
-    """A compiled graph: steps that run in order, without Python between them. Called with `n_inputs` tensors it gives the tuple of its outputs.
+    """A compiled graph: steps that run in order, without Python between them. Called with `n_inputs` tensors it gives
+    the tuple of its outputs.
 
-    Values live in `n_values` slots, of which the first `n_inputs` are the inputs. A slot is written once, and read only while it holds a value; a
-    description that does otherwise is refused with ValueError. Steps are tuples:
+    Values live in `n_values` slots, of which the first `n_inputs` are the inputs. A slot is written once, and read only
+    while it holds a value; a description that does otherwise is refused with ValueError. Steps are tuples:
 
-    - ("empty", slot, sizes, strides, dtype, device): a fresh tensor; sizes and strides in elements. If memory runs out, torch's own error.
-    - ("reinterpret", slot, base_slot, sizes, strides, offset, dtype): a new tensor over the storage of another, that begins `offset` elements after
-      where the other begins. The dtype may differ if its size is the same.
-    - ("cpu_kernel", address, tensor_slots, ints, total, grain): the C function `void (char *const *pointers, const int64_t *ints, int64_t begin,
-      int64_t end)` for the range [0, total), split evenly among at most `torch.get_num_threads()` threads so that none gets less than `grain`.
-      It runs without the interpreter's lock from 2 * grain on. pointers[i] is the data pointer of tensor_slots[i].
-    - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index): a launch on torch's current stream. Each argument is
-      ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",).
-    - ("call", callable, args, kwargs, results): args a tuple, kwargs a dict or None, results a slot, None (ignored), or a tuple of those for the
-      items of a tuple or list.
-    - ("expect", slot, sizes, strides, repair): a result that is not of that shape is replaced by `repair(tensor)`, which must be.
+    - ("empty", slot, sizes, strides, dtype, device): a fresh tensor; sizes and strides in elements. If memory runs out,
+      torch's own error.
+    - ("reinterpret", slot, base_slot, sizes, strides, offset, dtype): a new tensor over the storage of another, that
+      begins `offset` elements after where the other begins. The dtype may differ if its size is the same.
+    - ("inherit", slot, input_slot, sizes, strides, dtype, device, bytes): like "reinterpret" of the input, from its
+      beginning, if nobody else holds that any more and its memory has so many bytes; else like "empty".
+    - ("cpu_kernel", address, tensor_slots, ints, total, grain): the C function `void (char *const *pointers, const
+      int64_t *ints, int64_t begin, int64_t end)` for the range [0, total), split evenly among at most
+      `torch.get_num_threads()` threads so that none gets less than `grain`. It runs without the interpreter's lock from
+      2 * grain on. pointers[i] is the data pointer of tensor_slots[i].
+    - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index): a launch on torch's current
+      stream. Each argument is ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",).
+    - ("call", callable, args, kwargs, results): args a tuple, kwargs a dict or None, results a slot, None (ignored), or
+      a tuple of those for the items of a tuple or list.
+    - ("expect", slot, sizes, strides, repair): a result that is not of that shape is replaced by `repair(tensor)`,
+      which must be.
     - ("constant", slot, object)
-    - ("free", slot): the value is needed no more. All others are dropped at the end.
+    - ("free", slot): the value is needed no more. All others are dropped at the end. What `consume` was called with
+      is the plan's own as other values are.
 
-    An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands in for a call with an input
-    among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes, or with one among `alone` (slots of inputs that are written) that
-    shares memory with another input; `spans` has the bytes that each input extends over. Any thread may call a plan at any time.
+    An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands
+    in for a call with an input among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes, or with
+    one among `alone` (slots of inputs that are written) that shares memory with another input; `spans` has the bytes
+    that each input extends over. Any thread may call a plan at any time.
 
-    Raises PlanUnsupported at construction (also if `framejit.guards.tensor_layout` was never imported, which measures where tensors keep their
-    memory); TypeError for a call with anything but `n_inputs` tensors; what a "call" step raises, as it is.
+    Raises PlanUnsupported at construction (also if `framejit.guards.tensor_layout` was never imported, which measures
+    where tensors keep their memory); TypeError for a call with anything but `n_inputs` tensors; what a "call" step
+    raises, as it is.
     """
 
     def __new__(
@@ -304,6 +325,7 @@ class Plan:
         name: str = "",
     ) -> Plan: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
+    def consume(self, inputs: list[Tensor], /) -> Any: ...
     @property
     def name(self) -> str: ...
     @property
@@ -314,7 +336,8 @@ class Plan:
     def n_steps(self) -> int: ...
 
 def cuda_load_module(cubin: bytes, name: str, shared_bytes: int, device_index: int, /) -> tuple[int, int, int, int]:
-    """(module, function, registers, local bytes a thread) of the kernel `name`, ready to be launched with `shared_bytes` of dynamic shared memory.
+    """(module, function, registers, local bytes a thread) of the kernel `name`, ready to be launched with
+    `shared_bytes` of dynamic shared memory.
 
     Raises RuntimeError with the name of CUDA's error, PlanUnsupported if there is no driver.
     """
@@ -325,11 +348,13 @@ def cuda_unload_module(module: int, device_index: int, /) -> None: ...
 class SizeSwitch:
     """Calls what was compiled for the sizes of its arguments.
 
-    `places`: pairs (position of an argument, dimension) of the sizes that matter, at most 12. `miss(*arguments)` gives for sizes that were not met lately
-    what to call, and whether that is for good.
+    `places`: pairs (position of an argument, dimension) of the sizes that matter, at most 12. `miss(*arguments)` gives
+    for sizes that were not met lately what to call, and whether that is for good.
     """
 
-    def __new__(cls, places: tuple[tuple[int, int], ...], miss: Callable[..., tuple[Callable[..., Any], bool]]) -> SizeSwitch: ...
+    def __new__(
+        cls, places: tuple[tuple[int, int], ...], miss: Callable[..., tuple[Callable[..., Any], bool]]
+    ) -> SizeSwitch: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property
     def miss(self) -> Callable[..., tuple[Callable[..., Any], bool]]: ...
@@ -338,11 +363,12 @@ class SizeSwitch:
 class Region:
     """Calls `compiled` or `eager`, whichever is quicker, once a few calls have shown which that is.
 
-    The first call runs `compiled` unmeasured. If running twice is harmless (`pure`), each of the next `samples` calls runs `eager` aside and then
-    `compiled`, whose result it gives; otherwise the next 2 * samples calls take turns. `eager` wins if its best time is below `margin` times that of
-    `compiled` by more than noise: 30 ns and 5 % under 20 microseconds, 3 % above. With `cuda`, a run takes as long as the host or the stream took, whichever is
-    longer, and the decision waits, without blocking, until the device is done. An exception in an aside run of `eager` settles on `compiled`.
-    `on_decision(region)` is called once; what it raises is reported as unraisable.
+    The first call runs `compiled` unmeasured. If running twice is harmless (`pure`), each of the next `samples` calls
+    runs `eager` aside and then `compiled`, whose result it gives; otherwise the next 2 * samples calls take turns.
+    `eager` wins if its best time is below `margin` times that of `compiled` by more than noise: 30 ns and 5 % under 20
+    microseconds, 3 % above. With `cuda`, a run takes as long as the host or the stream took, whichever is longer, and
+    the decision waits, without blocking, until the device is done. An exception in an aside run of `eager` settles on
+    `compiled`. `on_decision(region)` is called once; what it raises is reported as unraisable.
     """
 
     def __new__(

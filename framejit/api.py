@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, overload
+from typing import Any, TextIO, TypeVar, Unpack, overload
 
 import torch
 
@@ -15,15 +15,12 @@ from framejit.config import config
 from framejit.coverage import measure_coverage
 from framejit.dispatchers import drop_entries, make_dispatcher
 from framejit.errors import InvalidTarget
-from framejit.events import Status, hub, once
+from framejit.events import Status, hub
 from framejit.events.ledger import ledger
 from framejit.events.log import log_writer, split_names
 from framejit.optimized_module import OptimizedModule, optimize_module, original_of
-from framejit.options import Options, make_options
+from framejit.options import DEFAULTS, Choices, Options, check_names, make_options
 from framejit.originals import function_behind
-
-if TYPE_CHECKING:
-    from framejit.backends.registry import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,68 +28,54 @@ _WRITTEN_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorTyp
 
 
 @overload
-def optimize(
-    fn: F,
-    /,
-    *,
-    backend: str | Backend | None = None,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    mode: str | None = None,
-    options: dict[str, Any] | None = None,
-    verify: bool | float | None = None,
-    freeze: bool | None = None,
-    disable: bool = False,
-) -> F: ...
+def optimize(fn: F, /, *, disable: bool = False, **asked: Unpack[Choices]) -> F: ...
 @overload
-def optimize(
-    fn: None = None,
-    /,
-    *,
-    backend: str | Backend | None = None,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    mode: str | None = None,
-    options: dict[str, Any] | None = None,
-    verify: bool | float | None = None,
-    freeze: bool | None = None,
-    disable: bool = False,
-) -> Callable[[F], F]: ...
-def optimize(
-    fn: F | None = None,
-    /,
-    *,
-    backend: str | Backend | None = None,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    mode: str | None = None,
-    options: dict[str, Any] | None = None,
-    verify: bool | float | None = None,
-    freeze: bool | None = None,
-    disable: bool = False,
-) -> F | Callable[[F], F]:
+def optimize(fn: None = None, /, *, disable: bool = False, **asked: Unpack[Choices]) -> Callable[[F], F]: ...
+def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[Choices]) -> Any:
     """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
 
     Works on functions, methods, objects with a Python `__call__` and `torch.nn.Module`s, directly or as a decorator
-    (`@optimize`, `@optimize(fullgraph=True)`). An optimized module shares everything with the module it was made from, which stays as it was.
+    (`@optimize`, `@optimize(fullgraph=True)`). An optimized module shares everything with the module it was made from,
+    which stays as it was.
 
     Args:
-        backend: what compiles the captured graphs: a name from `list_backends()`, or a callable that takes an `fx.GraphModule` and example
+        backend: what compiles the captured graphs: a name from `list_backends()`, or a callable that takes an
+        `fx.GraphModule` and example
             inputs and returns a callable. By default `config.default_backend`.
-        fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph.
-        dynamic: accepted as torch.compile's. Sizes are always specialised for now; True says so in a warning.
-        mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not supported.
-        verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs, with the node of the graph or
+        fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph. dynamic: whether the sizes
+        of arguments, and ints, are left open: True for all of them from the start, False for none. By default those
+            that have come in `config.dynamic_after` sizes, and dimensions given to `mark_dynamic`.
+        mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not
+        supported. verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what
+        differs, with the node of the graph or
             the guard at fault and a script that reproduces it. By default `config.verify`.
-        freeze: for inference: compute once what depends on parameters and buffers of modules alone, and fold batch norms into the weights before
-            them. Writing into a weight, or replacing it, has the function compiled anew; writes through `weight.data` are not seen, nor those of
-            numpy views and kernels that do not count them. Graphs that need gradients run as without. By default `config.freeze`.
+        freeze: for inference: compute once what depends on parameters and buffers of modules alone, and fold batch
+        norms into the weights before
+            them. Writing into a weight, or replacing it, has the function compiled anew; writes through `weight.data`
+            are not seen, nor those of numpy views and kernels that do not count them. Graphs that need gradients are
+            compiled as without. By default `config.freeze`.
         disable: return `fn` unchanged.
     """
-    chosen = functools.partial(make_options, backend, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options, verify=verify, freeze=freeze)
+    check_names(asked)
+    chosen = functools.partial(make_options, **asked)
     if fn is None:
         return lambda target: _optimize(target, chosen, disable)
     return _optimize(fn, chosen, disable)
+
+
+def _signature() -> inspect.Signature:
+    """The signature of `optimize`, with what it can be asked for by name."""
+    plain = inspect.signature(optimize)
+    fn, disable, _ = plain.parameters.values()
+    types = {name: getattr(kind, "__forward_arg__", kind) for name, kind in Choices.__annotations__.items()}
+    asked = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+        for name, default in DEFAULTS.items()
+    ]
+    return plain.replace(parameters=[fn, *asked, disable])
+
+
+optimize.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any:
@@ -100,7 +83,10 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
         chosen(name="")  # a misspelt option is an error on every machine
         return target
     if isinstance(target, type):
-        raise InvalidTarget(f"optimize takes a function or an object, not the class {target.__qualname__}: optimize its methods or its instances")
+        raise InvalidTarget(
+            f"optimize takes a function or an object, not the class {target.__qualname__}: optimize its methods or its "
+            "instances"
+        )
     if isinstance(target, OptimizedModule):
         target = original_of(target)
     if isinstance(target, torch.nn.Module):
@@ -118,7 +104,10 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
         return _optimize(_in_python(target), chosen, disable)
     if callable(target) and isinstance(type(target).__call__, (FunctionType, Dispatcher)):
         return MethodType(_optimize(type(target).__call__, chosen, disable), target)
-    raise InvalidTarget(f"optimize takes a function, a method, an object that can be called or a torch.nn.Module, not {type(target).__name__}")
+    raise InvalidTarget(
+        "optimize takes a function, a method, an object that can be called or a torch.nn.Module, not "
+        f"{type(target).__name__}"
+    )
 
 
 def _place(fn: Any) -> dict[str, Any]:
@@ -158,7 +147,8 @@ def assume_constant(fn: F) -> F:
 
 
 def allow_in_graph(fn: F) -> F:
-    """Decorator: `fn` becomes one node of the graph instead of being looked into. It must depend on its arguments alone."""
+    """Decorator: `fn` becomes one node of the graph instead of being looked into. It must depend on its arguments
+    alone."""
     _python_function(fn, "allow_in_graph")._framejit_allow_in_graph = True  # type: ignore[attr-defined]
     return fn
 
@@ -177,7 +167,7 @@ def reset() -> None:
     drop_entries()
     ledger.clear()
     hub.forget()
-    once.forget()
+    hub.forget_warnings()
 
 
 def status() -> Status:
@@ -190,9 +180,9 @@ def status() -> Status:
 def set_logs(*names: str, stream: TextIO | None = None) -> None:
     """Choose what is written to stderr, or to `stream`; nothing by default.
 
-    guards, recompiles, graph_breaks, bytecode, graph, fusion, output_code, perf, cache, verify, status, or all; `+name` is more, `-name` one line
-    for each event; `file=FILE` appends to a file, `json` writes JSON lines, `help` says all this. The names may be given one by one or separated
-    by commas, as in FRAMEJIT_LOGS.
+    guards, recompiles, graph_breaks, bytecode, graph, fusion, output_code, perf, cache, verify, status, or all; `+name`
+    is more, `-name` one line for each event; `file=FILE` appends to a file, `json` writes JSON lines, `help` says all
+    this. The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
     """
     log_writer.set(split_names(names), stream, status)
 

@@ -8,7 +8,8 @@
     framejit report report.json           print a report that `framejit explain --json` wrote
     framejit cache info|clear             what is kept of compiled kernels between processes
 
-The script keeps its own arguments, exit code, standard output and exceptions. What framejit has to say goes to standard error.
+The script keeps its own arguments, exit code, standard output and exceptions. What framejit has to say goes to standard
+error.
 """
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from framejit.errors import FramejitError
 from framejit.events.meter import meter
 from framejit.findings.at_exit import ReportAtExit, say
 from framejit.findings.explanation import Explanation
-from framejit.findings.schema import NotAReport, read_report
+from framejit.findings.saved_report import NotAReport, read_report
 from framejit.lock import command as lock_command
 
 _FORMATS: dict[str, Callable[[Explanation, str], None]] = {
@@ -69,7 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """What the command line takes. Everything after the script belongs to the script."""
-    made = argparse.ArgumentParser(prog="framejit", description="Run a PyTorch program with its functions compiled, and see what was done.")
+    made = argparse.ArgumentParser(
+        prog="framejit", description="Run a PyTorch program with its functions compiled, and see what was done."
+    )
     made.add_argument("--version", action="version", version=framejit.__version__)
     commands = made.add_subparsers(dest="command", required=True)
     for name, meaning in (
@@ -78,18 +81,38 @@ def parser() -> argparse.ArgumentParser:
         ("explain", "run a script and report graphs, graph breaks, recompiles and functions left out"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
-        command.add_argument("-m", dest="module", action="store_true", help="the target is a module, as for `python -m`")
+        command.add_argument(
+            "-m", dest="module", action="store_true", help="the target is a module, as for `python -m`"
+        )
         command.add_argument("--backend", help=f"what compiles the graphs (default: {config.default_backend})")
         frames = command.add_mutually_exclusive_group()
-        frames.add_argument("--every-frame", action="store_true", help="consider the frames of libraries too, not only those worth compiling")
-        frames.add_argument("--only", metavar="MODULE.FUNCTION", help="consider this function alone; * stands for anything")
-        command.add_argument("--min-graph-size", metavar="N", type=_number, default=0, help="leave graphs of fewer operations to torch's own kernels")
-        command.add_argument("--freeze", action="store_true", help="for inference: compute once what depends on weights alone (see optimize(freeze=True))")
+        frames.add_argument(
+            "--every-frame",
+            action="store_true",
+            help="consider the frames of libraries too, not only those worth compiling",
+        )
+        frames.add_argument(
+            "--only", metavar="MODULE.FUNCTION", help="consider this function alone; * stands for anything"
+        )
+        command.add_argument(
+            "--min-graph-size", metavar="N", type=_number, default=0,
+            help="leave graphs of fewer operations to torch's own kernels",
+        )
+        command.add_argument("--freeze", action="store_true", help=(
+            "for inference: compute once what depends on weights alone (see optimize(freeze=True))"
+        ))
         if name == "explain":
-            wanted = "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it takes (all)"
-            command.add_argument("--rewrites", choices=("quick", "all"), default="quick", help=f"look for rewrites {wanted}")
+            wanted = (
+                "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it "
+                "takes (all)"
+            )
+            command.add_argument(
+                "--rewrites", choices=("quick", "all"), default="quick", help=f"look for rewrites {wanted}"
+            )
             for form in _FORMATS:
-                command.add_argument(f"--{form}", metavar="FILE", help=f"also write the report to FILE as {form.upper()}")
+                command.add_argument(
+                    f"--{form}", metavar="FILE", help=f"also write the report to FILE as {form.upper()}"
+                )
         command.add_argument("target", metavar="script.py", help="the script, or with -m the module")
         command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     lock_command.add_parser(commands)
@@ -119,16 +142,26 @@ def policy(options: argparse.Namespace) -> script.Policy | None:
     if options.only is None:
         return None
     only = script.Only(options.only, options.target)
-    atexit.register(lambda: None if only.matched else say(f"no function called {only.pattern!r} ran; the names have the form module.function"))
+    atexit.register(
+        lambda: (
+            None
+            if only.matched
+            else say(f"no function called {only.pattern!r} ran; the names have the form module.function")
+        )
+    )
     return only
 
 
 def files_wanted(options: argparse.Namespace) -> dict[str, str]:
-    """The files to write, by format, as absolute paths: the script may change its folder. What can't be written is refused before it runs."""
+    """The files to write, by format, as absolute paths: the script may change its folder. What can't be written is
+    refused before it runs."""
     files = {form: os.path.abspath(path) for form in _FORMATS if (path := getattr(options, form, None))}
     for path in files.values():
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
-            sys.exit(f"framejit: cannot write {path!r}: {'it is a folder' if os.path.isdir(path) else 'there is no such folder'}")
+            sys.exit(
+                f"framejit: cannot write {path!r}: "
+                f"{'it is a folder' if os.path.isdir(path) else 'there is no such folder'}"
+            )
     return files
 
 

@@ -18,22 +18,33 @@ def check_interpreter() -> None:
     """The native core reads frames and code objects of CPython as these versions lay them out."""
     name, version = platform.python_implementation(), sys.version_info[:2]
     if name != "CPython" or not PYTHON_FROM <= version < PYTHON_BEFORE:
-        raise UnsupportedEnvironment(f"framejit works with CPython 3.11 to 3.15, not with {name} {platform.python_version()}")
+        raise UnsupportedEnvironment(
+            f"framejit works with CPython 3.11 to 3.15, not with {name} {platform.python_version()}"
+        )
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise UnsupportedEnvironment("framejit does not work with the free-threaded build of CPython yet")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
-        raise UnsupportedEnvironment(f"framejit works on Linux x86-64 and aarch64, not on {platform.system()} {platform.machine()}")
+        raise UnsupportedEnvironment(
+            f"framejit works on Linux x86-64 and aarch64, not on {platform.system()} {platform.machine()}"
+        )
 
 
 def check_main_interpreter() -> None:
     """The frame hook, the watcher of dictionaries and what is kept in code objects are one for the process."""
     modules = ("_interpreters", "_xxsubinterpreters")  # the second until CPython 3.12
-    interpreters = next((import_module(name) for name in modules if name in sys.builtin_module_names or find_spec(name)), None)
+    interpreters = next(
+        (import_module(name) for name in modules if name in sys.builtin_module_names or find_spec(name)), None
+    )
     if interpreters is None:
         return
-    current, main = (found[0] if isinstance(found, tuple) else found for found in (interpreters.get_current(), interpreters.get_main()))
+    current, main = (
+        found[0] if isinstance(found, tuple) else found
+        for found in (interpreters.get_current(), interpreters.get_main())
+    )
     if int(current) != int(main):
-        raise UnsupportedEnvironment("framejit works in the main interpreter of a process only, not in a subinterpreter")
+        raise UnsupportedEnvironment(
+            "framejit works in the main interpreter of a process only, not in a subinterpreter"
+        )
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -26,9 +26,11 @@ class Config:
     recompile_limit: int = 16
     """After so many entries a function runs as it is for arguments that none of them fits."""
     dynamic_after: int = 2
-    """Once a dimension of an input has come in so many sizes, the entry that is made then leaves its size open; with 0 none does of itself."""
+    """Once a dimension of an input has come in so many sizes, the entry that is made then leaves its size open; with 0
+    none does of itself."""
     capture_steps: int = 100_000
-    """How many instructions in a row are captured without a tensor operation; with more, the call that takes so long is left to plain Python."""
+    """How many instructions in a row are captured without a tensor operation; with more, the call that takes so long is
+    left to plain Python."""
     capture_seconds: int = 120
     """How long capturing one frame may take, in seconds."""
     capture_memory: int = 8 << 30
@@ -38,23 +40,29 @@ class Config:
     max_inline_depth: int = 64
     """How many nested calls are captured into one graph."""
     debug: bool = False
-    """Check each new set of guards on the frame it was made for, and raise internal errors instead of running the original code."""
+    """Check each new set of guards on the frame it was made for, and raise internal errors instead of running the
+    original code."""
     logs: str = ""
     """Comma-separated names of what is written to stderr; see `framejit.set_logs`."""
     freeze: bool = False
-    """Take the content of parameters and buffers to stay what it is, where `optimize` was not told; every write that torch counts is noticed."""
+    """Take the content of parameters and buffers to stay what it is, where `optimize` was not told; every write that
+    torch counts is noticed."""
     verify: float = 0.0
-    """The fraction of calls that are also run as plain Python and compared, where `optimize` was not told; 1 means all."""
+    """The fraction of calls that are also run as plain Python and compared, where `optimize` was not told; 1 means
+    all."""
     verify_folder: str = "framejit-verify"
     """Where scripts that reproduce a difference are written."""
     ring_size: int = 4096
     """How many recent events `framejit.events.events()` remembers."""
     artifacts: str = ""
-    """A folder in which each compiled graph leaves what was made of it, stage by stage. FRAMEJIT_DEBUG=folder sets it too."""
+    """A folder in which each compiled graph leaves what was made of it, stage by stage. FRAMEJIT_DEBUG=folder sets it
+    too."""
     passes_off: str = ""
-    """Comma-separated names of passes of the fusing backend that are not run (backends/fuse/graph/passes/pipeline.py); to find out which is to blame."""
+    """Comma-separated names of passes of the fusing backend that are not run (backends/fuse/graph/passes/pipeline.py);
+    to find out which is to blame."""
     cache_dir: str = ""
-    """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache folder."""
+    """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache
+    folder."""
     cache_size: int = 1 << 30
     """How many bytes of them are kept; with 0 none are, and none are read."""
 
@@ -65,7 +73,9 @@ class Config:
         if type(default) is float and type(value) is int:
             value = float(value)
         if type(value) is not type(default):
-            raise InvalidOption(f"framejit.config.{name} must be of type {type(default).__name__}, not {type(value).__name__}")
+            raise InvalidOption(
+                f"framejit.config.{name} must be of type {type(default).__name__}, not {type(value).__name__}"
+            )
         if isinstance(value, (int, float)) and value < 0:
             raise InvalidOption(f"framejit.config.{name} must not be negative, but is {value}")
         if isinstance(value, float) and not value <= 1:
@@ -115,7 +125,11 @@ def from_environment(environment: Mapping[str, str]) -> Config:
             continue
         name = _ENVIRONMENT.get(variable)
         if name is None:
-            warnings.warn(f"framejit knows no setting {variable}{did_you_mean(variable, _ENVIRONMENT)}", FramejitWarning, stacklevel=1)
+            warnings.warn(
+                f"framejit knows no setting {variable}{did_you_mean(variable, _ENVIRONMENT)}",
+                FramejitWarning,
+                stacklevel=1,
+            )
             continue
         if name == "debug" and text.lower() not in _TRUE | _FALSE:
             name = "artifacts"

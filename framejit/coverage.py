@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def measure_coverage(records: Iterable[FunctionRecord]) -> None:
-    """Fill in what the records can't know from events: entries and hits as they are now, operations run, and times if they are measured."""
+    """Fill in what the records can't know from events: entries and hits as they are now, operations run, and times if
+    they are measured."""
     by_place: dict[tuple[str, int], FunctionRecord] = {}
     for record in records:
         by_place[record.file, record.line] = record

@@ -1,7 +1,8 @@
 """Checks that the native core reads the internals of this interpreter where they are.
 
-The core is built for one release of CPython, and a patch of that release may lay something out otherwise. Here, once, at import, it reads objects whose
-contents are known; what it gets wrong is not used, which costs speed or reach and nothing else, and one sentence says so.
+The core is built for one release of CPython, and a patch of that release may lay something out otherwise. Here, once,
+at import, it reads objects whose contents are known; what it gets wrong is not used, which costs speed or reach and
+nothing else, and one sentence says so.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _dicts_hold() -> bool:
     general = {("alpha",): 1.5, 7.25: (2,)}
     shared = _Instance()
     shared.alpha, shared.beta = 1.5, (2,)
-    return _native.check_dict(vars(shared), *_items(vars(shared)), True) and all(_native.check_dict(d, *_items(d), False) for d in (plain, general))
+    return _native.check_dict(vars(shared), *_items(vars(shared)), True) and all(
+        _native.check_dict(d, *_items(d), False) for d in (plain, general)
+    )
 
 
 def _items(d: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -97,8 +100,10 @@ def check() -> dict[str, bool]:
 def report(answers: dict[str, bool]) -> str:
     """One sentence about what is switched off; empty where nothing is."""
     wrong = [part for part, holds in answers.items() if not holds]
-    effects = "; ".join(dict.fromkeys(CONSEQUENCES[part] for part in wrong))
-    return f"CPython {platform.python_version()} lays out its {', '.join(wrong)} otherwise than framejit was built for: {effects}" if wrong else ""
+    if not wrong:
+        return ""
+    parts, effects = ", ".join(wrong), "; ".join(dict.fromkeys(CONSEQUENCES[part] for part in wrong))
+    return f"CPython {platform.python_version()} lays out its {parts} otherwise than framejit was built for: {effects}"
 
 
 LAYOUT = check()

@@ -32,7 +32,7 @@ def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | Function
 
 
 def live_dispatchers() -> list[Dispatcher]:
-    """Those the program still holds."""
+    """The dispatchers that the program still holds."""
     with _changing:
         return list(_live)
 
@@ -63,7 +63,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
 
 @functools.cache
 def compiler() -> ModuleType:
-    """The compiler: imported by the first call that needs it, not by `import framejit`, and given the say over the frames the hook sees."""
+    """The compiler: imported by the first call that needs it, not by `import framejit`, and given the say over the
+    frames the hook sees."""
     from framejit.capture import miss
     from framejit.interpreter.policy import may_capture
 

@@ -1,4 +1,5 @@
-"""Modules that a thread is importing while others run. The import system hands out halves of modules to threads that would wait for each other."""
+"""Modules that a thread is importing while others run. The import system hands out halves of modules to threads that
+would wait for each other."""
 
 from __future__ import annotations
 

@@ -36,9 +36,11 @@ class InspectedGraph:
     compiled_us: float | None
     """The best time measured for a call of the compiled plan, in microseconds; None before anything was measured."""
     eager_us: float | None
-    """The same for the graph as ATen operations."""
+    """The best time measured for a call of the graph as ATen operations, in microseconds; None before anything was
+    measured."""
     recorded: str
-    """The operations of the graph as they were recorded, before all passes; empty if there was something that can't be recorded."""
+    """The operations of the graph as they were recorded, before all passes; empty if there was something that can't be
+    recorded."""
     before_fusion: str
     after_fusion: str
     artifacts: str
@@ -78,19 +80,26 @@ class Inspection:
         for graph in self.graphs:
             lines += [f"  {graph.function}", f"    {graph}"]
             for kernel in graph.kernels:
-                lines += [f"      {kernel.name} ({kernel.language})", *(f"        {origin}" for origin in kernel.origins)]
+                lines += [
+                    f"      {kernel.name} ({kernel.language})",
+                    *(f"        {origin}" for origin in kernel.origins),
+                ]
         return "\n".join(lines)
 
 
 def inspect(fn: Any, /) -> Inspection:
-    """The graphs that the backend `fuse` compiled for an optimized function or module, those behind graph breaks too: kernels, sources and times.
+    """The graphs that the backend `fuse` compiled for an optimized function or module, those behind graph breaks too:
+    kernels, sources and times.
 
-    `fn` is what `optimize` returned, or the function it was given, or any function under `framejit run`. It must have been called, or there is
-    nothing to see yet. Raises InvalidTarget if `fn` was never optimized.
+    `fn` is what `optimize` returned, or the function it was given, or any function under `framejit run`. It must have
+    been called, or there is nothing to see yet. Raises InvalidTarget if `fn` was never optimized.
     """
     owners = _owners_of(fn)
     if not owners:
-        raise InvalidTarget(f"inspect takes what `framejit.optimize` returned, and {getattr(fn, '__qualname__', type(fn).__name__)} was not optimized")
+        raise InvalidTarget(
+            f"inspect takes what `framejit.optimize` returned, and {getattr(fn, '__qualname__', type(fn).__name__)} "
+            "was not optimized"
+        )
     found = {id(graph): _inspected(graph, place) for owner in owners for graph, place in _graphs(owner)}
     return Inspection(getattr(owners[0].options, "name", None) or owners[0].code.co_qualname, tuple(found.values()))
 
@@ -107,7 +116,9 @@ def _owners_of(fn: Any) -> list[EntryCache]:
         return []
     options = getattr(fn, "options", None)  # of a function that verifies calls, and stands in front of a dispatcher
     function = getattr(fn, "_framejit_verified", fn)
-    found: list[EntryCache] = [owner for owner in live_dispatchers() if owner.__wrapped__ is function and options in (None, owner.options)]
+    found: list[EntryCache] = [
+        owner for owner in live_dispatchers() if owner.__wrapped__ is function and options in (None, owner.options)
+    ]
     seen_by_hook = _native.code_cache(function.__code__)
     return found or ([seen_by_hook] if seen_by_hook is not None and seen_by_hook.entries else [])
 
@@ -134,7 +145,11 @@ def _place(owner: EntryCache) -> str:
     if resume is None:
         options, code = owner.options, owner.code
         named = getattr(options, "file", None) is not None
-        return f"{options.name} ({options.file}:{options.line})" if named else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        return (
+            f"{options.name} ({options.file}:{options.line})"
+            if named
+            else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        )
     from framejit.bytecode.decode import decode
 
     line = decode(resume.original).instructions[resume.index].line

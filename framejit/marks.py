@@ -1,4 +1,5 @@
-"""What a program says to the compiler: marks on its tensors, which captures find, and calls that mean something where they are captured."""
+"""What a program says to the compiler: marks on its tensors, which captures find, and calls that mean something where
+they are captured."""
 
 from __future__ import annotations
 
@@ -14,18 +15,23 @@ MARK: Final = "_framejit_dynamic_dims"
 """The attribute of a tensor that `mark_dynamic` leaves."""
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int], *, min: int | None = None, max: int | None = None) -> None:
+def mark_dynamic(
+    tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int], *, min: int | None = None, max: int | None = None
+) -> None:
     """Have the size of a dimension (or several) of an input left open: one compiled entry then serves all sizes.
 
-    `min` and `max` are the least and the greatest size that calls bring, both included; without them anything from 2 on, since sizes 0 and 1 mean other
-    things to torch's operators. A call outside of them is compiled for its own size. The mark lies on this tensor, not on what is computed from it.
-    Raises InvalidOption for what is no tensor, a dimension that it does not have, or bounds that leave no size.
+    `min` and `max` are the least and the greatest size that calls bring, both included; without them anything from 2
+    on, since sizes 0 and 1 mean other things to torch's operators. A call outside of them is compiled for its own size.
+    The mark lies on this tensor, not on what is computed from it. Raises InvalidOption for what is no tensor, a
+    dimension that it does not have, or bounds that leave no size.
     """
     if not isinstance(tensor, torch.Tensor):
         raise InvalidOption(f"mark_dynamic takes a tensor, not {type(tensor).__name__}")
     low, high = LEAST if min is None else min, INFINITE if max is None else max
     if type(min) not in (int, type(None)) or type(max) not in (int, type(None)) or low < LEAST or high < low:
-        raise InvalidOption(f"mark_dynamic: sizes from {min} to {max} are none; min is at least {LEAST}, and max at least min")
+        raise InvalidOption(
+            f"mark_dynamic: sizes from {min} to {max} are none; min is at least {LEAST}, and max at least min"
+        )
     marks: dict[int, Bounds] = dict(getattr(tensor, MARK, {}))
     for one in dim if isinstance(dim, (tuple, list)) else (dim,):
         marks[_checked_dim(tensor, one)] = (low, high)

@@ -1,9 +1,11 @@
-"""What `optimize(module)` returns: an object that is the module in every respect but one, that calling it runs compiled code.
+"""What `optimize(module)` returns: an object that is the module in every respect but one, that calling it runs compiled
+code.
 
-It is an instance of a subclass of the module's class and *shares* the module's `__dict__`, so there is one set of parameters, buffers, hooks and
-attributes, under the same names. The module itself stays as it was: calling it runs plain Python.
-The subclass has a slot named `__call__`, in which each instance keeps a dispatcher bound to the original module. CPython finds it there
-without running any Python code, and `forward` sees the original module as `self`, as it does when called plainly.
+It is an instance of a subclass of the module's class and *shares* the module's `__dict__`, so there is one set of
+parameters, buffers, hooks and attributes, under the same names. The module itself stays as it was: calling it runs
+plain Python. The subclass has a slot named `__call__`, in which each instance keeps a dispatcher bound to the original
+module. CPython finds it there without running any Python code, and `forward` sees the original module as `self`, as it
+does when called plainly.
 """
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _subclasses: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKe
 
 
 class _Signature:
-    """What `inspect.signature` finds on an instance. On a class there is nothing to find: its signature is that of its `__init__`."""
+    """What `inspect.signature` finds on an instance. On a class there is nothing to find: its signature is that of its
+    `__init__`."""
 
     def __get__(self, optimized: OptimizedModule | None, owner: type) -> inspect.Signature:
         if optimized is None:
@@ -61,7 +64,8 @@ def original_of(optimized: Any) -> Any:
 
 
 def dispatcher_of(optimized: Any) -> Any:
-    """The dispatcher that calls run through, or the function in front of one that verifies some of them; both have `options`."""
+    """The dispatcher that calls run through, or the function in front of one that verifies some of them; both have
+    `options`."""
     return optimized.__call__.__func__
 
 
@@ -75,7 +79,9 @@ def optimize_module(module: M, options: Options) -> M:
     """The optimized twin of `module`."""
     optimized: M = object.__new__(_subclass_of(type(module)))
     object.__setattr__(optimized, "__dict__", module.__dict__)
-    object.__setattr__(optimized, "__call__", MethodType(make_dispatcher(_call_function(type(module)), options), module))
+    object.__setattr__(
+        optimized, "__call__", MethodType(make_dispatcher(_call_function(type(module)), options), module)
+    )
     return optimized
 
 
@@ -83,7 +89,10 @@ def _subclass_of(cls: type[M]) -> type[M]:
     known = _subclasses.get(cls)
     made: Any = known() if known is not None else None
     if made is None:
-        namespace = {"__slots__": ("__call__",), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        namespace = {
+            "__slots__": ("__call__",), "__module__": cls.__module__, "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+        }
         metaclass: Any = type(cls)
         made = metaclass(cls.__name__, (OptimizedModule, cls), namespace)
         _subclasses[cls] = weakref.ref(made)

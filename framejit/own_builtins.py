@@ -1,6 +1,8 @@
-"""The builtins that framejit is written with. A program may put its own in their place; then nothing is captured until they are back.
+"""The builtins that framejit is written with. A program may put its own in their place; then nothing is captured until
+they are back.
 
-Compiling would call the program's functions, hundreds of times, and types of its own are not what the compiler takes them for.
+Compiling would call the program's functions, hundreds of times, and types of its own are not what the compiler takes
+them for.
 """
 from __future__ import annotations
 
@@ -9,16 +11,17 @@ from types import CodeType
 from typing import Any, Final
 
 _NAMES: Final = """
-abs all any bool bytes callable chr classmethod complex delattr dict dir divmod enumerate filter float format frozenset getattr hasattr hash id int
-isinstance issubclass iter len list map max min next object ord pow property range repr reversed round set setattr slice sorted staticmethod str sum super
-tuple type vars zip
+__import__ abs all any bool bytes callable chr classmethod complex delattr dict dir divmod enumerate filter float
+format frozenset getattr hasattr hash id int isinstance issubclass iter len list map max min next object ord pow
+property range repr reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip
 """
 _OWN: Final[tuple[tuple[str, Any], ...]] = tuple((name, getattr(builtins, name)) for name in _NAMES.split())
 _table: Final = vars(builtins)
 
 
 untold: Final[dict[str, CodeType]] = {}
-"""Replaced builtins by name, and code that ran as it is for that reason: telling of it calls builtins, and so has to wait."""
+"""Replaced builtins by name, and code that ran as it is for that reason: telling of it calls builtins, and so has to
+wait."""
 
 
 def builtins_are_replaced(code: CodeType) -> bool:

@@ -1,13 +1,14 @@
-"""What takes long, as one line on a terminal: `[framejit] compiling f (model.py:3): 4 s`. It goes when the work is done; a pipe gets nothing."""
+"""What takes long, as one line on a terminal: `[framejit] compiling f (model.py:3): 4 s`. It goes when the work is
+done; a pipe gets nothing."""
 from __future__ import annotations
 
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import TextIO
 
 AFTER, EVERY = 1.0, 0.5
@@ -33,12 +34,13 @@ class Progress:
 
     @contextmanager
     def doing(self, text: Callable[[], str]) -> Iterator[None]:
-        """For the time of the block, `text()` is what is being done. Blocks may be nested: the line names all of them."""
+        """For the time of the block, `text()` is what is being done. Blocks may be nested: the line names all of
+        them."""
         stream = sys.stderr
         if not _is_terminal(stream):
             yield
             return
-        task = _Task(text, stream, time.monotonic())
+        task = _Task(text, stream, monotonic())
         with self._changed:
             self._tasks.append(task)
             if self._thread is None:
@@ -55,10 +57,12 @@ class Progress:
     def _show(self) -> None:
         with self._changed:
             while self._tasks:
-                now, first = time.monotonic(), self._tasks[0]
+                now, first = monotonic(), self._tasks[0]
                 elapsed = now - first.started
                 if elapsed >= AFTER:
-                    self._write(first.stream, f"[framejit] {', '.join(task.text() for task in self._tasks)}: {elapsed:.0f} s")
+                    self._write(
+                        first.stream, f"[framejit] {', '.join(task.text() for task in self._tasks)}: {elapsed:.0f} s"
+                    )
                 self._changed.wait(EVERY if elapsed >= AFTER else AFTER - elapsed)
             self._thread = None
 

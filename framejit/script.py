@@ -24,11 +24,14 @@ class CannotRun(Exception):
     """There is no such script or module."""
 
 
-def run(target: str, arguments: list[str], *, as_module: bool = False, policy: Policy | None = None, at_end: Callable[[], Any] | None = None) -> None:
+def run(
+    target: str, arguments: list[str], *, as_module: bool = False, policy: Policy | None = None,
+    at_end: Callable[[], Any] | None = None,
+) -> None:
     """Run a script or module as `__main__`. What it raises is raised, and shown without framejit's own frames.
 
-    `policy` says which frames are considered, in place of those that are worth it. `at_end` is called when the program and its exit handlers are
-    done, and what was compiled for it is not dropped yet.
+    `policy` says which frames are considered, in place of those that are worth it. `at_end` is called when the program
+    and its exit handlers are done, and what was compiled for it is not dropped yet.
     """
     try:
         module, code = (load_module if as_module else load_script)(target)
@@ -38,7 +41,8 @@ def run(target: str, arguments: list[str], *, as_module: bool = False, policy: P
             compiler()
             if policy is not None:
                 _native.install_hook_policy(policy, on_miss)
-            atexit.register(_native.intercept_all, False)  # not earlier: the script's threads and exit handlers are part of it
+            # not earlier: the script's threads and exit handlers are part of it
+            atexit.register(_native.intercept_all, False)
             _native.intercept_all(True)
         if at_end is not None:
             atexit.register(at_end)
@@ -59,7 +63,8 @@ def every_frame(code: CodeType, namespace: dict[str, Any]) -> bool:
 
 
 class Only:
-    """The functions a person names: `module.function`, where the script is `__main__` or its own name, and `*` stands for anything."""
+    """The functions a person names: `module.function`, where the script is `__main__` or its own name, and `*` stands
+    for anything."""
 
     def __init__(self, pattern: str, script: str) -> None:
         self.pattern, self.matched = pattern, False
@@ -69,7 +74,10 @@ class Only:
         module = str(namespace.get("__name__"))
         if not every_frame(code, namespace):
             return False
-        names = [f"{module}.{code.co_qualname}", *([f"{self._script}.{code.co_qualname}"] if module == "__main__" else [])]
+        names = [
+            f"{module}.{code.co_qualname}",
+            *([f"{self._script}.{code.co_qualname}"] if module == "__main__" else []),
+        ]
         chosen = any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
         self.matched |= chosen
         return chosen
@@ -88,14 +96,19 @@ def load_script(path: str) -> tuple[ModuleType, CodeType]:
         raise CannotRun(e.strerror) from e
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     loader = importlib.machinery.SourceFileLoader("__main__", absolute)
-    return main_module(__file__=absolute, __loader__=loader, __cached__=None), compile(source, absolute, "exec", dont_inherit=True)
+    return main_module(__file__=absolute, __loader__=loader, __cached__=None), compile(
+        source, absolute, "exec", dont_inherit=True
+    )
 
 
 def load_module(name: str) -> tuple[ModuleType, CodeType]:
     """A module and its code, as `python -m name` would see them."""
     sys.path[0] = os.getcwd()
     _, spec, code = runpy._get_module_details(name, CannotRun)  # type: ignore[attr-defined]  # what pdb and trace use as well
-    return main_module(__file__=code.co_filename, __loader__=spec.loader, __cached__=spec.cached, __package__=spec.parent, __spec__=spec), code
+    return main_module(
+        __file__=code.co_filename, __loader__=spec.loader, __cached__=spec.cached, __package__=spec.parent,
+        __spec__=spec,
+    ), code
 
 
 def main_module(**names: Any) -> ModuleType:

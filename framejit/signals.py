@@ -9,16 +9,18 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):
-    """This instruction can't be captured: break the graph here.  `code` is the stable finding code."""
+    """Raised where an instruction can't be captured, and the graph breaks. `code` is the stable finding code."""
 
     def __init__(self, reason: str, code: str = "FJ199", hint: str | None = None) -> None:
         super().__init__(reason)
         self.reason, self.code, self.hint = reason, code, hint
         self.operands: list[tuple[str, Any]] | None = None  # what the instruction worked on, set where the graph breaks
-        self.assumes: list[tuple[Source, int, Any]] = []  # guards (source, check, payload) without which there might be no break
+        # guards (source, check, payload) without which there might be no break
+        self.assumes: list[tuple[Source, int, Any]] = []
 
     def again(self) -> Unsupported:
-        """The same reason for another place; raising one object twice would tie the frames of both places together."""
+        """A signal of its own with this reason, for another place; raising one object twice would tie the frames of
+        both places together."""
         return Unsupported(self.reason, self.code, self.hint)
 
 
@@ -30,7 +32,7 @@ class LooksAtFrame(Unsupported):
 
 
 class SkipFrame(Exception):
-    """This frame is left to plain Python, for the reason given."""
+    """Raised where a frame is left to plain Python, for the reason given."""
 
     def __init__(self, reason: str, code: str = "FJ299") -> None:
         super().__init__(reason)
@@ -38,14 +40,16 @@ class SkipFrame(Exception):
 
 
 class WithoutTensors(SkipFrame):
-    """A frame that the hook met has nothing to do with tensors: it has no part in any graph, even where all of a call is wanted in one."""
+    """A frame that the hook met has nothing to do with tensors: it has no part in any graph, even where all of a call
+    is wanted in one."""
 
     def __init__(self) -> None:
         super().__init__("no tensor or module among the arguments", "FJ207")
 
 
 class NotYet(SkipFrame):
-    """This call is left to plain Python, which changes what stands in the way; the next one is worth another attempt."""
+    """Raised where a call is left to plain Python, which changes what stands in the way; the next one is worth another
+    attempt."""
 
 
 class ImportUnderWay(NotYet):
@@ -87,6 +91,7 @@ class NotConstant(Unsupported):
 def forget_frames(signal: BaseException) -> None:
     """Let go of the frames a signal went through, once nobody looks at it any more.
 
-    They hold the captured program's values, and often the signal itself: such a cycle would keep the user's objects until a collection.
+    They hold the captured program's values, and often the signal itself: such a cycle would keep the user's objects
+    until a collection.
     """
     signal.__traceback__ = signal.__context__ = signal.__cause__ = None

@@ -25,8 +25,11 @@ class Miss(NamedTuple):
     user_line: tuple[str, int] | None
 
 
-def explain_miss(records: Sequence[GuardRecord], tree: native.GuardTree, flat_args: tuple[Any, ...], fn: FunctionType) -> Miss | None:
-    """The first guard of `tree` that these arguments fail, or None if all hold (now). `records[i]` describes guard i."""
+def explain_miss(
+    records: Sequence[GuardRecord], tree: native.GuardTree, flat_args: tuple[Any, ...], fn: FunctionType
+) -> Miss | None:
+    """The first guard of `tree` that these arguments fail, or None if all hold (now). `records[i]` describes guard
+    i."""
     failure = tree.explain(flat_args, fn)
     if failure is None:
         return None
@@ -35,7 +38,8 @@ def explain_miss(records: Sequence[GuardRecord], tree: native.GuardTree, flat_ar
     if failed_access:
         text, expected, actual = f"{record.source_name!r} cannot be read any more", record.text, "no such value"
     elif (explain := CHECKS[record.check].explain) is not None:
-        # tensors are looked at, which is nothing to tell their __torch_function__; the state is compared as the program has it
+        # tensors are looked at, which is nothing to tell their __torch_function__; the state is compared as the program
+        # has it
         with nullcontext() if record.check == native.C_STATE else torch._C.DisableTorchFunctionSubclass():
             text, expected, actual = explain(record, value)
     else:

@@ -13,12 +13,13 @@ from framejit.guards.tensor_facts import TensorFacts, split_tensor_payload
 
 @dataclass(frozen=True)
 class Guard:
-    """`check` is a native `C_*` constant, a key of `CHECKS`; `payload` what it compares with (see framejit._native.GuardTree).
+    """`check` is a native `C_*` constant, a key of `CHECKS`; `payload` what it compares with (see
+    framejit._native.GuardTree).
 
-    `also` are further sources for checks that relate several: C_SAME and C_DISTINCT, whose payload is None, and C_SIZES, whose payload is
-    a size program (native/guards/size_program.h) in which tensor 0 is that of `source` and the others those of `also`. C_VERSION takes
-    the version of a tensor and the address of its data.
-    `user_line` is the (file, line) of the code that made the assumption; it does not take part in equality.
+    `also` are further sources for checks that relate several: C_SAME and C_DISTINCT, whose payload is None, and
+    C_SIZES, whose payload is a size program (native/guards/size_program.h) in which tensor 0 is that of `source` and
+    the others those of `also`. C_VERSION takes the version of a tensor and the address of its data. `user_line` is the
+    (file, line) of the code that made the assumption; it does not take part in equality.
     """
 
     source: Source
@@ -61,7 +62,9 @@ class GuardRecord:
     check: int
     source_name: str
     text: str
-    expected: Any  # TensorFacts for C_TENSOR, the constant for C_EQUALS/C_LEN/C_KEYS/..., what C_SIZES and C_VERSION take, else its short text
+    # TensorFacts for C_TENSOR, the constant for C_EQUALS/C_LEN/C_KEYS/..., what C_SIZES and C_VERSION take, else its
+    # short text
+    expected: Any
     user_line: tuple[str, int] | None
     also_names: tuple[str, ...] = ()
 
@@ -71,4 +74,6 @@ def record(guard: Guard) -> GuardRecord:
         expected: Any = TensorFacts.of(guard.payload)
     else:
         expected = guard.payload if CHECKS[guard.check].keeps_payload else short(guard.payload)
-    return GuardRecord(guard.check, guard.source.name(), guard.text, expected, guard.user_line, tuple(s.name() for s in guard.also))
+    return GuardRecord(
+        guard.check, guard.source.name(), guard.text, expected, guard.user_line, tuple(s.name() for s in guard.also)
+    )

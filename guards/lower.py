@@ -1,7 +1,8 @@
 """Lowering: from a list of guards to the native tree that checks them.
 
-Guards that share a path share its steps. Among the steps that leave one value, the cheap ones go first, so that a call that does not
-match is told apart early and the long walks through modules come last. A value is always checked before anything is read from it.
+Guards that share a path share its steps. Among the steps that leave one value, the cheap ones go first, so that a call
+that does not match is told apart early and the long walks through modules come last. A value is always checked before
+anything is read from it.
 """
 
 from __future__ import annotations
@@ -50,14 +51,25 @@ class _Node:
             checks.pop(native.C_TYPE, None)
         if self.record is not None:
             checks[native.C_RECORD] = [(self.record, self.guard_id)]
-        return [(check, payload, guard_id) for check in sorted(checks, key=_CHECK_RANK.__getitem__) for payload, guard_id in checks[check]]
+        return [
+            (check, payload, guard_id)
+            for check in sorted(checks, key=_CHECK_RANK.__getitem__)
+            for payload, guard_id in checks[check]
+        ]
 
     def estimate(self) -> tuple[bool, int]:
         """Sort key among siblings: settled leaves of a dict together, then by the cost of the whole subtree."""
         if self.rank is None:
             own = sum(CHECKS[check].cost * len(found) for check, found in self.checks.items())
-            cost = _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
-            settled = self.accessor == native.A_KEY and not self.children and self.record is None and all(CHECKS[check].settled for check in self.checks)
+            cost = (
+                _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
+            )
+            settled = (
+                self.accessor == native.A_KEY
+                and not self.children
+                and self.record is None
+                and all(CHECKS[check].settled for check in self.checks)
+            )
             self.rank = not settled, cost
         return self.rank
 
@@ -98,7 +110,9 @@ class _Lowering:
     def add(self, guard: Guard, guard_id: int) -> None:
         if CHECKS[guard.check].relates:
             slots = tuple(self.record(source, guard_id) for source in (guard.source, *guard.also))
-            self.relations.append((guard.check, native_sizes(slots, guard.payload) if guard.check == native.C_SIZES else slots, guard_id))
+            self.relations.append(
+                (guard.check, native_sizes(slots, guard.payload) if guard.check == native.C_SIZES else slots, guard_id)
+            )
         else:
             self.node(guard.source, guard_id).checks.setdefault(guard.check, []).append((guard.payload, guard_id))
 

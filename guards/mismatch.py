@@ -70,7 +70,11 @@ def _kind(value: Any) -> str:
 
 
 def explain_type(record: GuardRecord, value: Any) -> Words:
-    return _sentence(f"type of {record.source_name!r}", str(record.expected).strip("<>").removeprefix("builtins."), _type_name(type(value)))
+    return _sentence(
+        f"type of {record.source_name!r}",
+        str(record.expected).strip("<>").removeprefix("builtins."),
+        _type_name(type(value)),
+    )
 
 
 def explain_identity(record: GuardRecord, value: Any) -> Words:
@@ -119,7 +123,11 @@ def explain_truth(record: GuardRecord, value: Any) -> Words:
 
 
 def explain_same(record: GuardRecord, value: Any) -> Words:
-    return f"two arguments were the same object and are not any more: {record.text}", "the same object", "different objects"
+    return (
+        f"two arguments were the same object and are not any more: {record.text}",
+        "the same object",
+        "different objects",
+    )
 
 
 def explain_distinct(record: GuardRecord, value: Any) -> Words:
@@ -128,7 +136,10 @@ def explain_distinct(record: GuardRecord, value: Any) -> Words:
 
 def explain_sizes(record: GuardRecord, value: Any) -> Words:
     names = (record.source_name, *record.also_names)
-    actual = " and ".join(dict.fromkeys(_size_now(read, value[read.tensor], names) for read in sizes_read(record.expected))) or "that never holds"
+    actual = (
+        " and ".join(dict.fromkeys(_size_now(read, value[read.tensor], names) for read in sizes_read(record.expected)))
+        or "that never holds"
+    )
     return f"{record.text}, but {actual}", record.text, actual
 
 
@@ -152,8 +163,14 @@ def explain_version(record: GuardRecord, value: Any) -> Words:
     try:
         now, place = value._version, value.data_ptr()
     except RuntimeError:  # made in inference mode, or without memory of its own
-        return _sentence(f"content of {record.source_name!r}", "a tensor that counts what is written into it", "one that does not")
+        return _sentence(
+            f"content of {record.source_name!r}", "a tensor that counts what is written into it", "one that does not"
+        )
     if now != version:
-        return f"something was written into {record.source_name!r}, whose content was taken to stay", f"version {version}", f"version {now}"
+        return (
+            f"something was written into {record.source_name!r}, whose content was taken to stay",
+            f"version {version}",
+            f"version {now}",
+        )
     moved = "other memory than before" if place != address else "the memory of before"
     return f"{record.source_name!r}, whose content was taken to stay, lies in {moved}", "the same memory", moved

@@ -27,7 +27,7 @@ def _has_plain_repr(value: Any, depth: int = 4) -> bool:
     """Whether `repr` runs none of the user's code, which would see that."""
     cls = type(value)
     if cls is int:
-        return value.bit_length() <= LONGEST
+        return bool(value.bit_length() <= LONGEST)
     if cls in (list, tuple, set, frozenset):
         return depth > 0 and all(_has_plain_repr(v, depth - 1) for v in value)
     if cls is dict:
@@ -37,9 +37,12 @@ def _has_plain_repr(value: Any, depth: int = 4) -> bool:
         if depth <= 0 or "_name_" not in own or not _has_plain_repr(own.get("_value_"), depth - 1):
             return False
     how = next(vars(k)["__repr__"] for k in cls.__mro__ if "__repr__" in vars(k))
-    if how is object.__repr__ or isinstance(how, types.FunctionType):
+    if how is object.__repr__ or type(how) is types.FunctionType:
         return how is object.__repr__ or how.__module__.partition(".")[0] in ("enum", "torch")
     return not cls.__flags__ & HEAP_TYPE and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")
 
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.ModuleType, types.CodeType)
+_PLAIN = (
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice,
+    types.ModuleType, types.CodeType,
+)

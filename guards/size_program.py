@@ -1,4 +1,5 @@
-"""Size programs in words: the postfix code that native/guards/size_program.h describes, written as Python would write it."""
+"""Size programs in words: the postfix code that native/guards/size_program.h describes, written as Python would write
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NUMBER = -1
 
 
 class SizeRead(NamedTuple):
-    """A size or stride that a program reads: `op` is S_SIZE or S_STRIDE, `tensor` a position among the program's tensors.
+    """A size or stride that a program reads: `op` is S_SIZE or S_STRIDE, `tensor` a position among the program's
+    tensors.
 
     The size NUMBER of what stands there is the int that it is itself.
     """
@@ -64,7 +66,8 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def size_text(program: Program, names: Sequence[str]) -> str:
-    """The program as an expression, like `x.size(0) % 8 == 0`. `names[i]` is the name of tensor i. The program is one that the native core takes."""
+    """The program as an expression, like `x.size(0) % 8 == 0`. `names[i]` is the name of tensor i. The program is one
+    that the native core takes."""
     return _written(_parse(program), names)[0]
 
 
@@ -76,7 +79,8 @@ def sizes_read(program: Program) -> list[SizeRead]:
 
 
 def native_sizes(slots: tuple[int, ...], program: Program) -> tuple[tuple[int, ...], Program]:
-    """What the native check takes: the slot of an int is given as its complement, and the int is read as the size of dimension 0."""
+    """What the native check takes: the slot of an int is given as its complement, and the int is read as the size of
+    dimension 0."""
     code = list(program)
     numbers: set[int] = set()
     position = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from framejit import _native as native
 from framejit.guards.plain_text import short
@@ -24,7 +24,8 @@ _Class = TypeVar("_Class", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def source(cls: _Class) -> _Class:
-    """A frozen dataclass that works its hash and its name out once: both go all the way down the chain, and are asked for again and again."""
+    """A frozen dataclass that works its hash and its name out once: both go all the way down the chain, and are asked
+    for again and again."""
     made: Any = dataclass(frozen=True)(cls)
     hashed, named = made.__hash__, made.__dict__.get("name")
 
@@ -43,7 +44,7 @@ def source(cls: _Class) -> _Class:
     made.__hash__ = kept_hash
     if named is not None:
         made.name = kept_name
-    return made
+    return cast(_Class, made)
 
 
 @source
@@ -266,7 +267,11 @@ def _keyed_name(origin: Source, key: Any) -> str:
     if isinstance(key, str):
         if isinstance(origin, DictSource):
             return f"{origin.origin.name()}.{key}"
-        if isinstance(origin, KeySource) and isinstance(origin.origin, DictSource) and origin.key.value in MODULE_TABLES:
+        if (
+            isinstance(origin, KeySource)
+            and isinstance(origin.origin, DictSource)
+            and origin.key.value in MODULE_TABLES
+        ):
             owner = origin.origin.origin.name()
             return f"{owner}[{key}]" if key.isdigit() else f"{owner}.{key}"
     return f"{origin.name()}[{key!r}]"
@@ -384,7 +389,11 @@ class TypeLookupSource(Step):
 
     def emit(self, em: Emitter) -> None:
         origin = self.origin
-        load_class = partial(em.load_class, origin.ref.value) if isinstance(origin, ConstSource) else partial(em.load_source, origin)
+        load_class = (
+            partial(em.load_class, origin.ref.value)
+            if isinstance(origin, ConstSource)
+            else partial(em.load_source, origin)
+        )
         em.call_object(static_lookup, lambda: (load_class(), em.load_object(self.attr)), 2)
 
     def name(self) -> str:
@@ -394,11 +403,15 @@ class TypeLookupSource(Step):
 _MISSING = object()
 
 
+# a metaclass may answer for them in its own way
+_mro, _names = (vars(type)[name].__get__ for name in ("__mro__", "__dict__"))
+
+
 def static_lookup(cls: type, attr: str, default: Any = _MISSING) -> Any:
     """What the MRO of `cls` holds under `attr`, no descriptor applied; AttributeError or `default` without one."""
-    for klass in cls.__mro__:
-        if attr in klass.__dict__:
-            return klass.__dict__[attr]
+    for klass in _mro(cls):
+        if attr in (names := _names(klass)):
+            return names[attr]
     if default is _MISSING:
         raise AttributeError(attr)
     return default
@@ -461,7 +474,9 @@ class PairSource(Source):
     def emit(self, em: Emitter) -> None:
         import operator
 
-        em.call_object(getattr(operator, self.operation), lambda: (em.load_source(self.left), em.load_source(self.right)), 2)
+        em.call_object(
+            getattr(operator, self.operation), lambda: (em.load_source(self.left), em.load_source(self.right)), 2
+        )
 
     def name(self) -> str:
         return f"({self.left.name()} {self.symbol} {self.right.name()})"

@@ -10,7 +10,8 @@ from framejit.guards.plain_text import short
 
 
 def split_tensor_payload(payload: Any) -> tuple[Any, int, int]:
-    """Example, free sizes and free strides (bit d: dimension d may be any) of what C_TENSOR takes: a tensor, or a tuple of it and one or two masks."""
+    """Example, free sizes and free strides (bit d: dimension d may be any) of what C_TENSOR takes: a tensor, or a tuple
+    of it and one or two masks."""
     if not isinstance(payload, tuple):
         return payload, 0, 0
     tensor, free_sizes, *rest = payload
@@ -33,7 +34,10 @@ def describe_tensor(payload: Any) -> str:
     except RuntimeError:  # sparse tensors have none
         layout = f", layout {t.layout}"
     shape = ", ".join(_starred(t.shape, free_sizes))
-    return f"{kind}{str(t.dtype).removeprefix('torch.')}[{shape}] on {t.device}{layout}{', requires grad' if t.requires_grad else ''}"
+    return (
+        f"{kind}{str(t.dtype).removeprefix('torch.')}[{shape}] on "
+        f"{t.device}{layout}{', requires grad' if t.requires_grad else ''}"
+    )
 
 
 @dataclass(frozen=True)
@@ -58,4 +62,6 @@ class TensorFacts:
         except RuntimeError:  # sparse layouts
             strides = None
         dtype = str(t.dtype).removeprefix("torch.")
-        return TensorFacts(type(t).__name__, dtype, str(t.device), tuple(t.shape), strides, t.requires_grad, free_sizes, free_strides)
+        return TensorFacts(
+            type(t).__name__, dtype, str(t.device), tuple(t.shape), strides, t.requires_grad, free_sizes, free_strides
+        )

@@ -1,8 +1,9 @@
 """Prepares the native core to read tensors and torch's thread-local modes.
 
-Tensors are read directly from memory where that is proven right, through the C functions libtorch exports where it is not, and through Python
-attributes where even those are missing. The proof happens here, once, at import: `framejit._native.setup` measures where known tensors keep
-their metadata, and the three ways are compared on other tensors.
+Tensors are read directly from memory where that is proven right, through the C functions libtorch exports where it is
+not, and through Python attributes where even those are missing. The proof happens here, once, at import:
+`framejit._native.setup` measures where known tensors keep their metadata, and the three ways are compared on other
+tensors.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def _changed_bits(before: bytes, after: bytes) -> list[int]:
 
 
 def _autograd_bits() -> tuple[int, int]:
-    """Offset and mask of the bits in which torch keeps grad mode, inference mode and forward-mode grad; (0, 0) if they cannot be found."""
+    """Offset and mask of the bits in which torch keeps grad mode, inference mode and forward-mode grad; (0, 0) if they
+    cannot be found."""
     with torch.enable_grad():
         grad_on = _autograd_flags()
         with torch.no_grad():
@@ -114,7 +116,8 @@ def _autograd_bits() -> tuple[int, int]:
 
 
 def _function_state_known() -> bool:
-    """Whether the state of torch functions lies in memory as the native core takes it to: it must be right about several known states."""
+    """Whether the state of torch functions lies in memory as the native core takes it to: it must be right about
+    several known states."""
     c = torch._C
     mode = torch.overrides.BaseTorchFunctionMode
     states = (
@@ -141,7 +144,13 @@ def _function_modes() -> tuple[str, ...]:
 
 def _torch_functions() -> str:
     c = torch._C
-    return "enabled" if c._is_torch_function_enabled() else "disabled" if c._is_torch_function_all_disabled() else "disabled for subclasses"
+    return (
+        "enabled"
+        if c._is_torch_function_enabled()
+        else "disabled"
+        if c._is_torch_function_all_disabled()
+        else "disabled for subclasses"
+    )
 
 
 def _tensor_methods() -> str:
@@ -184,7 +193,8 @@ _STATE: dict[str, dict[str, Callable[[], Any]]] = {
         "excluded dispatch keys": lambda: str(torch._C._dispatch_tls_local_exclude_set()),
     },
 }
-"""How Python reads the modes of a thread, by the part that the native core reads at once, and by the names people know them by."""
+"""How Python reads the modes of a thread, by the part that the native core reads at once, and by the names people know
+them by."""
 
 
 def _describe_state(parts: tuple[str, ...] | None = None) -> dict[str, Any]:
@@ -201,8 +211,12 @@ def _describe_state(parts: tuple[str, ...] | None = None) -> dict[str, Any]:
 
 
 def _versions_known() -> bool:
-    """Whether the native core can read how often tensors were written into: it must be right about known versions, and follow them."""
-    made = [torch.zeros(3), torch.zeros(2, 2, requires_grad=True), torch.zeros(5, dtype=torch.int64), torch.zeros(4, 4).t()]
+    """Whether the native core can read how often tensors were written into: it must be right about known versions, and
+    follow them."""
+    made = [
+        torch.zeros(3), torch.zeros(2, 2, requires_grad=True), torch.zeros(5, dtype=torch.int64),
+        torch.zeros(4, 4).t(),
+    ]
     probes = (*made, torch.nn.Parameter(torch.zeros(1)))
     for tensor, writes in zip(probes, (3, 91, 0, 200, 17), strict=True):
         _write(tensor, writes)
@@ -213,7 +227,10 @@ def _versions_known() -> bool:
     views = [probe.detach() for probe in probes]
     for probe in probes:
         _write(probe, 2)
-    if all(_native.tensor_version(t) == t._version for t in (*probes, *views)) and _native.tensor_version(uncounted) is None:
+    if (
+        all(_native.tensor_version(t) == t._version for t in (*probes, *views))
+        and _native.tensor_version(uncounted) is None
+    ):
         return True
     _native.setup_versions(())
     return False
@@ -224,17 +241,47 @@ def _write(tensor: torch.Tensor, times: int) -> None:
         torch.autograd.graph.increment_version(tensor)
 
 
+def _owners_known() -> bool:
+    """Whether the native core can tell that nobody else holds a tensor or its memory: it must be right about known
+    tensors, and follow them."""
+    probes = (torch.zeros(3), torch.zeros(2, 2), torch.zeros(5, dtype=torch.int64), torch.zeros(4, 4)[1:])
+    addresses = tuple([probe.untyped_storage()._cdata for probe in probes])
+    if not _native.setup_owners(probes, addresses):
+        return False
+    alone, weight = torch.zeros(3), torch.zeros(3, requires_grad=True)
+    found = [_native.held_once(alone)]
+    other = alone.detach()
+    found += [_native.held_once(alone), _native.held_once(other)]
+    del other
+    found.append(_native.held_once(alone))
+    product = weight * alone  # autograd keeps a factor
+    found.append(_native.held_once(alone))
+    del product
+    found += [_native.held_once(alone), _native.held_once(alone[1:])]
+    if found == [True, False, False, True, False, True, False]:
+        return True
+    _native.setup_owners((), ())
+    return False
+
+
 def _set_up() -> dict[str, Any]:
     _native.setup_process_state(torch.Tensor, torch.nn.Parameter, vars(forward_ad))
     with torch._C.DisableTorchFunction():
         autograd_bits = _autograd_bits()
     functions_known = _function_state_known()
-    lost = _native.setup_state(_describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known)
-    # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing of them.
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+    lost = _native.setup_state(
+        _describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known
+    )
+    # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing
+    # of them.
+    with (
+        torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False),
+        torch.enable_grad(), torch.device("cpu"),
+    ):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))
         layout["versions"] = _versions_known()
+        layout["owners"] = _owners_known()
     layout["state"] = not lost
     layout |= {f"state of {part}": False for part in lost}
     layout["functions"] = functions_known
@@ -242,5 +289,6 @@ def _set_up() -> dict[str, Any]:
 
 
 LAYOUT: dict[str, Any] = _set_up()
-"""Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found.
-The flags `direct`, `shim`, `state`, `functions` and `versions` say what can be read natively; `state of ...` is a part of the state that can't."""
+"""Where a tensor keeps its metadata in this process, as measured: byte offsets, -1 for what was not found. The flags
+`direct`, `shim`, `state`, `functions`, `versions` and `owners` say what can be read natively; `state of ...` is a part
+of the state that can't."""

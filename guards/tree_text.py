@@ -1,4 +1,5 @@
-"""A guard set as a text tree: one branch for each source, one leaf for each guard, with the line of user code that made it."""
+"""A guard set as a text tree: one branch for each source, one leaf for each guard, with the line of user code that made
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which way each native part found into this torch and this CPython: `make canary TORCH='torch==2.16.0'` prints it, and fails where one fell back.
+"""Which way each native part found into this torch and this CPython: `make canary TORCH='torch==2.16.0'` prints it, and
+fails where one fell back.
 
 Run it with a torch or a CPython that framejit was never run with: what it prints first is what has to be looked at.
 """

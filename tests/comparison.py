@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.layout, type(Ellipsis), type(NotImplemented))
+ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.layout,
+    type(Ellipsis), type(NotImplemented),
+)
 EXACT = os.environ.get("FRAMEJIT_TEST_BACKEND", "eager") == "eager"
 ATOL, RTOL = (0.0, 0.0) if EXACT else (1e-6, 1e-5)
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
@@ -28,7 +31,8 @@ class Opaque:
 
 
 def assert_same(a: Any, b: Any, *, atol: float = ATOL, rtol: float = RTOL) -> None:
-    """Fails unless `b` (compiled) looks exactly as `a` (eager), aliases included; of numbers the last bits may differ after fused kernels."""
+    """Fails unless `b` (compiled) looks exactly as `a` (eager), aliases included; of numbers the last bits may differ
+    after fused kernels."""
     Comparison(atol, rtol).same(a, b, "it")
 
 
@@ -51,7 +55,9 @@ class Comparison:
         if isinstance(a, type):
             assert a is b or (isinstance(b, type) and a.__qualname__ == b.__qualname__), f"{path}: class {a}, got {b}"
             return
-        assert type(a) is type(b) or type(a).__qualname__ == type(b).__qualname__, f"{path}: type {type(a)} expected, got {type(b)}"
+        assert type(a) is type(b) or type(a).__qualname__ == type(b).__qualname__, (
+            f"{path}: type {type(a)} expected, got {type(b)}"
+        )
         if isinstance(a, Opaque):
             return
         if issubclass(type(a), ATOMS):  # type() does not lie
@@ -70,7 +76,9 @@ class Comparison:
             self.sequence(list(a), list(b), f"keys of {path}")
             for (key, one), two in zip(a.items(), b.values(), strict=True):
                 self.same(one, two, f"{path}[{key!r}]")
-            self.same(getattr(a, "default_factory", None), getattr(b, "default_factory", None), f"{path}.default_factory")
+            self.same(
+                getattr(a, "default_factory", None), getattr(b, "default_factory", None), f"{path}.default_factory"
+            )
         elif isinstance(a, np.ndarray):
             assert a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True), path
         else:
@@ -92,13 +100,17 @@ class Comparison:
 
     def tensor(self, a: torch.Tensor, b: torch.Tensor, path: str) -> None:
         for fact in ("dtype", "device", "shape", "layout", "requires_grad", "is_leaf"):
-            assert getattr(a, fact) == getattr(b, fact), f"{path}.{fact}: {getattr(a, fact)} expected, got {getattr(b, fact)}"
+            assert getattr(a, fact) == getattr(b, fact), (
+                f"{path}.{fact}: {getattr(a, fact)} expected, got {getattr(b, fact)}"
+            )
         assert (a.grad_fn is None) == (b.grad_fn is None), f"{path}.grad_fn: {a.grad_fn} expected, got {b.grad_fn}"
         torch.testing.assert_close(b, a, rtol=self.rtol, atol=self.atol, equal_nan=True, msg=lambda m: f"{path}: {m}")
         if a.layout is torch.strided:
             assert a.stride() == b.stride(), f"{path}: strides {a.stride()} expected, got {b.stride()}"
             assert a.storage_offset() == b.storage_offset(), f"{path}: storage offset"
-            self.seen(("storage", a.untyped_storage()._cdata), ("storage", b.untyped_storage()._cdata), f"storage of {path}")
+            self.seen(
+                ("storage", a.untyped_storage()._cdata), ("storage", b.untyped_storage()._cdata), f"storage of {path}"
+            )
         if a.is_leaf and a.requires_grad:
             self.same(a.grad, b.grad, f"{path}.grad")
 
@@ -106,8 +118,14 @@ class Comparison:
         if isinstance(a, BaseException):
             self.exception(a, b, path)
         elif isinstance(a, types.FunctionType):
-            assert a.__code__.co_name == b.__code__.co_name and a.__code__.co_firstlineno == b.__code__.co_firstlineno, path
-            self.same([a.__defaults__, a.__kwdefaults__, a.__closure__], [b.__defaults__, b.__kwdefaults__, b.__closure__], path)
+            assert (
+                a.__code__.co_name == b.__code__.co_name and a.__code__.co_firstlineno == b.__code__.co_firstlineno
+            ), path
+            self.same(
+                [a.__defaults__, a.__kwdefaults__, a.__closure__],
+                [b.__defaults__, b.__kwdefaults__, b.__closure__],
+                path,
+            )
         elif isinstance(a, types.MethodType):
             self.same([a.__func__, a.__self__], [b.__func__, b.__self__], path)
         elif isinstance(a, functools.partial):
@@ -123,8 +141,12 @@ class Comparison:
         assert a.__suppress_context__ == b.__suppress_context__, path
 
     def attributes(self, a: Any, b: Any, path: str) -> None:
-        if hasattr(a, "__dict__") and not isinstance(a, (types.FunctionType, types.MethodType, types.ModuleType, functools.cached_property)):
-            assert list(vars(a)) == list(vars(b)), f"attributes of {path}: {list(vars(a))} expected, got {list(vars(b))}"
+        if hasattr(a, "__dict__") and not isinstance(
+            a, (types.FunctionType, types.MethodType, types.ModuleType, functools.cached_property)
+        ):
+            assert list(vars(a)) == list(vars(b)), (
+                f"attributes of {path}: {list(vars(a))} expected, got {list(vars(b))}"
+            )
             for name in vars(a):
                 if isinstance(a, torch.nn.Module) and name.endswith("hooks"):
                     continue  # keyed by a counter of the process, so never alike on two sides
@@ -132,7 +154,9 @@ class Comparison:
         for cls in type(a).__mro__:
             slots = cls.__dict__.get("__slots__", ())
             for slot in (slots,) if isinstance(slots, str) else slots:
-                if slot not in ("__dict__", "__weakref__") and isinstance(cls.__dict__.get(slot), types.MemberDescriptorType):
+                if slot not in ("__dict__", "__weakref__") and isinstance(
+                    cls.__dict__.get(slot), types.MemberDescriptorType
+                ):
                     missing = object
                     self.same(getattr(a, slot, missing), getattr(b, slot, missing), f"{path}.{slot}")
 

@@ -25,12 +25,18 @@ QUICK = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help=f"at most {QUICK} tests of each file, none of which is long, and one case of each")
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help=f"at most {QUICK} tests of each file, none of which is long, and one case of each",
+    )
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """What torch and framejit are made of is garbage at no time, and half of what tests of lifetimes took was to look through it again and again."""
-    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):  # a process that runs tests itself
+    """What torch and framejit are made of is garbage at no time, and half of what tests of lifetimes took was to look
+    through it again and again."""
+    # a process that runs tests itself
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
         import torch  # noqa: F401
 
         import framejit  # noqa: F401
@@ -40,7 +46,8 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "fake_driver" in getattr(item, "fixturenames", ()):  # of tests/native/fake_cuda.py: a process, which finds another driver
+        # of tests/native/fake_cuda.py: a process, which finds another driver
+        if "fake_driver" in getattr(item, "fixturenames", ()):
             item.add_marker("process")
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="needs a GPU"))
@@ -59,7 +66,12 @@ def _quick(items: list[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         if not any(map(item.get_closest_marker, LONG)):
             cases.setdefault(item.path, {}).setdefault(item.nodeid.partition("[")[0], item)
-    return [tests[i] for file in cases.values() for tests in [list(file.values())] for i in range(0, len(tests), -(-len(tests) // QUICK))]
+    return [
+        tests[i]
+        for file in cases.values()
+        for tests in [list(file.values())]
+        for i in range(0, len(tests), -(-len(tests) // QUICK))
+    ]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,7 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def torch_state() -> dict[str, object]:
-    """What of torch's state in this thread, and in the process, changes what operations do. A test that leaves it changed changes the tests after it."""
+    """What of torch's state in this thread, and in the process, changes what operations do. A test that leaves it
+    changed changes the tests after it."""
     import torch
 
     return {

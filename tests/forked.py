@@ -1,7 +1,8 @@
-"""Programs that run as `python ...` does, but in a fork of a process that has imported torch, since that import takes longer than most programs.
+"""Programs that run as `python ...` does, but in a fork of a process that has imported torch, since that import takes
+longer than most programs.
 
-`run` stands for `subprocess.run`. What tests importing itself, options of Python's, several processes at once, or what a library reads from the
-environment before torch is there needs a process of its own.
+`run` stands for `subprocess.run`. What tests importing itself, options of Python's, several processes at once, or what
+a library reads from the environment before torch is there needs a process of its own.
 """
 from __future__ import annotations
 
@@ -23,23 +24,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
-AT_START = ("PYTHONHASHSEED", "PYTHONMALLOC", "OMP_NUM_THREADS", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "ATEN_CPU_CAPABILITY")
+AT_START = (
+    "PYTHONHASHSEED", "PYTHONMALLOC", "OMP_NUM_THREADS", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "ATEN_CPU_CAPABILITY",
+)
 """The environment that is looked at before a program begins: one server for each."""
 
 
-# ---- in the tests ------------------------------------------------------------------------------------------------------------
+# ---- in the tests --------------------------------------------------------------------------------------------------
 
 
 def run(
-    arguments: list[Any], *, cwd: os.PathLike[str] | str | None = None, env: dict[str, str] | None = None, timeout: float, errors: str = "strict"
+    arguments: list[Any], *, cwd: os.PathLike[str] | str | None = None, env: dict[str, str] | None = None,
+    timeout: float, errors: str = "strict"
 ) -> subprocess.CompletedProcess[str]:
-    """What became of `python arguments...`: a script, `-c text` or `-m module`, with what follows it, and options `-W` before."""
+    """What became of `python arguments...`: a script, `-c text` or `-m module`, with what follows it, and options `-W`
+    before."""
     command, environment = list(map(str, arguments)), dict(os.environ if env is None else env)
-    assert not command[0].startswith("-") or command[0] in ("-c", "-m", "-W"), "other options of Python need a process of its own"
+    assert not command[0].startswith("-") or command[0] in ("-c", "-m", "-W"), (
+        "other options of Python need a process of its own"
+    )
     server = _server({name: environment[name] for name in AT_START if name in environment})
     with tempfile.TemporaryDirectory() as folder:
         files = [str(pathlib.Path(folder, name)) for name in ("stdout", "stderr")]
-        status = server.ask({"arguments": command, "cwd": os.fspath(cwd or os.getcwd()), "environment": environment, "files": files}, timeout)
+        status = server.ask(
+            {"arguments": command, "cwd": os.fspath(cwd or os.getcwd()), "environment": environment, "files": files},
+            timeout,
+        )
         stdout, stderr = (pathlib.Path(file).read_text(errors=errors) for file in files)
     if status is None:
         raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
@@ -51,11 +61,15 @@ class _Server:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.channel, theirs = socket.socketpair()
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FRAMEJIT", "PYTHON")) and name not in AT_START}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("FRAMEJIT", "PYTHON")) and name not in AT_START
+        }
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                env={**inherited, **environment},
+                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, env={**inherited, **environment},
             )
         self.replies = self.channel.makefile("r")
         atexit.register(self.close)
@@ -87,7 +101,7 @@ def _server(environment: dict[str, str]) -> _Server:
     return _servers[key]
 
 
-# ---- in the server -----------------------------------------------------------------------------------------------------------
+# ---- in the server -------------------------------------------------------------------------------------------------
 
 
 def _serve(channel: socket.socket, requests: IO[str]) -> dict[str, Any]:
@@ -123,7 +137,11 @@ def _become(request: dict[str, Any], paths: list[str]) -> Callable[[], Any]:
     warnings._processoptions(sys.warnoptions)  # type: ignore[attr-defined]
     first = {"-c": "", "-m": os.getcwd()}.get(how, os.path.dirname(os.path.abspath(how)))
     unsafe = [] if os.environ.get("PYTHONSAFEPATH") else [first]
-    sys.path[:] = [*unsafe, *(os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path), *paths]
+    sys.path[:] = [
+        *unsafe,
+        *(os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path),
+        *paths,
+    ]
     sys.argv[:] = [how, *rest[1:]] if how in ("-c", "-m") else [how, *rest]
     sys.orig_argv[:] = [sys.executable, *request["arguments"]]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -132,7 +150,11 @@ def _become(request: dict[str, Any], paths: list[str]) -> Callable[[], Any]:
     file = "<string>" if how == "-c" else os.path.abspath(how)
     if how != "-c":
         main.__file__ = file
-    return partial(exec, compile(rest[0] if how == "-c" else pathlib.Path(file).read_text(), file, "exec", dont_inherit=True), vars(main))
+    return partial(
+        exec,
+        compile(rest[0] if how == "-c" else pathlib.Path(file).read_text(), file, "exec", dont_inherit=True),
+        vars(main),
+    )
 
 
 def _main() -> None:
@@ -140,7 +162,8 @@ def _main() -> None:
     paths = sys.path[1:]  # without the folder of this file
     import torch  # noqa: F401
 
-    gc.freeze()  # what children collect is their own; to look through all of torch at their end took longer than they do
+    # what children collect is their own; to look through all of torch at their end took longer than they do
+    gc.freeze()
 
     requests = channel.makefile("r")
     request = _serve(channel, requests)

@@ -27,7 +27,8 @@ from comparison import assert_same
 
 TEST_BACKEND = os.environ.get("FRAMEJIT_TEST_BACKEND", "eager")
 ANY = range(1, 1_000_000)  # at least one graph
-READS = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"}  # tensor to Python: never part of a graph
+# tensor to Python: never part of a graph
+READS = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"}
 
 
 class AtenCounter(TorchDispatchMode):
@@ -78,9 +79,12 @@ def op_count(gm: torch.fx.GraphModule) -> int:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Any]]:
-    """The framejit events of the block; without the call's arguments, which would then live longer than in the program."""
+    """The framejit events of the block; without the call's arguments, which would then live longer than in the
+    program."""
     log: list[Any] = []
-    unsubscribe = events.subscribe(lambda event: log.append(event.without_transient() if event.kind == "capture_started" else event))
+    unsubscribe = events.subscribe(
+        lambda event: log.append(event.without_transient() if event.kind == "capture_started" else event)
+    )
     try:
         yield log
     finally:
@@ -108,14 +112,18 @@ def modes_restored() -> Iterator[Callable[[], Any]]:
     """Yields a reader of the modes that a function may leave changed; they are put back at the end."""
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
-        yield lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), hash(torch.random.get_rng_state().numpy().tobytes()), random.random())
+        yield lambda: (
+            torch.is_grad_enabled(), torch.get_default_dtype(), hash(torch.random.get_rng_state().numpy().tobytes()),
+            random.random(),
+        )
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
 
 
 def seed(number: int = 0) -> None:
-    """As `torch.manual_seed`, which without a GPU writes down the whole stack for each kind of device: longer than many tests take."""
+    """As `torch.manual_seed`, which without a GPU writes down the whole stack for each kind of device: longer than many
+    tests take."""
     if torch.cuda.is_available():
         torch.manual_seed(number)
     else:
@@ -131,7 +139,11 @@ def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], s
             result = fn(*args, **kwargs)
         except Exception as e:
             error = e
-            lines = [(f.name, f.lineno or 0) for f in traceback.extract_tb(e.__traceback__) if not f.filename.startswith(LIBRARIES)]
+            lines = [
+                (f.name, f.lineno or 0)
+                for f in traceback.extract_tb(e.__traceback__)
+                if not f.filename.startswith(LIBRARIES)
+            ]
         world = args, kwargs, state() if isinstance(state, types.FunctionType) else state, modes()
     return Outcome(result, error, lines, stdout.getvalue(), world)
 
@@ -154,11 +166,14 @@ class Copies:
 class Pair:
     """An eager function and its optimized twin, called in step.
 
-    `make()` returns the function, or (function, state): it is called once for each side, so that mutated cells, globals and
-    objects are never shared.  `state`, or what it returns if it is a function, is compared after every call, as are the arguments.
+    `make()` returns the function, or (function, state): it is called once for each side, so that mutated cells, globals
+    and objects are never shared. `state`, or what it returns if it is a function, is compared after every call, as are
+    the arguments.
     """
 
-    def __init__(self, make: Callable[[], Any], *, atol: float = 0.0, rtol: float = 0.0, traceback: bool = True, **options: Any) -> None:
+    def __init__(
+        self, make: Callable[[], Any], *, atol: float = 0.0, rtol: float = 0.0, traceback: bool = True, **options: Any
+    ) -> None:
         self.backend = CountingBackend()
         if TEST_BACKEND == "fuse":  # sums are added up in another order
             atol, rtol = max(atol, 1e-5), max(rtol, 1e-4)
@@ -172,7 +187,8 @@ class Pair:
         self.raised: type[BaseException] | None = None  # by the last call
 
     def call(self, *args: Any, captures: bool | None = None, warns: bool = False, **kwargs: Any) -> Any:
-        """Calls both sides on copies of the arguments and compares. `captures`: whether this call must (not) capture anew."""
+        """Calls both sides on copies of the arguments and compares. `captures`: whether this call must (not) capture
+        anew."""
         eager_args, eager_kwargs = self.eager_copies.of((args, kwargs))
         own_args, own_kwargs = self.copies.of((args, kwargs))
         expected = run(self.eager, eager_args, eager_kwargs, self.eager_state)
@@ -182,16 +198,26 @@ class Pair:
         self.log += log
         self.raised = type(got.error) if got.error else None
         if got.error is not None and expected.error is None:
-            raise AssertionError(f"eager returned, compiled raised {type(got.error).__name__}: {got.error}\n{self.story()}") from got.error
+            raise AssertionError(
+                f"eager returned, compiled raised {type(got.error).__name__}: {got.error}\n{self.story()}"
+            ) from got.error
         try:
-            assert_same((expected.error, expected.stdout, expected.result, expected.world), (got.error, got.stdout, got.result, got.world), **self.tolerance)
-            assert not self.traceback or expected.lines == got.lines, f"traceback {expected.lines} expected, got {got.lines}"
+            assert_same(
+                (expected.error, expected.stdout, expected.result, expected.world),
+                (got.error, got.stdout, got.result, got.world),
+                **self.tolerance,
+            )
+            assert not self.traceback or expected.lines == got.lines, (
+                f"traceback {expected.lines} expected, got {got.lines}"
+            )
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.story()}") from got.error
         assert warns or not of_kind(log, "warning"), f"framejit warned: {[e.fields for e in of_kind(log, 'warning')]}"
         if captures is not None:
             anew = len(self.backend.graphs) > before or bool(of_kind(log, "capture_started"))
-            assert anew == captures, f"{'no capture' if captures else 'a capture'} happened in this call\n{self.story()}"
+            assert anew == captures, (
+                f"{'no capture' if captures else 'a capture'} happened in this call\n{self.story()}"
+            )
         return got.result
 
     @property
@@ -204,16 +230,26 @@ class Pair:
         places = [(e.fields["file"], e.fields["line"], e.fields["reason"]) for e in of_kind(self.log, "graph_break")]
         return list(dict.fromkeys(places))
 
-    def expect(self, *, graphs: int | range | None = None, breaks: int | range | None = None, ops: int | range | None = None) -> None:
-        for name, number, wanted in (("graphs", self.graphs, graphs), ("breaks", len(self.breaks), breaks), ("ops", self.backend.ops, ops)):
+    def expect(
+        self, *, graphs: int | range | None = None, breaks: int | range | None = None, ops: int | range | None = None
+    ) -> None:
+        for name, number, wanted in (
+            ("graphs", self.graphs, graphs), ("breaks", len(self.breaks), breaks), ("ops", self.backend.ops, ops),
+        ):
             if wanted is not None:
-                assert number in wanted if isinstance(wanted, range) else number == wanted, f"{name}: {wanted} expected, got {number}\n{self.story()}"
+                assert number in wanted if isinstance(wanted, range) else number == wanted, (
+                    f"{name}: {wanted} expected, got {number}\n{self.story()}"
+                )
 
     def story(self) -> str:
         """What framejit did so far, for the message of a failed test."""
         kinds = ("graph_break", "recompile", "frame_done", "warning")
         shown = ("function", "line", "reason", "hint", "state", "n_ops", "failures", "message", "place")
-        lines = [f"  {e.kind}: " + ", ".join(f"{k}={v}" for k, v in e.fields.items() if k in shown) for e in self.log if e.kind in kinds]
+        lines = [
+            f"  {e.kind}: " + ", ".join(f"{k}={v}" for k, v in e.fields.items() if k in shown)
+            for e in self.log
+            if e.kind in kinds
+        ]
         return "\n".join([f"{self.graphs} graphs, {self.backend.ops} ops, {self.backend.runs} runs", *lines])
 
 
@@ -235,15 +271,20 @@ def check(
 ) -> Pair:
     """Eager and compiled agree on `args` (`calls` times, captured only by the first) and on each of `changed`.
 
-    `graphs`, `breaks` (places) and `ops` are those of the first call; by default one graph, no break, some operation.  A call
-    that ends in an exception must say so with `raises`; what it captured on the way is then up to the compiler unless stated.
+    `graphs`, `breaks` (places) and `ops` are those of the first call; by default one graph, no break, some operation. A
+    call that ends in an exception must say so with `raises`; what it captured on the way is then up to the compiler
+    unless stated.
     """
     if raises:
-        graphs, breaks, ops = (None if given == default else given for given, default in ((graphs, 1), (breaks, 0), (ops, ANY)))
+        graphs, breaks, ops = (
+            None if given == default else given for given, default in ((graphs, 1), (breaks, 0), (ops, ANY))
+        )
     make = (lambda: copy.deepcopy(fn)) if isinstance(fn, torch.nn.Module) else lambda: fn
     pair = Pair(make, **options)
     pair.call(*args, **(kwargs or {}))
-    assert issubclass(pair.raised or type(None), raises or type(None)), f"{raises} expected in eager too, got {pair.raised}"
+    assert issubclass(pair.raised or type(None), raises or type(None)), (
+        f"{raises} expected in eager too, got {pair.raised}"
+    )
     pair.expect(graphs=graphs, breaks=breaks, ops=None if graphs == 0 else ops)
     may_run_none = graphs is None or graphs == 0 or (isinstance(graphs, range) and 0 in graphs)
     for _ in range(calls - 1):
@@ -257,8 +298,12 @@ def check(
     return pair
 
 
-def check_state(make: Callable[[], Any], *calls: tuple[Any, ...], graphs: int | range | None = ANY, breaks: int | range | None = 0, **options: Any) -> Pair:
-    """`make()` builds a private world (function, state) for each side; every call in `calls` must leave both worlds alike."""
+def check_state(
+    make: Callable[[], Any], *calls: tuple[Any, ...], graphs: int | range | None = ANY,
+    breaks: int | range | None = 0, **options: Any,
+) -> Pair:
+    """`make()` builds a private world (function, state) for each side; every call in `calls` must leave both worlds
+    alike."""
     pair = Pair(make, **options)
     for args in calls:
         pair.call(*args)

@@ -1,8 +1,8 @@
-"""Makes torchvision's Python code (and timm's, which needs it) importable where its compiled operators do not fit the installed torch.
-Importing this module does it.
+"""Makes torchvision's Python code (and timm's, which needs it) importable where its compiled operators do not fit the
+installed torch. Importing this module does it.
 
-torchvision registers shape functions for operators that its C++ library would have defined. Without the library those registrations have no
-operator to attach to, and are left out; the models used in tests need none of them.
+torchvision registers shape functions for operators that its C++ library would have defined. Without the library those
+registrations have no operator to attach to, and are left out; the models used in tests need none of them.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The backend `fuse`: a graph goes through the stages one after the other and comes out as a region that is never slower than eager."""
+"""The backend `fuse`: a graph goes through the stages one after the other and comes out as a region that is never
+slower than eager."""
 from __future__ import annotations
 
 import itertools
@@ -12,10 +13,11 @@ from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stages import stages
-from framejit.backends.fuse.cache.folding_record import Folding, folding_of
+from framejit.backends.fuse.cache.folding_record import Folding
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import OpenSizes
-from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
+from framejit.backends.fuse.cache.plan_record import PlanRecord
+from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
 from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
@@ -23,27 +25,19 @@ from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, 
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.graph.text import GraphText, text_of
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
-from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
-from framejit.backends.fuse.loop_ir.traffic import bytes_moved
-from framejit.backends.fuse.lowering.graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
-from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.open_plan import OpenPlan
-from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
-from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
-from framejit.backends.fuse.schedule.kernels import schedule
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
 from framejit.backends.fuse.sizes.closed_sizes import of_sizes
-from framejit.backends.fuse.targets.kernels import compile_kernels
-from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
+from framejit.backends.fuse.training.halves import compile_differentiable
 from framejit.backends.graph_identity import identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
+from framejit.fakes.data_sizes import with_data_sizes
 from framejit.imports_under_way import met_half_a_module
 
 if TYPE_CHECKING:
@@ -61,8 +55,9 @@ _missing: dict[str, str] = {}
 def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """Compile a graph to fused kernels and a plan that runs them.
 
-    What comes back takes the graph's inputs and gives the tuple of its outputs, as `gm.forward` does, which runs instead where nothing can be
-    fused, where a kernel cannot be compiled (with one warning), and where it measures quicker.
+    What comes back takes the graph's inputs and gives the tuple of its outputs, as `gm.forward` does, which runs
+    instead where nothing can be fused, where a kernel cannot be compiled (with one warning), and where it measures
+    quicker.
     """
     if enters_inference_mode(gm):
         inner = inside_inference_mode(gm)
@@ -70,6 +65,9 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
             return _left_to_aten(gm, "it is in inference mode for a part only")
         with torch.inference_mode():
             return in_inference_mode(fuse_graph(inner, example_inputs))
+    of_data = with_data_sizes(gm.graph.nodes)
+    if of_data is not None:
+        return _left_to_aten(gm, f"data decides the sizes of {of_data.name}")
     if has_symbols(gm):
         opaque = next((node.target for node in gm.graph.nodes if isinstance(node.target, OpaqueCall)), None)
         if opaque is not None:  # whose function must not run before the graph does
@@ -108,14 +106,21 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
     if number is None:
         return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm))
     sizes = gm.meta.get(SIZES)
-    return CompiledGraph(f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else ""), weakref.ref(gm), number)
+    return CompiledGraph(
+        f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else ""), weakref.ref(gm), number
+    )
 
 
 def _tell_unfused(graph: CompiledGraph) -> None:
-    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=f"nothing is fused: {graph.reason}", reason=graph.reason)
+    emit(
+        "fusion", graph_id=graph.graph_id, region=graph.name, text=f"nothing is fused: {graph.reason}",
+        reason=graph.reason,
+    )
 
 
-def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception) -> None:
+def _failed(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception
+) -> None:
     graph.reason = str(error) if isinstance(error, (KernelFailed, PassFailed)) else f"{type(error).__name__}: {error}"
     _tell_unfused(graph)
     if config.debug:
@@ -134,19 +139,24 @@ def _failed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph:
     warn(text)
 
 
-def _write_down(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception | None = None) -> str:
+def _write_down(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception | None = None
+) -> str:
     from framejit.backends.fuse.account.artifacts import write_artifacts
 
     return write_artifacts(graph, gm, example_inputs, error)
 
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Callable[..., Any]:
-    recorded, text, tracked = _recorded(gm, example_inputs, graph)
+    try:
+        recorded, text, tracked = _recorded(gm, example_inputs, graph)
+    except NeedsGradients:
+        return compile_differentiable(gm, example_inputs, graph)
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights))
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
-        record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
+        record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
         found = FoundPlan(record, record.parts.native(launches, gm.forward, graph.name))
         if key is not None:
             keep(key, found.record)
@@ -154,15 +164,18 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
         _recall(graph, found.record, weights)
     record = found.record
     _note_folding(graph, record.folding)
-    for source, kernel in zip(graph.kernels, record.kernels):
-        facts = {"bytes": kernel.moved} if kernel.moved is not None else {}
-        emit("output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source, kernel=facts)
+    tell_kernels(graph, record.kernels)
     compiled = _plainly(found.plan) if record.plain else found.plan
-    return _native.Region(compiled, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, _total(record)))
+    return _native.Region(
+        compiled, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, _total(record))
+    )
 
 
-def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], conditions: Conditions, symbols: tuple[Symbol, ...]) -> Variant:
-    """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled for each of them."""
+def _compile_open(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], conditions: Conditions, symbols: tuple[Symbol, ...]
+) -> Variant:
+    """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled
+    for each of them."""
     graph = _account(gm)
     try:
         record, launches, assumed = _variant(gm, example_inputs, graph, OpenSizes(symbols, conditions))
@@ -184,7 +197,9 @@ def _compile_open(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], 
         graph.region = _native.Region(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
         return graph.region
 
-    plan = OpenPlan(record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region)
+    plan = OpenPlan(
+        record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region
+    )
     return Variant(graph, assumed, symbols, plan.run_for)
 
 
@@ -200,21 +215,24 @@ def _variant(
         _recall(graph, found.record, weights)
         _note_folding(graph, found.record.folding)
         return found
-    record, launches = _record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
+    record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
     _note_folding(graph, record.folding)
     if key is not None:
         keep_variant(key, record, kept)
     return record, launches, tuple(sizes.conditions)
 
 
-def _compile_closed(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> tuple[Callable[..., Any], CompiledGraph | None]:
+def _compile_closed(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]
+) -> tuple[Callable[..., Any], CompiledGraph | None]:
     """Compile a graph for the sizes of the inputs."""
     run = fuse_graph(of_sizes(gm, example_inputs, sizes), example_inputs)
     return run, recall(run)
 
 
 def _recorded(
-    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, conditions: Conditions | None = None
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph,
+    conditions: Conditions | None = None
 ) -> tuple[Graph, GraphText, bool]:
     """What was captured, recorded; the same as text; and whether autograd would record operations on its inputs."""
     recorded = record_graph(gm, example_inputs, keeps, conditions)
@@ -225,7 +243,9 @@ def _recorded(
     return recorded, text, torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _passed(recorded: Graph, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Graph:
+def _passed(
+    recorded: Graph, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph
+) -> Graph:
     """The recorded graph after all passes."""
 
     def note(name: str, text: str) -> None:
@@ -247,47 +267,12 @@ def _recall(graph: CompiledGraph, record: PlanRecord, weights: Weights) -> None:
     """Have a plan that was found in a graph's account, and the weights guarded whose content is in it."""
     for position in record.folding.weights():
         weights[position][1].folded = True
-    _tell_fused(graph, record.before_fusion, record.after_fusion)
+    tell_fused(graph, record.before_fusion, record.after_fusion)
     graph.externs = [*record.externs]
 
 
 def _note_folding(graph: CompiledGraph, folding: Folding) -> None:
     graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
-
-
-def _record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
-    """What is to run for the operations of a graph, and how its kernels are launched."""
-    lowered = lower_graph(passed, tracked)
-    stages["lower"] += 1
-    before_fusion = loops_as_text(lowered.nodes, lowered.buffers)
-    steps = schedule(lowered)
-    stages["schedule"] += 1
-    _tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
-    called = [step.function for step in steps if isinstance(step, ExternNode) and step.function not in (view_of, view_in_another_dtype)]
-    externs = [getattr(function, "__name__", str(function)) for function in called]
-    graph.externs = externs
-    launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
-    numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
-    parts = build_plan(lowered, steps, numbered)
-    kernels = tuple(
-        KernelRecord(launch.device, launch.origins, launch.described, bytes_moved(kernel)) for kernel, launch in launches.items()
-    )
-    pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
-    record = PlanRecord(parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda, folding_of(passed))
-    return record, [*launches.values()]
-
-
-def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:
-    def step(slots: Sequence[int]) -> tuple[Any, ...]:
-        by_name = dict(zip(kernel.buffers, slots, strict=True))
-        return KERNEL, number, tuple(by_name[name] for name in launch.buffers)
-
-    return step
-
-
-def _tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
-    graph.before_fusion, graph.after_fusion = before, after
-    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=after, reason="")
 
 
 def _plainly(plan: _native.Plan) -> Callable[..., Any]:
@@ -314,17 +299,6 @@ def _plainly(plan: _native.Plan) -> Callable[..., Any]:
     return without_autocast
 
 
-def _is_pure(lowered: LoweredGraph, steps: list[Kernel | ExternNode]) -> bool:
-    """Whether running it twice does no more than running it once: nothing that outlives it is written, and no random numbers are drawn."""
-    outlives = {name for name, buffer in lowered.buffers.items() if buffer.input is not None or buffer.constant is not None}
-    written = {lowered.buffers[name].memory for step in steps for name in step.writes}
-    return not written & outlives and not any(isinstance(step, ExternNode) and step.ordered for step in steps)
-
-
-def _is_asynchronous(buffers: dict[str, Buffer]) -> bool:
-    return any(target_of(buffer.device).is_asynchronous for buffer in buffers.values())
-
-
 def _total(record: PlanRecord) -> int | None:
     """What all of a graph moves; None where that is not known, as of ATen's operations."""
     moved = [kernel.moved for kernel in record.kernels if kernel.moved is not None]
@@ -337,8 +311,8 @@ def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Region],
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
         emit("perf", region=graph.name, graph_id=graph.graph_id, **times, state=region.state, bytes=moved)
         if graph.artifacts:
-            from framejit.backends.fuse.account.artifacts import settled
+            from framejit.backends.fuse.account.artifacts import note_decision
 
-            settled(graph)
+            note_decision(graph)
 
     return decided

@@ -9,7 +9,7 @@ class NotFusable(FramejitError):
 
 
 class NeedsGradients(NotFusable):
-    """It is to run as ATen because autograd has to see its operations, whatever the sizes are."""
+    """Raised for a graph that is to run as ATen because autograd has to see its operations, whatever the sizes are."""
 
 
 class KernelFailed(FramejitError):

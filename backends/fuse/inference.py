@@ -1,4 +1,5 @@
-"""Graphs that are in inference mode from their first operation to their last: what is in between is compiled, and run in that mode."""
+"""Graphs that are in inference mode from their first operation to their last: what is in between is compiled, and run
+in that mode."""
 
 from __future__ import annotations
 
@@ -16,10 +17,14 @@ def enters_inference_mode(gm: fx.GraphModule) -> bool:
 
 
 def inside_inference_mode(gm: fx.GraphModule) -> fx.GraphModule | None:
-    """The graph without the nodes that enter inference mode and leave it again; None where there is something before, behind, or between two such parts."""
+    """The graph without the nodes that enter inference mode and leave it again; None where there is something before,
+    behind, or between two such parts."""
     changes = [node for node in gm.graph.nodes if node.target in (_enter_inference_mode, _exit_inference_mode)]
     operations = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output")]
-    if [node.target for node in changes] != [_enter_inference_mode, _exit_inference_mode] or changes != [operations[0], operations[-1]]:
+    if [node.target for node in changes] != [_enter_inference_mode, _exit_inference_mode] or changes != [
+        operations[0],
+        operations[-1],
+    ]:
         return None
     if changes[0].args != (True,):
         return None

@@ -7,8 +7,20 @@ from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any
 
-from framejit.bytecode.instr import CellVar, Instr, Item, Label, Location, TryBegin
-from framejit.bytecode.opargs import BACKWARD, CACHES, CONSTANT, FLAGS, HAS_ARG, JUMP, NAME, OPMAP, TWO_VARIABLES, VARIABLE, VERSION, encoding
+from framejit.bytecode.instr import OPMAP, CellVar, Instr, Item, Label, Location, TryBegin
+from framejit.bytecode.opargs import (
+    BACKWARD,
+    CACHES,
+    CONSTANT,
+    FLAGS,
+    HAS_ARG,
+    JUMP,
+    NAME,
+    TWO_VARIABLES,
+    VARIABLE,
+    VERSION,
+    encoding,
+)
 from framejit.bytecode.spellings import expand
 from framejit.bytecode.tables import encode_exceptions, encode_locations
 
@@ -98,8 +110,8 @@ def assemble(
 ) -> CodeType:
     """A code object of `listing` with the constants, names, file and flags of `like`.
 
-    `variables` begin with the arguments. Without a `stacksize` the first `straight` items are taken to be straight-line code in
-    front of code of `like`, which may be entered at any depth that code can have.
+    `variables` begin with the arguments. Without a `stacksize` the first `straight` items are taken to be straight-line
+    code in front of code of `like`, which may be entered at any depth that code can have.
     """
     tables = Tables(like, variables, cells, free)
     for item in listing:
@@ -159,7 +171,8 @@ def _start(region: tuple[TryBegin, int, int]) -> int:
 
 
 def assemble_variant(
-    instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (), body: list[Any] | None = None
+    instructions: list[Any], like: CodeType, args: list[str], cells: tuple[str, ...] = (), free: tuple[str, ...] = (),
+    body: list[Any] | None = None
 ) -> CodeType:
     """A code object with the name, file and flags of `like`, positional arguments `args` and no var-arguments.
 
@@ -195,13 +208,15 @@ def _resolve_jumps(instrs: list[Instr], opargs: list[int], labels: dict[Label, i
     while True:
         offsets = [0]
         for instr, oparg in zip(instrs, opargs):
-            offsets.append(offsets[-1] + 1 + (oparg > 0xFF) + (oparg > 0xFFFF) + (oparg > 0xFFFFFF) + CACHES[instr.opcode])
-        settled = True
+            offsets.append(
+                offsets[-1] + 1 + (oparg > 0xFF) + (oparg > 0xFFFF) + (oparg > 0xFFFFFF) + CACHES[instr.opcode]
+            )
+        stable = True
         for i, number, target in jumps:
             distance = offsets[i + 1] - offsets[target] if number in BACKWARD else offsets[target] - offsets[i + 1]
             if distance < 0:
                 raise ValueError(f"{instrs[i].name} leads the wrong way")
             if distance != opargs[i]:
-                opargs[i], settled = distance, False
-        if settled:
+                opargs[i], stable = distance, False
+        if stable:
             return offsets

@@ -103,14 +103,17 @@ def _decode(code: CodeType) -> Decoded:
             open_region = None
         else:
             name, arg = plain(item)
-            if name == "LOAD_FAST" and (isinstance(arg, (CellVar, FreeVar)) or arg in cells):  # 3.13 spells LOAD_CLOSURE this way
+            # 3.13 spells LOAD_CLOSURE this way
+            if name == "LOAD_FAST" and (isinstance(arg, (CellVar, FreeVar)) or arg in cells):
                 name = "LOAD_CLOSURE"
             if isinstance(arg, (CellVar, FreeVar)):
                 arg = arg.name
             loc = item.location
             instructions.append(
                 Instruction(
-                    len(instructions), name, arg, *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4), original=item
+                    len(instructions), name, arg,
+                    *((loc.lineno, loc.col_offset, loc.end_lineno, loc.end_col_offset) if loc else (None,) * 4),
+                    original=item
                 )
             )
             regions.append(open_region)
@@ -119,15 +122,23 @@ def _decode(code: CodeType) -> Decoded:
             ins.target = labels[ins.arg]
         if region is not None:
             ins.handler = Handler(labels[region.target], region.stack_depth, region.push_lasti)
-    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    n = (
+        code.co_argcount
+        + code.co_kwonlyargcount
+        + bool(code.co_flags & CO_VARARGS)
+        + bool(code.co_flags & CO_VARKEYWORDS)
+    )
     start = next(ins.index for ins in instructions if ins.name == "RESUME")
-    return Decoded(listing, instructions, code.co_varnames[:n], code.co_varnames[0] if code.co_argcount else None, cells, start)
+    return Decoded(
+        listing, instructions, code.co_varnames[:n], code.co_varnames[0] if code.co_argcount else None, cells, start
+    )
 
 
 def _tell_apart(code: CodeType, listing: list[Item]) -> tuple[str, ...]:
     """Give each variable a name of its own; the names of those in cells that the code makes.
 
-    From 3.12 on comprehensions are part of the function around them, and one's variable may be called like a free variable of the function.
+    From 3.12 on comprehensions are part of the function around them, and one's variable may be called like a free
+    variable of the function.
     """
     free = set(code.co_freevars)
     if free.isdisjoint(code.co_varnames) and free.isdisjoint(code.co_cellvars):

@@ -6,8 +6,20 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from framejit.bytecode.instr import CellVar, FreeVar, Instr, Item, Label, Location, TryBegin, TryEnd
-from framejit.bytecode.opargs import BACKWARD, CACHES, CONSTANT, FLAGS, HAS_ARG, IN_CELL, JUMP, NAME, OPMAP, TWO_VARIABLES, VARIABLE, meaning
+from framejit.bytecode.instr import OPMAP, CellVar, FreeVar, Instr, Item, Label, Location, TryBegin, TryEnd
+from framejit.bytecode.opargs import (
+    BACKWARD,
+    CACHES,
+    CONSTANT,
+    FLAGS,
+    HAS_ARG,
+    IN_CELL,
+    JUMP,
+    NAME,
+    TWO_VARIABLES,
+    VARIABLE,
+    meaning,
+)
 
 _EXTENDED_ARG = OPMAP["EXTENDED_ARG"]
 _CONTINUES, _SIX_BITS = 0x40, 0x3F
@@ -80,7 +92,8 @@ def _variables(code: CodeType) -> list[tuple[Any, Any]]:
 
 
 def exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Start, end (exclusive), target, depth and whether to push the offset, of each region (InternalDocs/exception_handling.md)."""
+    """Start, end (exclusive), target, depth and whether to push the offset, of each region
+    (InternalDocs/exception_handling.md)."""
     numbers = iter(_varints(table))
     for start in numbers:
         length, target, packed = next(numbers), next(numbers), next(numbers)

@@ -30,6 +30,14 @@ VALUE, TAIL = native.SLOT_VALUE, native.SLOT_TAIL  # kinds of slots
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 
 
+_TEMPORARY = "__framejit_"
+
+
+def is_temporary(name: object) -> bool:
+    """Whether a variable is one that an emitter has made."""
+    return isinstance(name, str) and name.startswith(_TEMPORARY)
+
+
 def is_plain_constant(value: Any) -> bool:
     """True for what the compiler itself would put among a code object's constants."""
     return type(value) in _PLAIN or (type(value) is tuple and all(map(is_plain_constant, value)))
@@ -38,7 +46,8 @@ def is_plain_constant(value: Any) -> bool:
 class Emitter:
     """Accumulates instructions, slots and temporary variables for one piece of code."""
 
-    def __init__(self, line: int | None = None) -> None:
+    def __init__(self, line: int | None = None, load_instead: Callable[[Any], bool] | None = None) -> None:
+        self._load_instead = load_instead  # pushes another object in the place of one, or says that it does not
         self.instructions: list[Any] = []
         self.slots: list[native.Slot] = []
         self._slot_of: dict[tuple[int, int], native.Slot] = {}
@@ -51,7 +60,8 @@ class Emitter:
 
     @contextmanager
     def apart(self, in_front: bool = False) -> Iterator[list[Any]]:
-        """Instructions written inside go into the list that is given. `in_front`: they run before the others, so that no source is in a temporary yet."""
+        """Instructions written inside go into the list that is given. `in_front`: they run before the others, so that
+        no source is in a temporary yet."""
         before, saved = self.instructions, self._saved
         written: list[Any] = []
         self.instructions = written
@@ -81,7 +91,7 @@ class Emitter:
 
     def new_temporary(self, hint: str = "t") -> str:
         self._temporaries += 1
-        return f"__framejit_{hint}{self._temporaries}"
+        return f"{_TEMPORARY}{hint}{self._temporaries}"
 
     def load_fast(self, name: str) -> None:
         self.op("LOAD_FAST", name)
@@ -143,14 +153,16 @@ class Emitter:
         """Push any object: a plain constant directly, everything else through a slot the entry owns."""
         if is_plain_constant(value):
             self.op("LOAD_CONST", value)
-        else:
+        elif self._load_instead is None or not self._load_instead(value):
             self.op("LOAD_CONST", self.slot(value, VALUE))
             self.load_attr("target")
 
     def renew_slots(self) -> None:
-        """Go on with slots of the same content: a slot belongs to one entry, and another is to be made of the same instructions."""
+        """Go on with slots of the same content: a slot belongs to one entry, and another is to be made of the same
+        instructions."""
         renewed = {id(slot): native.Slot(slot.target, slot.kind) for slot in self.slots}
-        owned, self.slots = self.slots, [*renewed.values()]  # what was owned stays alive here, so that no id is used again
+        # what was owned stays alive here, so that no id is used again
+        owned, self.slots = self.slots, [*renewed.values()]
         self._slot_of = {key: renewed[id(slot)] for key, slot in self._slot_of.items()}
         for instruction in self.instructions:
             if isinstance(instruction, Instr) and id(instruction.arg) in renewed:
@@ -159,7 +171,9 @@ class Emitter:
 
     # ---- calls ----------------------------------------------------------------------------
 
-    def call(self, load_callable: Callable[[], Any], load_args: Callable[[], Any], n: int, keywords: tuple[str, ...] = ()) -> None:
+    def call(
+        self, load_callable: Callable[[], Any], load_args: Callable[[], Any], n: int, keywords: tuple[str, ...] = ()
+    ) -> None:
         """Call what `load_callable` pushes with the `n` arguments `load_args` pushes, the last ones by `keywords`."""
         if not PY313:
             self.op("PUSH_NULL")
@@ -182,7 +196,8 @@ class Emitter:
         self.call(lambda: self.op("LOAD_CONST", self.slot(target, kind)), load_args, n)
 
     def load_class(self, cls: type) -> None:
-        """Push a class. One that a function has made is not kept alive for that: a call that fits the entry has it, by what its guards compare."""
+        """Push a class. One that a function has made is not kept alive for that: a call that fits the entry has it, by
+        what its guards compare."""
         if "<locals>" in _qualified_name(cls):
             self.call_object(weakref.ref(cls), list, 0)
         else:

@@ -77,7 +77,8 @@ class Joined(Instr):
 
 
 class TryBegin:
-    """The start of an exception region: where it leads, at what depth of the stack, and whether the raising offset is pushed."""
+    """The start of an exception region: where it leads, at what depth of the stack, and whether the raising offset is
+    pushed."""
 
     __slots__ = ("target", "push_lasti", "stack_depth")
 

@@ -1,4 +1,5 @@
-"""Which variables may still be read, and which may hold something: dataflow over instructions (Aho et al., Compilers, 9.2)."""
+"""Which variables may still be read, and which may hold something: dataflow over instructions (Aho et al., Compilers,
+9.2)."""
 
 from __future__ import annotations
 

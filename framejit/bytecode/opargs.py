@@ -1,6 +1,7 @@
 """What the number beside an opcode means: one rule for each kind of opcode, in both directions.
 
-The tables are those of the running interpreter's own `opcode` module, so that a new opcode of a known kind needs nothing here.
+The tables are those of the running interpreter's own `opcode` module, so that a new opcode of a known kind needs
+nothing here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ CONSTANT = frozenset(dis.hasconst)
 JUMP = frozenset(dis.hasjrel)  # no version supported has absolute ones
 BACKWARD = frozenset(n for name, n in OPMAP.items() if n in JUMP and ("BACKWARD" in name or name == "END_ASYNC_FOR"))
 VARIABLE = frozenset(dis.haslocal) | frozenset(dis.hasfree)
-IN_CELL = frozenset(n for name, n in OPMAP.items() if n in VARIABLE and ("DEREF" in name or name in ("MAKE_CELL", "LOAD_CLOSURE")))
+IN_CELL = frozenset(
+    n for name, n in OPMAP.items() if n in VARIABLE and ("DEREF" in name or name in ("MAKE_CELL", "LOAD_CLOSURE"))
+)
 TWO_VARIABLES = frozenset(n for name, n in OPMAP.items() if n in VARIABLE and name.count("_FAST") == 2)
 NAME = frozenset(dis.hasname)
 
@@ -55,7 +58,7 @@ for _name, _table in (
 
 def _caches(name: str) -> int:
     entries: Any = dis._inline_cache_entries  # type: ignore[attr-defined]  # by number until 3.12, then by name
-    return entries[OPMAP[name]] if VERSION < (3, 13) else entries.get(name, 0)
+    return int(entries[OPMAP[name]] if VERSION < (3, 13) else entries.get(name, 0))
 
 
 # How many cache entries follow an instruction.
@@ -74,7 +77,7 @@ def encoding(number: int, arg: Any) -> int:
     """The number that means `arg`; the inverse of `meaning`."""
     if number == _COMPARE:
         plain = Compare(arg & ~_CAST)
-        return (plain << _COMPARE_SHIFT) | (arg & _CAST) | (_ACCEPTS[plain] if _COMPARE_SHIFT else 0)
+        return int((plain << _COMPARE_SHIFT) | (arg & _CAST) | (_ACCEPTS[plain] if _COMPARE_SHIFT else 0))
     table = _TABLES.get(number)
     if table is None:
         return int(arg)

@@ -2,29 +2,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from types import CodeType, FunctionType
 
-# Kinds of stack slots.  A result is fresh from the broken instruction; an offset is a RaisingOffset; where an
-# exception is being handled, the slot of the one handled before passes on the one handled now.
-VALUE_SLOT, RESULT_SLOT, NULL_SLOT, PREVIOUS_SLOT, OFFSET_SLOT = "v", "r", "n", "p", "o"
-NOT_PASSED = (NULL_SLOT, OFFSET_SLOT)
+
+class StackSlot(Enum):
+    """What a slot of a frame's stack holds where the frame is left and resumed."""
+
+    VALUE = auto()
+    RESULT = auto()
+    """Fresh from the broken instruction."""
+    NULL = auto()
+    PREVIOUS = auto()
+    """Where an exception is being handled: the slot of the one handled before, which passes on the one handled now."""
+    OFFSET = auto()
+    """A RaisingOffset."""
+
+
+StackKinds = tuple[StackSlot, ...]
+NOT_PASSED = (StackSlot.NULL, StackSlot.OFFSET)
 
 
 @dataclass(frozen=True)
 class Layout:
     """What a frame passes on: the kind of each stack slot, and the names of variables and cells."""
 
-    stack: tuple[str, ...]
+    stack: StackKinds
     variables: tuple[str, ...]
     cells: tuple[str, ...]
 
     def parameters(self) -> list[str]:
-        return [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in NOT_PASSED] + list(self.variables) + list(self.cells)
+        return (
+            [f"__stack{i}" for i, kind in enumerate(self.stack) if kind not in NOT_PASSED]
+            + list(self.variables)
+            + list(self.cells)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place where frames are resumed. A call that an inner resume function finishes is another one than the instruction of the call."""
+    """A place where frames are resumed. A call that an inner resume function finishes is another one than the
+    instruction of the call."""
 
     code: int  # id of the code object
     index: int
@@ -35,9 +53,9 @@ class Site:
 class ResumeCode:
     """What a resume function was made from; kept as its attribute `_framejit_resume`.
 
-    `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first `n_taking_over`
-    instructions mean something to plain Python only.  `fresh` are the positions of arguments that a broken instruction has
-    just made, about which nothing can be assumed to hold next time.
+    `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first
+    `n_taking_over` instructions mean something to plain Python only. `fresh` are the positions of arguments that a
+    broken instruction has just made, about which nothing can be assumed to hold next time.
     """
 
     layout: Layout

@@ -1,9 +1,11 @@
-"""Instructions that are other ones written differently: read as the plain ones, so that the interpreter has one handler for each meaning.
+"""Instructions that are other ones written differently: read as the plain ones, so that the interpreter has one handler
+for each meaning.
 
-Some do the work of two and are taken apart, so that a graph can break between the halves. 3.13 joins neighbouring loads and stores of variables, and
-gives COMPARE_OP a flag that converts its result to bool: the comparison of tensors belongs into the graph, its truth value does not. From 3.14 on there
-are loads that borrow a reference and loads of constants that stand in no table, and a with block is entered by six instructions in a row, where a graph
-can break before or behind them all, but not between: what they leave half way may be a NULL, or not.
+Some do the work of two and are taken apart, so that a graph can break between the halves. 3.13 joins neighbouring loads
+and stores of variables, and gives COMPARE_OP a flag that converts its result to bool: the comparison of tensors belongs
+into the graph, its truth value does not. From 3.14 on there are loads that borrow a reference and loads of constants
+that stand in no table, and a with block is entered by six instructions in a row, where a graph can break before or
+behind them all, but not between: what they leave half way may be a NULL, or not.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ JOINED = {
 SAME_AS = {"LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_SMALL_INT": "LOAD_CONST", "LOAD_COMMON_CONSTANT": "LOAD_CONST"}
 SUBSCRIPT = 26  # the operator of BINARY_OP that is none: container[key]
 ENTER_WITH = "ENTER_WITH"
-_ENTERING = (("COPY", 1), ("LOAD_SPECIAL", "__exit__"), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", "__enter__"), ("CALL", 0))
+_ENTERING = (
+    ("COPY", 1), ("LOAD_SPECIAL", "__exit__"), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", "__enter__"), ("CALL", 0),
+)
 _CAST = "_CAST"
 
 
@@ -31,7 +35,10 @@ def take_apart(item: Instr) -> list[Instr]:
     if item.name in JOINED:
         return [Instr(name, variable, item.location) for name, variable in zip(JOINED[item.name], item.arg)]
     if item.name == "COMPARE_OP" and item.arg.name.endswith(_CAST):
-        return [Instr("COMPARE_OP", Compare[item.arg.name.removesuffix(_CAST)], item.location), Instr("TO_BOOL", None, item.location)]
+        return [
+            Instr("COMPARE_OP", Compare[item.arg.name.removesuffix(_CAST)], item.location),
+            Instr("TO_BOOL", None, item.location),
+        ]
     return [item]
 
 

@@ -1,4 +1,5 @@
-"""The tables beside the instructions of a code object: source positions and exception regions, as CPython writes them."""
+"""The tables beside the instructions of a code object: source positions and exception regions, as CPython writes
+them."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def _signed(table: bytearray, value: int) -> None:
 
 
 def encode_exceptions(regions: Iterable[tuple[int, int, int, int, bool]]) -> bytes:
-    """`co_exceptiontable` for regions: start, end, target, depth of the stack, and whether to push the raising offset."""
+    """`co_exceptiontable` for regions: start, end, target, depth of the stack, and whether to push the raising
+    offset."""
     table = bytearray()
     for start, end, target, depth, lasti in regions:
         for i, value in enumerate((start, end - start, target, depth << 1 | lasti)):

@@ -1,4 +1,5 @@
-"""From a frame to an entry: attempts at capturing it, each of which may ask for another that breaks the graph earlier."""
+"""From a frame to an entry: attempts at capturing it, each of which may ask for another that breaks the graph
+earlier."""
 
 from __future__ import annotations
 
@@ -13,9 +14,15 @@ from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.recompile import changing_numbers, explain_recompile
 from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry
-from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, guard_aside, hooks_would_see_effects, reason_to_stand_aside
+from framejit.capture.standing_aside import (
+    HOOKS_SEE_EFFECTS,
+    guard_aside,
+    hooks_would_see_effects,
+    reason_to_stand_aside,
+)
 from framejit.config import config
 from framejit.events import emit, warn
+from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.imports_under_way import is_being_imported
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
@@ -27,7 +34,8 @@ MAX_RESTARTS = 200
 def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     """Capture the frame and add an entry for it.
 
-    Raises LimitReached, SkipFrame or Unsupported when it stays with plain Python, GraphBreakError under fullgraph, and BackendError.
+    Raises LimitReached, SkipFrame or Unsupported when it stays with plain Python, GraphBreakError under fullgraph, and
+    BackendError.
     """
     fn, flat_args = compilation.fn, compilation.flat_args
     if is_being_imported(DYNAMO):  # an operation under a dispatch mode looks into it
@@ -43,7 +51,11 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     budget = Budget()
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
-        capture = Capture(fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising)
+        capture = Capture(
+            fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising
+        )
+        if compilation.options.fullgraph:  # elsewhere the graph breaks, and what comes after knows the sizes
+            capture.graph.metadata.data_sizes = DataSizes(capture.sizes)
         try:
             return _attempt(compilation, capture)
         except RecursionError:
@@ -54,7 +66,10 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             forced[again.seq] = again.reason
         except NeedsKnownSizes as e:
             name, file, line = compilation.function_place
-            warn(f"the backend {compilation.options.backend_name!r} compiles {name} anew for each new size: {e.reason}", (file, line))
+            warn(
+                f"the backend {compilation.options.backend_name!r} compiles {name} anew for each new size: {e.reason}",
+                (file, line),
+            )
             compilation.points.sizes_known = True
             dynamic = DynamicDims(never=True)
         finally:
@@ -76,7 +91,7 @@ def _entry_aside(compilation: FrameCompilation, reason: str) -> native.Entry:
 
 def _check_capturable(compilation: FrameCompilation) -> None:
     code = compilation.fn.__code__
-    reader = frame_reader(code)
+    reader = frame_reader(code, whole=True)
     if reader is not None:
         raise SkipFrame(reader, "FJ201")
     if not isinstance(compilation.owner, native.Dispatcher) and not may_hold_tensors(compilation.flat_args):
@@ -96,7 +111,10 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     if compilation.resume is None and capture.graph.n_ops == 0:
         return plain_entry(compilation, capture, "no tensor operations")
     if compilation.resume is None and capture.graph.n_ops < config.min_graph_size:
-        return plain_entry(compilation, capture, f"fewer tensor operations than config.min_graph_size: {capture.graph.n_ops}")
+        return plain_entry(
+            compilation, capture, f"fewer tensor operations than config.min_graph_size: {capture.graph.n_ops}"
+        )
+    capture.check_modes()
     capture.check_generators()
     if hooks_would_see_effects(capture):
         return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)

@@ -22,7 +22,17 @@ from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
 from framejit.fakes.metadata import label
 from framejit.guards.guard import Guard
-from framejit.guards.sources import ArgSource, CallSource, CellArgSource, CellContentsSource, ClosureCellSource, Source, StateSource, const_source
+from framejit.guards.sources import (
+    ArgSource,
+    CallSource,
+    CellArgSource,
+    CellContentsSource,
+    ClosureCellSource,
+    ConstSource,
+    Source,
+    StateSource,
+    const_source,
+)
 from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, SkipFrame, Unsupported
@@ -65,8 +75,8 @@ def exception_handled_now(module: Any) -> BaseException | None:
 class Capture:
     """The state shared by all frames of one attempt.
 
-    `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts.  `changing` names
-    the sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open, `raising` the
+    `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts. `changing` names the
+    sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open, `raising` the
     operations (by id of the code and index) that raised when graphs ran them.
     """
 
@@ -91,11 +101,16 @@ class Capture:
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}
+        # questions about torch's state that captured code has given the answer to
+        self.set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
         self.dynamic = dynamic or DynamicDims(never=True)
         self.sizes = InputSizes(self)
         self.generators: list[GeneratorValue] = []  # all that were made
-        self.weak_references: dict[int, Value] = {}  # those without a callback, by the ids of what they lead to, which they keep unique
+        # those without a callback, by the ids of what they lead to, which they keep unique
+        self.weak_references: dict[int, Value] = {}
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
+        self.ids_taken = False  # whether the captured code called id()
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._cells: dict[int, CellValue] = {}
@@ -136,7 +151,8 @@ class Capture:
         return self.seq
 
     def spend(self, steps: int) -> None:
-        """Count what the capture costs. Past the budget the outermost call that runs is made for real, or the frame is left to plain Python."""
+        """Count what the capture costs. Past the budget the outermost call that runs is made for real, or the frame is
+        left to plain Python."""
         try:
             self.budget.spend(steps, self.graph.n_ops)
         except OverBudget as e:
@@ -156,7 +172,9 @@ class Capture:
     def refuse_what_raised(self, code: CodeType, index: int) -> None:
         """Break the graph before an instruction that raised when a graph did what it does."""
         if (id(code), index) in self.raising:
-            raise Unsupported(f"this raised when a graph ran it ({self.raising[id(code), index][1].splitlines()[0]})", "FJ162")
+            raise Unsupported(
+                f"this raised when a graph ran it ({self.raising[id(code), index][1].splitlines()[0]})", "FJ162"
+            )
 
     def break_at(self, seq: int, reason: Unsupported) -> NoReturn:
         """Start again and break at an earlier step."""
@@ -171,8 +189,19 @@ class Capture:
     # ---- guards -----------------------------------------------------------------------------------
 
     def add_guard(self, source: Source, check: int, payload: Any = None, also: tuple[Source, ...] = ()) -> None:
+        if self.made_classes and self._is_of_made_class(source):
+            return
         guard = Guard(source, check, payload, also, self.user_line())
         self._guards.setdefault(guard.key(), guard)
+
+    def _is_of_made_class(self, source: Source) -> bool:
+        """Whether a source leads through a class that captured code makes: what stands for it never changes."""
+        root = source
+        while root.base is not None:
+            root = root.base
+        return (
+            isinstance(root, ConstSource) and isinstance(root.ref.value, type) and root.ref.value in self.made_classes
+        )
 
     def guard_same(self, a: Source, b: Source) -> None:
         self.add_guard(a, native.C_SAME, None, (b,))
@@ -197,7 +226,11 @@ class Capture:
         for value in [v for v in self.effects.replayed() if v.source is not None]:
             changed.setdefault((type(value), value.python_type()), []).append(value)
         for kind, values in changed.items():
-            others = [known for _, known in self._memo.values() if known.mutable and type(known) is kind[0] and known.python_type() is kind[1]]
+            others = [
+                known
+                for _, known in self._memo.values()
+                if known.mutable and type(known) is kind[0] and known.python_type() is kind[1]
+            ]
             self._guard_apart(values, others)
 
     def _guard_apart(self, changed: Sequence[Value], others: Sequence[Value]) -> None:
@@ -213,7 +246,10 @@ class Capture:
                     self.guard_distinct(value.source, other.source)
 
     def hands_over(self, tensors: Iterable[TensorValue]) -> bool:
-        """Whether torch would hand an operation on these tensors to a `__torch_function__` of the program."""
+        """Whether torch would hand an operation on these tensors to a `__torch_function__` of the program, or to a mode
+        that it has entered."""
+        if self.overrides.modes:
+            return True
         return self.overrides.met and self.overrides.enabled and any(has_override(tensor.cls) for tensor in tensors)
 
     def tensor_written(self, tensor: TensorValue) -> None:
@@ -223,7 +259,9 @@ class Capture:
     def guard_place(self, tensor: TensorValue) -> None:
         """Guard where in its storage an input begins, for something that depends on it."""
         if tensor.source is not None:
-            self.add_guard(CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor)))
+            self.add_guard(
+                CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor))
+            )
 
     def guard_places_of_open_inputs(self) -> None:
         """Torch's compilers write the offset of an input into what they make."""
@@ -240,6 +278,16 @@ class Capture:
 
     def remember(self, obj: Any, value: Value) -> None:
         self._memo[id(obj)] = (obj, value)
+
+    def real(self, value: Value) -> Any:
+        """The object that a value stands for, if it existed before the capture; else None."""
+        if isinstance(value, TensorValue):
+            return next(
+                (example for known, example in zip(self.graph.inputs, self.graph.examples) if known.fake is value.fake),
+                None,
+            )
+        found = next((obj for obj, known in self._memo.values() if known is value), None)
+        return getattr(value, "obj", None) if found is None else found
 
     def objects(self) -> list[tuple[Any, Value]]:
         """The objects that were wrapped, with their values."""
@@ -268,11 +316,23 @@ class Capture:
         return wrap(self, self._caller_handles, CallSource(const_source(sys), exception_handled_now))
 
     def may_have_dropped(self) -> bool:
-        """Whether the captured code may have let go of the last reference to an object that the replacement code still holds."""
+        """Whether the captured code may have let go of the last reference to an object that the replacement code still
+        holds."""
         if self.effects.any() or any(name.startswith("__stack") for name in self._arguments):
             return True
         root = self.root
-        return any((root.locals.get(name) or name in root.cells and root.cells[name].contents) is not value for name, value in self._arguments.items())
+        return any(
+            (root.locals.get(name) or name in root.cells and root.cells[name].contents) is not value
+            for name, value in self._arguments.items()
+        )
+
+    def check_modes(self) -> None:
+        """Where captured code ends inside of a function mode that it has entered, plain Python enters it."""
+        if self.overrides.modes:
+            self.break_at(
+                self.overrides.entered[0],
+                Unsupported("a function mode that captured code enters and does not leave", "FJ119"),
+            )
 
     def check_generators(self) -> None:
         for generator in self.generators:
@@ -280,16 +340,20 @@ class Capture:
 
     # ---- torch's state ----------------------------------------------------------------------------
 
-    def change_state(self, setter: Callable[..., Any], getter: Callable[..., Any], values: tuple[Any, ...], n_keys: int) -> None:
+    def change_state(
+        self, setter: Callable[..., Any], getter: Callable[..., Any], values: tuple[Any, ...], n_keys: int
+    ) -> None:
         """Change the thread's torch state now, for what follows in the capture, and when the graph runs."""
         keys = values[:n_keys]
         before = getter(*keys)
+        self.set_here.add((getter, keys))
         self.keep_state(setter, getter, *keys)
         setter(*values)
         self.run_state_change(setter, values, lambda: setter(*keys, before))
 
     def keep_state(self, setter: Callable[..., Any], getter: Callable[..., Any], *keys: Any) -> None:
-        """Note what holds before the first change. What holds before later ones may be the doing of a mode, which ends by itself where the graph raises."""
+        """Note what holds before the first change. What holds before later ones may be the doing of a mode, which ends
+        by itself where the graph raises."""
         self._initial_state.setdefault((setter, keys), (*keys, getter(*keys)))
 
     @property
@@ -298,7 +362,8 @@ class Capture:
         return [(setter, values) for (setter, _), values in self._initial_state.items()]
 
     def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
-        """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends that."""
+        """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends
+        that."""
         self._undo.append(undo)
         self.effects.version += 1
         return self.graph.state_change(function, args)
@@ -319,7 +384,8 @@ class Capture:
 
     @contextlib.contextmanager
     def inside_transform(self) -> Iterator[None]:
-        """While the function is captured that a function transform is given: operations run under the transform later."""
+        """While the function is captured that a function transform is given: operations run under the transform
+        later."""
         self.transforms += 1
         try:
             yield
@@ -349,11 +415,15 @@ class Capture:
         return self._graph_effects
 
     def break_before_final(self) -> None:
-        """Start again and break the graph at an operation that may raise after something that can't be taken back, if there is one."""
+        """Start again and break the graph at an operation that may raise after something that can't be taken back, if
+        there is one."""
         node = self.graph_effects().precautions().final
         if node is not None and node in self.graph.origins:
             self.break_at(
-                self.graph.origins[node].seq, Unsupported(f"{label(node.target)} may raise, and a write before it could not be taken back then", "FJ163")
+                self.graph.origins[node].seq,
+                Unsupported(
+                    f"{label(node.target)} may raise, and a write before it could not be taken back then", "FJ163"
+                ),
             )
 
     # ---- where we are -----------------------------------------------------------------------------
@@ -383,5 +453,7 @@ class Capture:
         text = self._place_texts.get(place)
         if text is None:
             file, line, name = place
-            text = self._place_texts[place] = f'  File "{file}", line {line}, in {name}\n    {linecache.getline(file, line).strip()}\n'
+            text = self._place_texts[place] = (
+                f'  File "{file}", line {line}, in {name}\n    {linecache.getline(file, line).strip()}\n'
+            )
         return text

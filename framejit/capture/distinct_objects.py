@@ -16,14 +16,17 @@ Line = tuple[str, int] | None
 
 
 class DistinctObjects:
-    """Whatever was told apart in one table, or from one object, makes one group, with one guard that is linear in its size.
+    """Whatever was told apart in one table, or from one object, makes one group, with one guard that is linear in its
+    size.
 
-    A guard for each pair would assume less, and grow with the square: a set of a thousand parameters has half a million pairs.
+    A guard for each pair would assume less, and grow with the square: a set of a thousand parameters has half a million
+    pairs.
     """
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._parents: dict[int, tuple[Value, int]] = {}  # id of a value -> the value, and the id of one nearer to its group's first
+        # id of a value -> the value, and the id of one nearer to its group's first
+        self._parents: dict[int, tuple[Value, int]] = {}
         self._lines: dict[int, Line] = {}  # of a group's first: where it was begun
 
     def tell_apart(self, a: Value, b: Value) -> None:

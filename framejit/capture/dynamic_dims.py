@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from framejit.capture.frame_compilation import FrameCompilation
 
 DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
-"""That of torch._dynamo.mark_dynamic, which programs may have called already."""
+"""The attribute that torch._dynamo.mark_dynamic sets, which programs may have called already."""
 Dims = dict[int, Bounds]
 """For each dimension the sizes that are expected, both ends included."""
 
@@ -30,8 +30,9 @@ Dims = dict[int, Bounds]
 class DynamicDims:
     """What is known of a function's inputs when a capture of it begins.
 
-    `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each dimension that entries were made for,
-    and `opened` the dimensions that an entry leaves open; `never` is `dynamic=False`, or a backend that can't do without the sizes.
+    `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each
+    dimension that entries were made for, and `opened` the dimensions that an entry leaves open; `never` is
+    `dynamic=False`, or a backend that can't do without the sizes.
     """
 
     everything: bool = False
@@ -62,7 +63,8 @@ class DynamicDims:
                 self.opened[record.source_name] = self.opened.get(record.source_name, 0) | facts.free_sizes
 
     def of(self, tensor: torch.Tensor, source: Source) -> Dims:
-        """The dimensions of an input that are to be symbols; never those of size 0 or 1, nor those of a module's parameters and buffers."""
+        """The dimensions of an input that are to be symbols; never those of size 0 or 1, nor those of a module's
+        parameters and buffers."""
         if self.never or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
             return {}
         wanted: Dims = dict.fromkeys(self._changing(tensor, source.name()), (LEAST, INFINITE))
@@ -70,14 +72,20 @@ class DynamicDims:
             wanted.update(dict.fromkeys(range(tensor.dim()), (LEAST, INFINITE)))
         wanted.update(dict.fromkeys(getattr(tensor, DYNAMO_MARK, ()), (LEAST, INFINITE)))
         wanted.update(getattr(tensor, MARK, {}))
-        return {dim: (low, high) for dim, (low, high) in sorted(wanted.items()) if dim < tensor.dim() and low <= tensor.shape[dim] <= high}
+        return {
+            dim: (low, high)
+            for dim, (low, high) in sorted(wanted.items())
+            if dim < tensor.dim() and low <= tensor.shape[dim] <= high
+        }
 
     def leaves_open(self, number: float, source: Source) -> bool:
-        """Whether a number that has not changed so far is not assumed: with `dynamic=True` an int argument that means nothing else to torch's operators."""
+        """Whether a number that has not changed so far is not assumed: with `dynamic=True` an int argument that means
+        nothing else to torch's operators."""
         return self.everything and type(number) is int and number >= LEAST and type(source) is ArgSource
 
     def _changing(self, tensor: torch.Tensor, name: str) -> Iterator[int]:
-        """The dimensions that have come in config.dynamic_after sizes with this one, or of which an entry leaves the size open."""
+        """The dimensions that have come in config.dynamic_after sizes with this one, or of which an entry leaves the
+        size open."""
         opened = self.opened.get(name, 0)
         for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
             if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):

@@ -1,11 +1,12 @@
-"""The compilation of one frame: the function and arguments of one call, the entry cache it is for, and how events name it."""
+"""The compilation of one frame: the function and arguments of one call, the entry cache it is for, and how events name
+it."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Callable
+from time import perf_counter
 from types import FunctionType
 from typing import Any
 
@@ -26,18 +27,20 @@ def new_frame_id() -> int:
 class FrameCompilation:
     """What stays the same over all attempts to capture the call `fn(*flat_args)`.
 
-    `owner` is the dispatcher or entry cache that the entry is made for; `on_miss` is what the dispatchers of resume functions call in their turn.
+    `owner` is the dispatcher or entry cache that the entry is made for; `on_miss` is what the dispatchers of resume
+    functions call in their turn.
     """
 
     def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], on_miss: Callable[..., Any]) -> None:
         self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
         known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
-        self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)  # all entries of a function share its resume functions
+        # all entries of a function share its resume functions
+        self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)
         self.points.raising.update(getattr(owner, "raising", {}))
         self.weight_changes = 0  # how often entries of the function were outdated by new weights
         self.frame_id = new_frame_id()
-        self.started = time.perf_counter()
+        self.started = perf_counter()
 
     @property
     def place(self) -> dict[str, Any]:
@@ -45,7 +48,10 @@ class FrameCompilation:
         code, options = self.fn.__code__ if self.resume is None else self.resume.original, self.options
         if options.file is not None and code is torch.nn.Module._wrapped_call_impl.__code__:
             return {"frame_id": self.frame_id, "function": options.name, "file": options.file, "line": options.line}
-        return {"frame_id": self.frame_id, "function": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
+        return {
+            "frame_id": self.frame_id, "function": code.co_qualname, "file": code.co_filename,
+            "line": code.co_firstlineno,
+        }
 
     @property
     def function_place(self) -> tuple[str, str, int]:

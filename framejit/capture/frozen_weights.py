@@ -1,7 +1,8 @@
-"""`optimize(freeze=True)`: which weights a graph may take to stay what they are, the guards for that, and what becomes of entries whose weights changed.
+"""`optimize(freeze=True)`: which weights a graph may take to stay what they are, the guards for that, and what becomes
+of entries whose weights changed.
 
-A weight is guarded by identity, version and address. Neither is enough alone: `data = other` leaves the version, and `nn.Parameter(weight.data)` begins
-to count anew in the same memory.
+A weight is guarded by identity, version and address. Neither is enough alone: `data = other` leaves the version, and
+`nn.Parameter(weight.data)` begins to count anew in the same memory.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Content:
-    """What a weight was when a graph was compiled that holds something computed from it. The weight itself is not kept alive."""
+    """What a weight was when a graph was compiled that holds something computed from it. The weight itself is not kept
+    alive."""
 
     weight: weakref.ref[torch.Tensor]
     version: int
@@ -62,8 +64,11 @@ class Candidate:
     mark: FrozenWeight
 
 
-def candidates(compilation: FrameCompilation, capture: Capture, inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]) -> list[Candidate]:
-    """Marks the inputs of a finished graph whose content its backend may use: none where gradients are needed, or weights have changed too often."""
+def candidates(
+    compilation: FrameCompilation, capture: Capture, inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]
+) -> list[Candidate]:
+    """Marks the inputs of a finished graph whose content its backend may use: none where gradients are needed, or
+    weights have changed too often."""
     if not _may_freeze(compilation) or _needs_gradients(capture.graph.graph):
         return []
     written = {id(value) for value in capture.effects.written_tensors.values()}
@@ -91,7 +96,7 @@ def candidates(compilation: FrameCompilation, capture: Capture, inputs: Sequence
 def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Seen, ...]:
     """Guards what the backend has made use of, and tells it that this is all; gives what is guarded."""
     for weight in weights:
-        weight.mark.settled = True
+        weight.mark.decided = True
     folded = tuple({seen.source: seen for weight in weights if weight.mark.folded for seen in weight.seen}.values())
     for seen in folded:
         capture.add_guard(seen.source, native.C_ID, seen.tensor)
@@ -100,7 +105,8 @@ def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Seen, ...]
 
 
 def contents(weights: Sequence[Seen], owner: Any) -> tuple[Content, ...]:
-    """What the entry of `owner` that was made for folded weights keeps of them. When one dies, the entry goes, and with it what was computed."""
+    """What the entry of `owner` that was made for folded weights keeps of them. When one dies, the entry goes, and with
+    it what was computed."""
     where = weakref.ref(owner)
 
     def died(_: weakref.ref[torch.Tensor]) -> None:
@@ -113,7 +119,8 @@ def contents(weights: Sequence[Seen], owner: Any) -> tuple[Content, ...]:
 
 
 def drop_outdated(owner: Any) -> int:
-    """Drops entries for weights that were written into since, which would only take memory; how often weights have changed so far."""
+    """Drops entries for weights that were written into since, which would only take memory; how often weights have
+    changed so far."""
     entries = owner.entries
     outdated = [entry for entry in entries if any(content.is_outdated() for content in entry.tag.frozen)]
     for entry in outdated:
@@ -129,7 +136,8 @@ def _remove(owner: Any, entry: native.Entry) -> None:
 
 
 def _may_freeze(compilation: FrameCompilation) -> bool:
-    """Whether the entry to be made may be for the weights' present content. The last one that the limit allows is for any."""
+    """Whether the entry to be made may be for the weights' present content. The last one that the limit allows is for
+    any."""
     options, made = compilation.options, len(compilation.owner.entries) + compilation.weight_changes
     return options.freeze and takes_frozen_weights(options.backend) and (made == 0 or made < config.recompile_limit - 1)
 
@@ -145,7 +153,8 @@ def _requires_grad(value: Any) -> bool:
 
 
 def _by_memory(inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]) -> dict[int, list[Seen] | None]:
-    """By memory the weights that lie in it: tied by way of `data`, each has a count of its own. None where an input that is no weight shares it."""
+    """By memory the weights that lie in it: tied by way of `data`, each has a count of its own. None where an input
+    that is no weight shares it."""
     found: dict[int, list[Seen] | None] = {}
     for value, tensor in zip(inputs, examples, strict=True):
         if tensor.layout is torch.strided and tensor.device.type in _DEVICES:
@@ -161,11 +170,16 @@ def _by_memory(inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]) 
 def _table(source: Source | None) -> KeySource | None:
     """The module's table of parameters or buffers that a source reads; None for any other source."""
     table = source.origin if isinstance(source, KeySource) else None
-    return table if isinstance(table, KeySource) and table.key.value in _TABLES and isinstance(table.origin, DictSource) else None
+    return (
+        table
+        if isinstance(table, KeySource) and table.key.value in _TABLES and isinstance(table.origin, DictSource)
+        else None
+    )
 
 
 def _is_statistic(value: TensorValue) -> bool:
-    """Whether a batch norm may write it in training, which torch does not count as a write; nn's own modules count their batches, though."""
+    """Whether a batch norm may write it in training, which torch does not count as a write; nn's own modules count
+    their batches, though."""
     assert isinstance(value.source, KeySource)
     used = any("batch_norm" in str(getattr(user.target, "__name__", user.target)) for user in value.node.users)
     return value.cls is torch.Tensor and (used or str(value.source.key.value).startswith("running_"))
@@ -177,4 +191,9 @@ def _seen(source: Source, tensor: torch.Tensor) -> Seen:
 
 def _keeps_count(tensor: torch.Tensor) -> bool:
     """Whether writes into it can be seen: tensors made in inference mode do not count them."""
-    return type(tensor) in _CLASSES and tensor.layout is torch.strided and not tensor.is_inference() and tensor.device.type in _DEVICES
+    return (
+        type(tensor) in _CLASSES
+        and tensor.layout is torch.strided
+        and not tensor.is_inference()
+        and tensor.device.type in _DEVICES
+    )

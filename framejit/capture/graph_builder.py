@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -14,14 +14,15 @@ from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.inspection import module_of
+from framejit.values.inspection import is_of_torch, module_of
 from framejit.values.tensors.tensor import TensorValue
-from framejit.values.tensors.tensor_classes import is_of_torch
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(
-    ("contiguous", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "expand_as", "requires_grad_", "type_as")
+    (
+        "contiguous", "to", "type", "float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda",
+        "expand_as", "requires_grad_", "type_as",
+    )
 )
 
 
@@ -63,16 +67,20 @@ class GraphBuilder:
         self.examples: list[torch.Tensor] = []
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
-        self._made_in_inference: dict[int, bool] = {}  # by storage: of a normal tensor views are normal, also in inference mode, where those of fakes are not
+        # by storage: of a normal tensor views are normal, also in inference mode, where those of fakes are not
+        self._made_in_inference: dict[int, bool] = {}
         self.origins: dict[fx.Node, Origin] = {}
-        self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}  # for a result the nodes that assert that it has no inf or nan, last one first
+        # for a result the nodes that assert that it has no inf or nan, last one first
+        self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}
 
     # ---- inputs ---------------------------------------------------------------------------
 
     def add_input(self, tensor: torch.Tensor, source: Source, layout: OpenLayout | None = None) -> TensorValue:
         fake = self.metadata.fake_of(tensor, layout)
         where = (
-            self.graph.inserting_after(self._last_placeholder) if self._last_placeholder else self.graph.inserting_before(next(iter(self.graph.nodes), None))
+            self.graph.inserting_after(self._last_placeholder)
+            if self._last_placeholder
+            else self.graph.inserting_before(next(iter(self.graph.nodes), None))
         )
         with where:
             node = self.graph.placeholder(_identifier(source.name()))
@@ -98,7 +106,10 @@ class GraphBuilder:
 
     # ---- nodes ----------------------------------------------------------------------------
 
-    def call(self, target: Any, args: tuple[Value, ...] | list[Value], kwargs: dict[str, Value] | None = None, is_method: bool = False) -> Value:
+    def call(
+        self, target: Any, args: tuple[Value, ...] | list[Value], kwargs: dict[str, Value] | None = None,
+        is_method: bool = False,
+    ) -> Value:
         """Add a node that calls `target` (a function, or a method name when `is_method`), and return its value.
 
         A call whose result is a plain Python value known from metadata alone leaves no node.
@@ -112,6 +123,7 @@ class GraphBuilder:
         if self.program.hands_over(tensors.values()):
             raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
         self._look(name_of(target), tensors)
+        check_question(name_of(target), (t.fake for t in tensors.values()), node_args, "out" in node_kwargs)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: version_of(t.fake) for key, t in tensors.items()}
         uncounted = any(version < 0 for version in versions.values())
@@ -123,7 +135,11 @@ class GraphBuilder:
             raise Unsupported(f"{label(target)} gives a tensor of the class {strange.__qualname__}", "FJ141")
         written = [t for key, t in tensors.items() if version_of(t.fake) != versions[key]]
         if uncounted:
-            written += [t for key, t in tensors.items() if versions[key] < 0 and t.fake.untyped_storage()._cdata in self.metadata.written]
+            written += [
+                t
+                for key, t in tensors.items()
+                if versions[key] < 0 and t.fake.untyped_storage()._cdata in self.metadata.written
+            ]
         if not written:
             if not _has_tensor(result) and not (result is None and tensors):
                 if is_answered_by_fakes(target, bool(tensors)):
@@ -135,18 +151,26 @@ class GraphBuilder:
             if written:
                 raise Unsupported(f"{label(target)} writes into an inference tensor outside of inference mode")
             for made in _tensors_of(result):
-                if not made.is_inference() and any(t.fake.is_inference() and _shares(t.fake, made) for t in tensors.values()):
+                if not made.is_inference() and any(
+                    t.fake.is_inference() and _shares(t.fake, made) for t in tensors.values()
+                ):
                     raise Unsupported(f"{label(target)} gives a view of an inference tensor outside of inference mode")
         if written:
             storages = {t.fake.untyped_storage()._cdata for t in written}
-            for tensor in [*written, *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages)]:
+            for tensor in [
+                *written,
+                *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages),
+            ]:
                 self.program.tensor_written(tensor)
-        node = self._create_node(target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument))
+        node = self._create_node(
+            target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument)
+        )
         node.meta["written"] = [t.fake for t in written]
         return self._added(node, result, tensors)
 
     def _create_node(self, target: Any, is_method: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        if any(keyword.iskeyword(name) for name in kwargs):  # `x.uniform_(**{"from": 0.0})`, which the code of a graph module can't write
+        # `x.uniform_(**{"from": 0.0})`, which the code of a graph module can't write
+        if any(keyword.iskeyword(name) for name in kwargs):
             name = target if is_method else getattr(target, "__name__", "")
             if not is_method and getattr(torch.Tensor, name, None) is not target:
                 raise Unsupported(f"{label(target)} is called with a keyword that is one of Python's own", "FJ120")
@@ -155,7 +179,9 @@ class GraphBuilder:
 
     def _look(self, name: str, tensors: dict[int, TensorValue]) -> None:
         """Before an operation: what it is going to know or do of its tensors beyond their fakes."""
-        if name in LAYS_OUT_ANEW and any(t.source is not None and t.fake._has_symbolic_sizes_strides for t in tensors.values()):
+        if name in LAYS_OUT_ANEW and any(
+            t.source is not None and t.fake._has_symbolic_sizes_strides for t in tensors.values()
+        ):
             # open sizes are read from the inputs, wherever they are needed
             raise Unsupported(f"Tensor.{name}() of an input whose sizes are not assumed")
         if name == "detach_":  # a change that is counted nowhere
@@ -168,7 +194,9 @@ class GraphBuilder:
                     if name.startswith("as_strided") and known.fake._has_symbolic_sizes_strides:
                         raise Unsupported(f"{name}() of {known.describe()}, of which it may reach past the ends")
                     if known.fake.storage_offset() != example.storage_offset():
-                        raise Unsupported(f"{name}() of {known.describe()}, which does not begin where its storage does")
+                        raise Unsupported(
+                            f"{name}() of {known.describe()}, which does not begin where its storage does"
+                        )
                     self.program.guard_place(known)
 
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
@@ -185,18 +213,26 @@ class GraphBuilder:
         return self._wrap(result, node, tensors)
 
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
-        """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of the memory of `data`."""
+        """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
+        the memory of `data`."""
         self.program.tensor_written(tensor)
         call = OpaqueCall(_set_data, "set_data", "it gives a tensor the memory of another", "set_data")
         node = self.graph.call_function(call, (tensor.proxy(), data.proxy()))
         node.meta["written"] = [tensor.fake]
         self._added(node, None, {})
 
-    def number_in(self, tensor: TensorValue, stand_in: float) -> fx.Node:
+    def number_in(self, tensor: TensorValue, stand_in: float | torch.SymInt) -> fx.Node:
         """A node that reads the number in a tensor; fakes are given `stand_in`."""
         node = self.graph.call_method("item", (tensor.proxy(),))
         node.meta["val"] = stand_in
         return node
+
+    def size_in(self, tensor: TensorValue, size: torch.SymInt) -> fx.Node:
+        """A node that reads a size from a tensor; the graph raises for a number that is none, and plain Python goes
+        on."""
+        is_size = self.call(torch.ge, [tensor, ConstantValue(0)])
+        self.call(torch._assert_async, [is_size, ConstantValue("a number that data decides is negative")])
+        return self.number_in(tensor, size)
 
     def state_change(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
         """A node that changes the thread's torch state (grad mode, autocast) when the graph runs."""
@@ -212,6 +248,8 @@ class GraphBuilder:
             if known is not None:  # in-place: the result is the argument itself
                 return known
             value = TensorValue(node, result, torch.Tensor if type(result).__name__ == "FakeTensor" else type(result))
+            if self.metadata.data_sizes is not None:
+                self.metadata.data_sizes.found_in(result, value)
             tensors[id(result)] = value
             self._made_in_inference.setdefault(result.untyped_storage()._cdata, result.is_inference())
             return value
@@ -264,7 +302,15 @@ def _drop_dead_views(graph: fx.Graph) -> None:
 _DTYPE_OF_TYPE = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
-_PLAIN_ARGUMENTS = (fx.Node, str, int, float, complex, bytes, range, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.SymInt)
+_PLAIN_ARGUMENTS = (
+    fx.Node, str, int, float, complex, bytes, range, torch.dtype, torch.device, torch.layout, torch.memory_format,
+    torch.qscheme, torch.SymInt,
+)
+
+_EXACT: dict[type, Callable[[Any], Any]] = {
+    int: int.__pos__, float: float.__pos__, complex: complex.__pos__, str: str.__str__,
+}
+"""What makes a plain one of an instance of a subclass, whose `repr` may be no literal (a flag of an enum)."""
 
 
 def _as_graph_argument(argument: Any) -> Any:
@@ -275,6 +321,9 @@ def _as_graph_argument(argument: Any) -> Any:
         return f"{argument.__module__}.{argument.__name__}"
     if isinstance(argument, complex) and not math.isfinite(argument.imag):
         raise Unsupported(f"{argument} as an argument of a tensor operation: Python has no literal for it", "FJ120")
+    for cls, exact in _EXACT.items():
+        if isinstance(argument, cls) and type(argument) not in (cls, bool):
+            return exact(argument)
     if argument is None or argument is ... or isinstance(argument, _PLAIN_ARGUMENTS):
         return argument
     raise Unsupported(f"an object of type {type(argument).__name__} as an argument of a tensor operation", "FJ120")
@@ -294,7 +343,7 @@ def _plain(obj: Any) -> Value:
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
 
 
 def _tensors_of(tree: Any) -> Iterator[torch.Tensor]:

@@ -1,11 +1,12 @@
-"""The sizes of inputs that a capture leaves open: a symbol for each, guards for what was asked about them, and the nodes that read them."""
+"""The sizes of inputs that a capture leaves open: a symbol for each, guards for what was asked about them, and the
+nodes that read them."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import fx
@@ -15,7 +16,7 @@ from framejit.fakes.metadata import OpenLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
-from framejit.symbols.expression import INFINITE, Atom, Bounds, Expression, Symbol
+from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
 from framejit.symbols.node import symbolic
 from framejit.values.size import LARGEST, SIZE
 
@@ -31,7 +32,8 @@ def of_length(number: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Where a symbol is read: a size (or stride) of the tensor at a source, or, with NUMBER for a dimension, the int there."""
+    """Where a symbol is read: a size (or stride) of the tensor at a source, or, with NUMBER for a dimension, the int
+    there."""
 
     source: Source
     dim: int
@@ -49,7 +51,8 @@ class InputSizes(Conditions):
         self._numbers: dict[Source, Expression] = {}
 
     def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> OpenLayout:
-        """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken to follow always."""
+        """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken
+        to follow always."""
         sizes = [Expression.constant(size) for size in tensor.shape]
         for dim, bounds in dims.items():
             symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], bounds)
@@ -68,7 +71,8 @@ class InputSizes(Conditions):
                 free_strides |= 1 << dim
             dense = strides[dim] * sizes[dim]
         return OpenLayout(
-            tuple(symbolic(size, self) for size in sizes), tuple(symbolic(stride, self) for stride in strides), sum(1 << dim for dim in dims), free_strides
+            tuple(symbolic(size, self) for size in sizes), tuple(symbolic(stride, self) for stride in strides),
+            sum(1 << dim for dim in dims), free_strides
         )
 
     def number(self, value: int, source: Source) -> Any:
@@ -80,6 +84,12 @@ class InputSizes(Conditions):
             known = self._numbers[source] = Expression.of(symbol)
             self._guard_bounds(symbol, symbol.bounds)
         return symbolic(known, self)
+
+    def place(self, symbol: DataSymbol) -> tuple[Any, int]:
+        """The value that has a size that data decides, and which dimension that is."""
+        sizes = self.capture.graph.metadata.data_sizes
+        assert sizes is not None
+        return sizes.place(symbol)
 
     # ---- guards -----------------------------------------------------------------------------------
 
@@ -121,9 +131,14 @@ class InputSizes(Conditions):
                 term = factor if term == 1 and type(term) is int else self._call(operator.mul, (term, factor), partial)
             so_far = so_far + partial
             total = term if total is None else self._call(operator.add, (total, term), so_far)
-        return total
+        return cast(fx.Node, total)
 
     def _atom_node(self, atom: Atom) -> fx.Node:
+        if isinstance(atom, DataSymbol):
+            value, dim = self.place(atom)
+            if dim == NUMBER:
+                return self.capture.graph.size_in(value, symbolic(Expression.of(atom), self))
+            return self._call(torch.ops.aten.sym_size.int, (value.node, dim), Expression.of(atom))
         if isinstance(atom, Symbol):
             leaf = self.leaves[atom]
             if leaf.dim == NUMBER:
@@ -132,7 +147,9 @@ class InputSizes(Conditions):
                 return self._call(torch.ops.aten.sym_size.int, (carrier.node, 0), Expression.of(atom))
             target = torch.ops.aten.sym_stride.int if leaf.is_stride else torch.ops.aten.sym_size.int
             return self._call(target, (self.capture.graph.input_at(leaf.source).node, leaf.dim), Expression.of(atom))
-        function: Any = {"//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max}[atom.op]
+        function: Any = {"//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max}[
+            atom.op
+        ]
         return self._call(function, (self.node(atom.left), self.node(atom.right)), Expression.of(atom))
 
     def _call(self, target: Any, args: tuple[Any, ...], expression: Expression) -> fx.Node:
@@ -142,10 +159,13 @@ class InputSizes(Conditions):
         return node
 
     def close(self) -> None:
-        """Let go of the capture. Fakes that outlive it refer to this object through torch's C++, where the garbage collector finds no cycles."""
+        """Let go of the capture. Fakes that outlive it refer to this object through torch's C++, where the garbage
+        collector finds no cycles."""
         self._nodes.clear()
         self._numbers.clear()
         self.leaves.clear()
+        if self.capture.graph.metadata.data_sizes is not None:
+            self.capture.graph.metadata.data_sizes.places.clear()
         del self.capture
         self.forget_listener()
 
@@ -159,7 +179,8 @@ class InputSizes(Conditions):
 
 
 def _program(condition: Condition, leaves: dict[Symbol, Leaf], sources: list[Source]) -> tuple[int, ...]:
-    """Postfix code for native.C_SIZES that leaves 1 where the condition holds; the sources it reads are added to `sources`."""
+    """Postfix code for native.C_SIZES that leaves 1 where the condition holds; the sources it reads are added to
+    `sources`."""
     left, right = condition.sides()
     code = [*_expression_code(left, leaves, sources), *_expression_code(right, leaves, sources)]
     code.append(native.S_EQ if condition.relation == "==" else native.S_LT)

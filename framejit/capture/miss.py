@@ -18,20 +18,21 @@ from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.imports_under_way import met_half_a_module
-from framejit.interpreter import attributes, calls, containers, control_flow, exceptions, functions, operator_ops, stack_ops, variables  # noqa: F401  register opcodes
+from framejit.interpreter import (  # noqa: F401  register opcodes
+    attributes,
+    calls,
+    containers,
+    control_flow,
+    exceptions,
+    functions,
+    operator_ops,
+    stack_ops,
+    variables,
+)
 from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
 from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported, WithoutTensors
-from framejit.values import own_functions  # noqa: F401  registers what it handles
-from framejit.values.objects import class_statement  # noqa: F401  registers what it handles
-from framejit.values.tensors import (  # noqa: F401  register what they handle
-    autograd_functions,
-    dispatch_guards,
-    function_transforms,
-    parameters,
-    random_state,
-    repeated_functions,
-)
+from framejit.values import kinds  # noqa: F401  register what becomes of objects and calls
 
 MOST_POSTPONED = 4
 """Calls of one function that are left to Python in the hope that the next can be captured."""
@@ -41,8 +42,9 @@ _postponed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
     """Capture the frame `fn(*flat_args)`.
 
-    Returns the entry to run, or None to run the function as it is.  Raises only what the user asked for
-    (GraphBreakError, and InternalError, under fullgraph); else anything unexpected becomes one warning and plain Python.
+    Returns the entry to run, or None to run the function as it is. Raises only what the user asked for
+    (GraphBreakError, and InternalError, under fullgraph); else anything unexpected becomes one warning and plain
+    Python.
     """
     if builtins_are_replaced(fn.__code__):
         return None
@@ -53,7 +55,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     if any(entry.tag.full for entry in owner.entries):
         return None
     try:
-        with resting(), without_saved_tensor_hooks(), doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"):
+        with (
+            resting(),
+            without_saved_tensor_hooks(),
+            doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"),
+        ):
             return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
     except (GraphBreakError, BackendError) as e:
         if options.fullgraph:
@@ -69,7 +75,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     except NotYet as e:
         _postpone(owner, fn, e)
         return None
-    except (SkipFrame, Unsupported) as e:  # Unsupported: the frame's state at its end or break can't be handed to plain Python
+    except (SkipFrame, Unsupported) as e:
+        # Unsupported: the frame's state at its end or break can't be handed to plain Python
         if options.fullgraph and not isinstance(e, WithoutTensors):  # which the frames of audit hooks are, for one
             raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
         _skip(owner, fn, e.reason, "skipped", e.code)
@@ -85,11 +92,13 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             raise
         if options.fullgraph:
             raise InternalError(
-                f"fullgraph=True, but framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}). This is a defect in framejit: please report it."
+                f"fullgraph=True, but framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}). This is "
+                "a defect in framejit: please report it."
             ) from e
         _skip(owner, fn, f"internal error: {type(e).__name__}: {e}", "eager", "FJ298")
         warn(
-            f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is a defect in framejit: please report it.",
+            f"framejit could not capture {fn.__qualname__} ({type(e).__name__}: {e}); it runs as plain Python. This is "
+            "a defect in framejit: please report it.",
             _place(fn),
         )
         return None

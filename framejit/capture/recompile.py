@@ -24,7 +24,10 @@ def explain_recompile(compilation: FrameCompilation) -> Missed:
     entries = compilation.owner.entries
     if not entries:
         return []
-    missed = [(entry, explain_miss(entry.tag.records, entry.guards, compilation.flat_args, compilation.fn)) for entry in entries]
+    missed = [
+        (entry, explain_miss(entry.tag.records, entry.guards, compilation.flat_args, compilation.fn))
+        for entry in entries
+    ]
     misses = [(m.text, m.expected, m.actual, m.source_name, m.user_line) for _, m in missed if m is not None]
     origins = [compilation.origin(miss[3])[1] for miss in misses]
     emit("recompile", **compilation.place, failures=_in_words(compilation, misses), provenance=origins)
@@ -32,7 +35,10 @@ def explain_recompile(compilation: FrameCompilation) -> Missed:
     entries = compilation.owner.entries
     if len(entries) >= config.recompile_limit:
         entries[-1].tag.full = True
-        raise LimitReached(f"it was compiled {len(entries)} times, the recompile limit; last cause: {misses[-1][0] if misses else 'unknown'}")
+        raise LimitReached(
+            f"it was compiled {len(entries)} times, the recompile limit; last cause: "
+            f"{misses[-1][0] if misses else 'unknown'}"
+        )
     return missed
 
 

@@ -40,10 +40,12 @@ class SideEffects:
 
     def __init__(self) -> None:
         self._changed: dict[int, Value] = {}
-        self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}  # the written function or class, as value and object
+        # the written function or class, as value and object
+        self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}
         self._namespaces: dict[int, Any] = {}  # of functions and classes, where captured code looks into them
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Value | None]]] = {}
-        self._deleted_globals: set[tuple[int, str]] = set()  # by namespace and name, whether or not they were written again
+        # by namespace and name, whether or not they were written again
+        self._deleted_globals: set[tuple[int, str]] = set()
         self.written_tensors: dict[int, TensorValue] = {}
         self.cached_calls: list[CachedCall] = []
         self.version = 0  # grows with every change
@@ -90,14 +92,16 @@ class SideEffects:
         return written
 
     def check_not_inherited(self, cls: type, name: str) -> None:
-        """Break where an attribute is looked up in a class that captured code has written it to, or in one derived from that."""
+        """Break where an attribute is looked up in a class that captured code has written it to, or in one derived from
+        that."""
         if self._attributes:
             for klass in cls.__mro__:
                 if id(klass) in self._attributes and name in self._attributes[id(klass)][2]:
                     raise Unsupported(f"reading attribute {name!r}, which was written on {klass.__qualname__}")
 
     def show_namespace(self, namespace: Any) -> None:
-        """Break where the `__dict__` of a function or class is looked at that captured code wrote attributes of; from now on it may write none."""
+        """Break where the `__dict__` of a function or class is looked at that captured code wrote attributes of; from
+        now on it may write none."""
         for _, obj, _ in self._attributes.values():
             if namespace_of(obj) is namespace:
                 raise Unsupported(f"the __dict__ of {obj.__qualname__}, which attributes were written to")
@@ -123,7 +127,9 @@ class SideEffects:
         self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
 
-    def call_cached(self, function: Value, args: list[Value], kwargs: dict[str, Value], result: Value | None = None) -> None:
+    def call_cached(
+        self, function: Value, args: list[Value], kwargs: dict[str, Value], result: Value | None = None
+    ) -> None:
         """A call of a cached function that only changes the cache, so that the changes above may be replayed after it.
 
         With `result` the function does not run: this goes into the cache.
@@ -171,7 +177,11 @@ class SideEffects:
     def replay(self, cg: Codegen) -> None:
         em = cg.em
         for function, args, kwargs, result in self.cached_calls:
-            load, first = (partial(cg.load, function), []) if result is None else (partial(em.load_object, put_result), [function, result])
+            load, first = (
+                (partial(cg.load, function), [])
+                if result is None
+                else (partial(em.load_object, put_result), [function, result])
+            )
             given = [*first, *args, *kwargs.values()]
             em.call(load, partial(_load_all, cg, given), len(given), tuple(kwargs))
             em.pop()

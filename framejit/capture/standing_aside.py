@@ -1,7 +1,8 @@
-"""When framejit does not capture at all: states of the thread in which operations on tensors mean something else than they do in a graph.
+"""When framejit does not capture at all: states of the thread in which operations on tensors mean something else than
+they do in a graph.
 
-All but the last are part of the state guard (native/torch/thread_state.c), so that the entry which says "run it as it is" holds in
-the same kind of state only, and a call outside of it pays nothing.
+All but the last are part of the state guard (native/torch/thread_state.c), so that the entry which says "run it as it
+is" holds in the same kind of state only, and a call outside of it pays nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def reason_to_stand_aside() -> str | None:
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation is active"
     if torch.is_anomaly_enabled():
-        return "autograd looks for anomalies"  # tracebacks of the forward pass are kept, and shown when the backward pass fails
+        # tracebacks of the forward pass are kept, and shown when the backward pass fails
+        return "autograd looks for anomalies"
     if _unusual_keys():
         return "the thread dispatches operations in an unusual way"
     return next((reason for reason, active in _UNGUARDED.items() if active(torch)), None)
@@ -67,7 +69,12 @@ def _bits(*names: str) -> int:
 @functools.cache
 def _usual_keys() -> tuple[int, int, int]:
     """What a thread includes, what inference mode excludes, and the keys of autocast, which the state guard knows."""
-    autocast = _bits(*(f"Autocast{device}" for device in ("CPU", "CUDA", "MPS", "XPU", "MTIA", "MAIA", "IPU", "HPU", "XLA", "PrivateUse1")))
+    autocast = _bits(
+        *(
+            f"Autocast{device}"
+            for device in ("CPU", "CUDA", "MPS", "XPU", "MTIA", "MAIA", "IPU", "HPU", "XLA", "PrivateUse1")
+        )
+    )
     with torch.inference_mode(False):
         before = _C._dispatch_tls_local_exclude_set().raw_repr()
         with torch.inference_mode():
@@ -77,7 +84,10 @@ def _usual_keys() -> tuple[int, int, int]:
 
 def _unusual_keys() -> bool:
     usual, autograd, autocast = _usual_keys()
-    included, excluded = _C._dispatch_tls_local_include_set().raw_repr(), _C._dispatch_tls_local_exclude_set().raw_repr()
+    included, excluded = (
+        _C._dispatch_tls_local_include_set().raw_repr(),
+        _C._dispatch_tls_local_exclude_set().raw_repr(),
+    )
     if torch.is_inference_mode_enabled():
         included |= usual & _bits("ADInplaceOrView")
         excluded &= ~autograd
@@ -87,13 +97,17 @@ def _unusual_keys() -> bool:
 def hooks_would_see_effects(capture: Capture) -> bool:
     """Whether hooks on what autograd saves are active, and captured code changes objects; guarded where it does.
 
-    Such changes are made after the graph. Hooks run inside it: they may look at the objects, and end the code in its middle by raising, as checkpointing
-    does when it has recomputed what it wants.
+    Such changes are made after the graph. Hooks run inside it: they may look at the objects, and end the code in its
+    middle by raising, as checkpointing does when it has recomputed what it wants.
     """
-    if not capture.effects.any() or not any(getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes):
+    if not capture.effects.any() or not any(
+        getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes
+    ):
         return False
     active = _has_saved_tensor_hooks(torch)
-    capture.add_guard(const_source(torch), native.C_PY, _has_saved_tensor_hooks if active else _has_no_saved_tensor_hooks)
+    capture.add_guard(
+        const_source(torch), native.C_PY, _has_saved_tensor_hooks if active else _has_no_saved_tensor_hooks
+    )
     return active
 
 

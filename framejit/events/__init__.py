@@ -1,7 +1,7 @@
-"""The structured trace: one event for each decision of the compiler. Logs, status, explanations and tests read nothing else."""
+"""The structured trace: one event for each decision of the compiler. Logs, status, explanations and tests read nothing
+else."""
 from framejit.events.event import KINDS, Event
-from framejit.events.hub import emit, events, listening, subscribe
+from framejit.events.hub import emit, events, listening, subscribe, warn
 from framejit.events.ledger import Break, FunctionRecord, Status
-from framejit.events.once import warn
 
 __all__ = ["KINDS", "Break", "Event", "FunctionRecord", "Status", "emit", "events", "listening", "subscribe", "warn"]

@@ -17,7 +17,8 @@ def side_by_side(titles: tuple[str, str], codes: tuple[CodeType, CodeType]) -> s
 
 
 def one_below_the_other(titles: tuple[str, str], codes: tuple[CodeType, CodeType]) -> str:
-    """The same in full, with the code objects that are constants of these."""
+    """The instructions of two code objects in full, one text below the other, with those of the code objects that are
+    their constants."""
     parts: list[str] = []
     for title, code in zip(titles, codes):
         parts.append(title)
@@ -41,5 +42,9 @@ def _instructions(code: CodeType) -> Iterator[str]:
         number = instruction.positions.lineno if instruction.positions is not None else None
         shown, line = "" if number in (line, None) else str(number), number or line
         target = ">>" if instruction.is_jump_target else "  "
-        argument = "" if instruction.arg is None else f" {instruction.arg}" + (f" ({instruction.argrepr})" if instruction.argrepr else "")
+        argument = (
+            ""
+            if instruction.arg is None
+            else f" {instruction.arg}" + (f" ({instruction.argrepr})" if instruction.argrepr else "")
+        )
         yield f"{shown:>5} {target}{instruction.offset:>5} {instruction.opname}{argument}"

@@ -68,4 +68,9 @@ def help_text(meanings: Mapping[str, str]) -> str:
         "help": "this text",
     }
     width = max(map(len, rows))
-    return "\n".join(["FRAMEJIT_LOGS and framejit.set_logs() take, separated by commas:", *(f"  {name:<{width}}  {text}" for name, text in rows.items())])
+    return "\n".join(
+        [
+            "FRAMEJIT_LOGS and framejit.set_logs() take, separated by commas:",
+            *(f"  {name:<{width}}  {text}" for name, text in rows.items()),
+        ]
+    )

@@ -9,14 +9,19 @@ KINDS: dict[str, tuple[str, ...]] = {
     "graph": ("frame_id", "graph_id", "graph_module", "n_ops", "example_inputs"),
     "guards": ("frame_id", "guards", "tree_text"),
     "graph_break": (
-        *("frame_id", "function", "file", "line", "column", "end_line", "end_column", "reason", "provenance", "code", "hint"),
+        *(
+            "frame_id", "function", "file", "line", "column", "end_line", "end_column", "reason", "provenance",
+            "code", "hint",
+        ),
         *("user_stack", "in_graph_ops", "call_sites"),
     ),
     "bytecode": ("frame_id", "original", "rewritten"),
     "recompile": ("frame_id", "function", "file", "line", "failures", "provenance"),
     "graph_raised": ("frame_id", "function", "file", "line", "error", "outcome"),
     "backend": ("frame_id", "name", "seconds"),
-    "frame_done": ("frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards"),
+    "frame_done": (
+        "frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards",
+    ),
     "fusion": ("graph_id", "region", "text", "reason"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "perf": ("region", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
@@ -29,13 +34,17 @@ KINDS: dict[str, tuple[str, ...]] = {
 STATES = ("compiled", "compiled in parts", "skipped", "eager")
 """How a frame may end: the `state` of a `frame_done`."""
 
-TRANSIENT = frozenset(("graph_module", "example_inputs", "guards", "original", "rewritten", "fn", "flat_args", "call_sites"))
-"""Fields that hold the user's objects or compiled code. Listeners see them; what is remembered goes without, so that nothing is kept alive."""
+TRANSIENT = frozenset(
+    ("graph_module", "example_inputs", "guards", "original", "rewritten", "fn", "flat_args", "call_sites")
+)
+"""Fields that hold the user's objects or compiled code. Listeners see them; what is remembered goes without, so that
+nothing is kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One decision: `kind` (see KINDS), when, on which thread, and the fields of the kind, also readable as attributes."""
+    """One decision: `kind` (see KINDS), when, on which thread, and the fields of the kind, also readable as
+    attributes."""
 
     kind: str
     time_ns: int

@@ -1,13 +1,16 @@
-"""Where events go: to the ledger, to a bounded memory of recent ones, and to whoever listens."""
+"""Where events go: to the ledger, to a bounded memory of recent ones, to whoever listens, and as warnings to the
+user."""
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from framejit.config import config
+from framejit.errors import FramejitWarning
 from framejit.events.event import KINDS, Event
 from framejit.events.ledger import ledger
 
@@ -15,6 +18,7 @@ Listener = Callable[[Event], object]
 
 _listeners: tuple[Listener, ...] = ()
 _changing = threading.Lock()
+_told: set[tuple[str, object]] = set()
 _recent: deque[Event] = deque(maxlen=config.ring_size)
 
 
@@ -61,7 +65,8 @@ def subscribe(listener: Listener) -> Callable[[], None]:
 
 
 def events(kind: str | None = None) -> list[Event]:
-    """The recent events (of one kind), oldest first, without the fields that would keep graphs and the user's objects alive."""
+    """The recent events (of one kind), oldest first, without the fields that would keep graphs and the user's objects
+    alive."""
     return [event for event in list(_recent) if kind is None or event.kind == kind]
 
 
@@ -70,10 +75,24 @@ def forget() -> None:
     _recent.clear()
 
 
+def warn(message: str, place: tuple[str, int] | None = None) -> None:
+    """Warn once about `message` at `place`, a (file, line) of the user's code, through Python's `warnings` and as an
+    event."""
+    if (message, place) in _told:
+        return
+    _told.add((message, place))
+    emit("warning", message=message, place=place)
+    file, line = place or ("framejit", 0)
+    warnings.warn_explicit(f"framejit: {message}", FramejitWarning, file, line)
+
+
+def forget_warnings() -> None:
+    """Warnings that were given may be given again."""
+    _told.clear()
+
+
 def _drop(listener: Listener, error: Exception) -> None:
     """A listener that raises must not take the user's program with it: it is told about once and not called again."""
-    from framejit.events.once import warn
-
     global _listeners
     with _changing:
         _listeners = tuple(other for other in _listeners if other is not listener)

@@ -1,4 +1,5 @@
-"""The ledger: what became of every function seen. Fed by each event as it happens, so that it is complete whatever is forgotten later."""
+"""The ledger: what became of every function seen. Fed by each event as it happens, so that it is complete whatever is
+forgotten later."""
 from __future__ import annotations
 
 import threading
@@ -6,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framejit.events.event import Event
+from framejit.events.status_table import table
 
 Key = tuple[str, str, int]  # function, file, first line
 
@@ -49,7 +51,8 @@ class FunctionRecord:
     broken_ops_run: int = 0
     """How many operations graphs broke at, and which ran between them."""
     graph_seconds: float | None = None
-    """The time spent in graphs, and below outside them at graph breaks; None where nothing was measured (`framejit status` and `explain` do)."""
+    """The time spent in graphs, and below outside them at graph breaks; None where nothing was measured
+    (`framejit status` and `explain` do)."""
     break_seconds: float | None = None
 
     @property
@@ -60,7 +63,9 @@ class FunctionRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
-        return {**vars(self), "share_in_graphs": self.share_in_graphs, "breaks": [vars(b) for b in self.breaks.values()]}
+        return {
+            **vars(self), "share_in_graphs": self.share_in_graphs, "breaks": [vars(b) for b in self.breaks.values()],
+        }
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,10 @@ class Reverted:
     eager_us: float
 
     def __str__(self) -> str:
-        return f"{self.region}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, {self.eager_us:.1f} us as ATen"
+        return (
+            f"{self.region}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, "
+            f"{self.eager_us:.1f} us as ATen"
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class Ledger:
         self._capturing: dict[int, FunctionRecord] = {}
         """By thread the function whose frame it captured last."""
         self._regions: dict[str, str] = {}
-        """The function of each region that is not settled yet."""
+        """The function of each region that has not decided yet."""
         self._reverted: list[Reverted] = []
         self._unfused: list[Unfused] = []
 
@@ -197,7 +205,8 @@ class Ledger:
 
 
 def _together(before: str, now: str) -> str:
-    """The state of a function of which several frames were seen: its calls with other arguments, and what resumes after a graph break."""
+    """The state of a function of which several frames were seen: its calls with other arguments, and what resumes after
+    a graph break."""
     if before in (now, "being captured"):
         return now
     parts = {"compiled", "compiled in parts"}
@@ -222,6 +231,4 @@ class Status:
         return [record.to_dict() for record in self.functions]
 
     def __str__(self) -> str:
-        from framejit.events.status_table import table
-
         return table(self.functions, self.reverted, self.unfused)

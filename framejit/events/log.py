@@ -1,4 +1,5 @@
-"""FRAMEJIT_LOGS and `framejit.set_logs`: a listener that writes events to stderr, a stream or a file, as text or as JSON lines."""
+"""FRAMEJIT_LOGS and `framejit.set_logs`: a listener that writes events to stderr, a stream or a file, as text or as
+JSON lines."""
 from __future__ import annotations
 
 import atexit
@@ -14,7 +15,10 @@ from framejit.events.event import Event
 from framejit.events.hub import subscribe
 from framejit.events.text import LOGS
 
-MEANINGS = {**{name: log.meaning for name, log in LOGS.items()}, "status": "what became of each function, at the end of the process"}
+MEANINGS = {
+    **{name: log.meaning for name, log in LOGS.items()},
+    "status": "what became of each function, at the end of the process",
+}
 """The names `set_logs` and FRAMEJIT_LOGS take, and what they stand for."""
 
 
@@ -32,7 +36,8 @@ class LogWriter:
         self._writing = threading.Lock()
 
     def set(self, names: Iterable[str], stream: TextIO | None, status: Callable[[], object]) -> None:
-        """Write the logs named from here on, and at the end of the process, where that is among them, what `status` gives."""
+        """Write the logs named from here on, and at the end of the process, where that is among them, what `status`
+        gives."""
         self._status = status
         choice = choose(names, MEANINGS)
         file = _open(choice.file) if choice.file is not None and choice.levels else None
@@ -92,7 +97,10 @@ def _record(name: str, text: str, event: Event | None) -> dict[str, Any]:
     if event is None:
         return {"log": name, "text": text}
     kept = event.without_transient()
-    return {**kept.fields, "log": name, "kind": event.kind, "time_ns": event.time_ns, "thread": event.thread, "text": text}
+    return {
+        **kept.fields, "log": name, "kind": event.kind, "time_ns": event.time_ns, "thread": event.thread,
+        "text": text,
+    }
 
 
 def _open(path: str) -> TextIO:

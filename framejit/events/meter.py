@@ -1,13 +1,14 @@
 """Measures what graph breaks cost, for `explain`: how often each ran, and the time between the graphs it parts.
 
-Code that is compiled while the meter runs calls it; code compiled otherwise has no trace of it, so that a plain call pays nothing.
+Code that is compiled while the meter runs calls it; code compiled otherwise has no trace of it, so that a plain call
+pays nothing.
 """
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter_ns
 
 from framejit.events.event import Event
 from framejit.events.hub import subscribe
@@ -63,7 +64,7 @@ class Meter:
 
     def entered(self) -> None:
         """A compiled entry begins: what ran between the graphs is over."""
-        clocks, now = self._clocks, time.perf_counter_ns()
+        clocks, now = self._clocks, perf_counter_ns()
         if clocks.spot is not None:
             self._break(clocks.spot).ns += now - clocks.since
             clocks.spot = None
@@ -71,13 +72,13 @@ class Meter:
 
     def ran_graph(self, owner: Owner) -> None:
         """The graph of the entry is done."""
-        clocks, now = self._clocks, time.perf_counter_ns()
+        clocks, now = self._clocks, perf_counter_ns()
         self.graphs.setdefault(owner, Cost()).add(now - clocks.left)
         clocks.left = now
 
     def ran_break(self, spot: Spot) -> None:
         """A broken instruction was carried out in plain Python."""
-        clocks, now = self._clocks, time.perf_counter_ns()
+        clocks, now = self._clocks, perf_counter_ns()
         self._break(spot).add(now - clocks.left)
         clocks.spot, clocks.since = spot, now
 
@@ -86,7 +87,7 @@ class Meter:
     def _hear(self, event: Event) -> None:
         clocks = self._clocks
         if event.kind == "capture_started" and clocks.spot is not None:
-            self._break(clocks.spot).ns += time.perf_counter_ns() - clocks.since
+            self._break(clocks.spot).ns += perf_counter_ns() - clocks.since
             clocks.spot = None
 
     def _break(self, spot: Spot) -> Cost:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A span of source. Columns count UTF-8 bytes from 0, as in `ast` and in tracebacks; None where the code does not say."""
+    """A span of source. Columns count UTF-8 bytes from 0, as in `ast` and in tracebacks; None where the code does not
+    say."""
 
     file: str
     line: int

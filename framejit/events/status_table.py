@@ -3,15 +3,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from framejit.events.ledger import FunctionRecord, Reverted, Unfused
+if TYPE_CHECKING:
+    from framejit.events.ledger import FunctionRecord, Reverted, Unfused
 
-HEADINGS = ("function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "in graphs", "compile s", "graphs s", "breaks s", "where")
+HEADINGS = (
+    "function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "in graphs", "compile s",
+    "graphs s", "breaks s", "where",
+)
 
 
 def table(records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = ()) -> str:
     parts = [_functions(records)]
-    for heading, graphs in (("not used, because ATen measured quicker:", reverted), ("not fused, and run as ATen operations:", unfused)):
+    for heading, graphs in (((
+        "not used, because ATen measured quicker:"
+    ), reverted), ("not fused, and run as ATen operations:", unfused)):
         parts += [heading, *(f"  {graph}" for graph in graphs)] if graphs else []
     return "\n".join(parts)
 

@@ -15,7 +15,11 @@ Writer = Callable[[Event, str, Level], str]
 
 def guards(event: Event, where: str, level: Level) -> str:
     text = f"guards of {where}\n{event.tree_text}"
-    return text + "\nin the order of their making:\n" + "\n".join(f"  {guard.text}" for guard in event.guards) if level is Level.FULL else text
+    return (
+        text + "\nin the order of their making:\n" + "\n".join(f"  {guard.text}" for guard in event.guards)
+        if level is Level.FULL
+        else text
+    )
 
 
 def graph(event: Event, where: str, level: Level) -> str:
@@ -30,7 +34,9 @@ def _node(node: Any) -> str:
     text, value = node.format_node(), node.meta.get("val")
     if hasattr(value, "shape"):
         text += f"  # {str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
-    places = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.lstrip().startswith("File ")]
+    places = [
+        line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.lstrip().startswith("File ")
+    ]
     return f"  {text}" + (f"  # {places[-1]}" if places else "")
 
 
@@ -45,7 +51,9 @@ def graph_break(event: Event, where: str, level: Level) -> str:
         return f"{title}: {event.reason} [{event.code}]"
     lines = [title]
     if level is Level.FULL:
-        place = Place(event.file, event.line, event.column, event.fields.get("end_line"), event.fields.get("end_column"))
+        place = Place(
+            event.file, event.line, event.column, event.fields.get("end_line"), event.fields.get("end_column")
+        )
         lines += [f"    {line}" for line in place.excerpt().splitlines()]
     lines.append(f"  reason: {event.reason} [{event.code}]")
     lines += [f"  {sentence}" for sentence in (event.fields.get("provenance") or "").split("; ") if sentence]
@@ -58,18 +66,27 @@ def graph_break(event: Event, where: str, level: Level) -> str:
 
 
 def callers(event: Event) -> list[tuple[str, int, str]]:
-    """The calls that led to a graph break, innermost first. `user_stack` has them outermost first and ends with the place itself."""
+    """The calls that led to a graph break, innermost first. `user_stack` has them outermost first and ends with the
+    place itself."""
     return list(reversed(event.user_stack[:-1]))
 
 
 def recompile(event: Event, where: str, level: Level) -> str:
-    why = [text + (f" (assumed at {user_line[0]}:{user_line[1]})" if user_line else "") for text, _expected, _actual, _source, user_line in event.failures]
+    why = [
+        text + (f" (assumed at {user_line[0]}:{user_line[1]})" if user_line else "")
+        for text, _expected, _actual, _source, user_line in event.failures
+    ]
     title = f"recompiling {event.function} ({event.file}:{event.line}), because no earlier entry fits:"
     if level is Level.BRIEF:
         return f"{title} {why[-1] if why else 'unknown'}"
     lines = [title, *(f"  {line}" for line in dict.fromkeys(why))]
     if level is Level.FULL:
-        lines += [f"  {sentence}" for text in dict.fromkeys(event.fields.get("provenance") or ()) for sentence in text.split("; ") if sentence]
+        lines += [
+            f"  {sentence}"
+            for text in dict.fromkeys(event.fields.get("provenance") or ())
+            for sentence in text.split("; ")
+            if sentence
+        ]
         lines.append(f"  entries so far: {len(event.failures)}")
     return "\n".join(lines)
 
@@ -93,7 +110,10 @@ def _graph(event: Event, where: str) -> str:
 
 
 def perf(event: Event, where: str, level: Level) -> str:
-    text = f"{event.region}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, {_us(event.eager_us)} eager"
+    text = (
+        f"{event.region}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
+        f"{_us(event.eager_us)} eager"
+    )
     if event.compiled_us and event.eager_us:
         text += f" ({event.eager_us / event.compiled_us:.2f}x)"
     return text

@@ -25,9 +25,12 @@ class Span:
         return Span(data["function"], _ns(data["start_us"]), _ns(data["end_us"]), data["state"], compiles)
 
     def to_dict(self, origin: int) -> dict[str, Any]:
-        """As plain data, in microseconds since `origin`."""
+        """The span as plain data, in microseconds since `origin`."""
         compiles = [[_us(start - origin), _us(end - origin)] for start, end in self.compiles]
-        return {"function": self.function, "start_us": _us(self.start - origin), "end_us": _us(self.end - origin), "state": self.state, "compiles_us": compiles}
+        return {
+            "function": self.function, "start_us": _us(self.start - origin), "end_us": _us(self.end - origin),
+            "state": self.state, "compiles_us": compiles,
+        }
 
 
 def spans(events: Iterable[Event]) -> list[Span]:
@@ -47,7 +50,7 @@ def spans(events: Iterable[Event]) -> list[Span]:
 
 
 def to_dicts(captures: list[Span]) -> list[dict[str, Any]]:
-    """As plain data; time counts from the beginning of the first."""
+    """The spans as plain data; time counts from the beginning of the first."""
     origin = min((span.start for span in captures), default=0)
     return [span.to_dict(origin) for span in captures]
 

@@ -1,7 +1,8 @@
 """The garbage collector rests while a frame is captured.
 
-A capture makes many objects that live until its end, and each full collection they set off walks everything the program has loaded: with a
-large library imported that takes longer than the capture. Cycles are few, and `Capture.close` takes the large ones apart.
+A capture makes many objects that live until its end, and each full collection they set off walks everything the program
+has loaded: with a large library imported that takes longer than the capture. Cycles are few, and `Capture.close` takes
+the large ones apart.
 """
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Operations of torch that look at data only to refuse what is wrong: their results have the same sizes whatever the data is.
+"""Operations of torch that look at data only to refuse what is wrong: their results have the same sizes whatever the
+data is.
 
-Fakes can't answer such a question. Here they are given the answer that lets the operation go on; when the graph runs, the operation asks the real data
-and raises if it has to.
+Fakes can't answer such a question. Here they are given the answer that lets the operation go on; when the graph runs,
+the operation asks the real data and raises if it has to.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class _Passing(TorchDispatchMode):
         super().__init__()
         self.answer = answer
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func in (_aten.equal.default, _aten.is_nonzero.default, _aten._local_scalar_dense.default):
             return self.answer
         return func(*args, **(kwargs or {}))
@@ -50,7 +53,8 @@ class _Passing(TorchDispatchMode):
 
 def _ctc_loss(target: Any, args: Any, kwargs: Any) -> Any:
     def like(
-        log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: Any = "mean", zero_infinity: bool = False
+        log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+        reduction: Any = "mean", zero_infinity: bool = False
     ) -> torch.Tensor:
         losses = log_probs.sum((0, -1))  # one for each sequence
         return losses if reduction in ("none", 0) else losses.sum()

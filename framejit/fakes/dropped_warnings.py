@@ -10,29 +10,78 @@ from typing import Any
 
 import torch
 
+_HEARD = ("always", None, UserWarning, None, 0)
+# Reentrant: a finalizer may capture while this thread holds it.
+_lock = threading.RLock()
+# The trials of a thread, innermost last: the texts that each drops, and the filters that it put its own before. Those
+# are the thread's: where warnings are handled by context (3.14), each context may have its own, and they come before
+# those of the process.
+_listening: dict[int, list[tuple[list[str], list[Any]]]] = {}
+# What all threads share (the function that shows warnings, torch's switch) is changed by the first thread that begins a
+# trial and put back by the last that ends one: threads that each put back what they found would put back each other's.
+_found: tuple[Any, bool] | None = None
+
 
 @contextmanager
 def without_warnings() -> Iterator[list[str]]:
-    """For operations that are run besides the program's own: what they warn of the program's own run says. Gives the texts of warnings that were dropped.
+    """For operations that are run besides the program's own: what they warn of the program's own run says. Gives the
+    texts of warnings that were dropped.
 
-    What was shown once is not shown again afterwards, as it is after `warnings.catch_warnings`; and what torch warns of once in a process, it still will.
+    What was shown once is not shown again afterwards, as it is after `warnings.catch_warnings`; and what torch warns of
+    once in a process, it still will.
     """
-    filters, heard = warnings.filters, ("always", None, UserWarning, None, 0)
-    thread, show, always = threading.get_ident(), warnings._showwarnmsg, torch.is_warn_always_enabled()  # type: ignore[attr-defined]
     texts: list[str] = []
-
-    def note(message: Any) -> None:
-        if threading.get_ident() == thread:
-            texts.append(str(message.message))
-        else:
-            show(message)
-
-    filters.insert(0, heard)  # type: ignore[attr-defined]
-    warnings._showwarnmsg = note  # type: ignore[attr-defined]
-    torch.set_warn_always(True)
+    thread = threading.get_ident()
     try:
+        _begin(thread, texts)
         yield texts
     finally:
-        torch.set_warn_always(always)
-        warnings._showwarnmsg = show  # type: ignore[attr-defined]
-        filters.remove(heard)  # type: ignore[attr-defined]
+        _end(thread, texts)
+
+
+def _filters() -> list[Any]:
+    of_context = getattr(warnings, "_get_filters", None)
+    return of_context() if of_context is not None else warnings.filters  # type: ignore[return-value]
+
+
+def _begin(thread: int, texts: list[str]) -> None:
+    global _found
+    with _lock:
+        filters = _filters()
+        _listening.setdefault(thread, []).append((texts, filters))
+        filters.insert(0, _HEARD)
+        if _found is None:
+            _found = warnings._showwarnmsg, torch.is_warn_always_enabled()  # type: ignore[attr-defined]
+            warnings._showwarnmsg = _note  # type: ignore[attr-defined]
+            torch.set_warn_always(True)
+
+
+def _end(thread: int, texts: list[str]) -> None:
+    global _found
+    with _lock:
+        left = []
+        for trial in _listening.pop(thread, []):
+            # By identity: texts of an outer trial may be equal. An exception from outside may have come before these
+            # were put down.
+            if trial[0] is not texts:
+                left.append(trial)
+            elif _HEARD in trial[1]:
+                trial[1].remove(_HEARD)
+        if left:
+            _listening[thread] = left
+        if not _listening and _found is not None:
+            show, always = _found
+            _found = None
+            torch.set_warn_always(always)
+            warnings._showwarnmsg = show  # type: ignore[attr-defined]
+
+
+def _note(message: Any) -> None:
+    trials, found = _listening.get(threading.get_ident()), _found
+    if trials:
+        trials[-1][0].append(str(message.message))
+    elif found is not None:
+        found[0](message)
+    else:
+        # The last trial of another thread ended between the lookup of this function and here.
+        warnings._showwarnmsg(message)  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
 """The strides that eager gives to what an elementwise operation makes.
 
-Torch's fakes compute them by rules of their own, which differ from those of the kernels where inputs are permuted and broadcast, have dimensions of one
-element, or are converted. These are the kernels' rules (ATen's TensorIterator): same layouts are kept, else dimensions are put in the order of the first
-input that can tell them apart. The order of dimensions of one element, and with it their strides, is part of it.
+Torch's fakes compute them by rules of their own, which differ from those of the kernels where inputs are permuted and
+broadcast, have dimensions of one element, or are converted. These are the kernels' rules (ATen's TensorIterator): same
+layouts are kept, else dimensions are put in the order of the first input that can tell them apart. The order of
+dimensions of one element, and with it their strides, is part of it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def _kept(sizes: Sequence[Any], operands: Sequence[Layout]) -> tuple[Any, ...] |
         return contiguous(sizes)
     if len(sizes) in (4, 5):
         order = _channels_innermost(len(sizes))
-        if all(_is_row_major([own[dim] for dim in order], [strides[dim] for dim in order]) for own, strides in operands):
+        if all(
+            _is_row_major([own[dim] for dim in order], [strides[dim] for dim in order]) for own, strides in operands
+        ):
             return channels_last(sizes)
     first = tuple(operands[0][1])
     if all(tuple(strides) == first and is_dense(own, strides) for own, strides in operands):
@@ -67,7 +70,9 @@ def is_dense(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     if any(size == 0 for size in sizes):
         return True
     step: Any = 1
-    for stride, size in sorted(((stride, size) for size, stride in zip(sizes, strides) if not size < 2), key=lambda pair: pair[0]):
+    for stride, size in sorted(
+        ((stride, size) for size, stride in zip(sizes, strides) if not size < 2), key=lambda pair: pair[0]
+    ):
         if stride != step:
             return False
         step = step * size
@@ -108,7 +113,9 @@ def _packed(sizes: Sequence[Any], order: Sequence[int], least: int) -> tuple[Any
 def _broadcast(sizes: Sequence[Any], own: Sequence[Any], strides: Sequence[Any]) -> list[Any]:
     """An operand's strides in the result's dimensions, 0 where it is repeated."""
     skipped = len(sizes) - len(own)
-    return [0] * skipped + [0 if mine == 1 and size != 1 else stride for mine, size, stride in zip(own, sizes[skipped:], strides)]
+    return [0] * skipped + [
+        0 if mine == 1 and size != 1 else stride for mine, size, stride in zip(own, sizes[skipped:], strides)
+    ]
 
 
 def _compared(inner: int, outer: int, sizes: Sequence[Any], steps: Sequence[Sequence[Any]]) -> int:
@@ -125,7 +132,8 @@ def _compared(inner: int, outer: int, sizes: Sequence[Any], steps: Sequence[Sequ
 
 
 def like(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[Any, ...]:
-    """The strides of what is made like a tensor of these sizes and strides: its own where they leave no gaps, else dimensions in the same order."""
+    """The strides of what is made like a tensor of these sizes and strides: its own where they leave no gaps, else
+    dimensions in the same order."""
     return tuple(strides) if is_dense(sizes, strides) else _packed(sizes, _order(sizes, [strides]), least=1)
 
 

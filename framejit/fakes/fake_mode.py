@@ -1,7 +1,8 @@
 """Torch's fakes, whose answers are brought in line with eager's where torch's own differ from it.
 
-Torch computes the metadata of many operations by rules written in Python, which are not those of the kernels: strides of elementwise results where inputs are
-permuted, repeated, or have dimensions of one element; dtypes that take the default dtype to be float32. Programs can see both.
+Torch computes the metadata of many operations by rules written in Python, which are not those of the kernels: strides
+of elementwise results where inputs are permuted, repeated, or have dimensions of one element; dtypes that take the
+default dtype to be float32. Programs can see both.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.elementwise_strides import Layout, channels_last, contiguous, converted, elementwise_strides, like
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.view_strides import view_strides, whole_sizes
@@ -24,30 +26,34 @@ Rule = Callable[[torch._ops.OpOverload, Sequence[Any], Mapping[str, Any], torch.
 """Gives the strides of a result of an operation."""
 
 LIKE_FIRST: Final = frozenset(
-    """clone empty_like zeros_like ones_like full_like rand_like randn_like randint_like nan_to_num deg2rad rad2deg hardtanh _to_copy fill flip frexp
-    index_put index_fill sort huber_loss""".split()
+    """clone empty_like zeros_like ones_like full_like rand_like randn_like randint_like nan_to_num deg2rad rad2deg
+    hardtanh _to_copy fill flip frexp index_put index_fill sort huber_loss""".split()
 )
 """Operations whose result lies as their first argument, without gaps."""
 ROW_MAJOR: Final = frozenset(
-    """pow.Scalar masked_fill.Scalar masked_fill.Tensor mvlgamma.default index_add.default index_copy.default bernoulli.default renorm.default tril.default
-    triu.default diag_embed.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default
-    any.dim any.dims all.dim all.dims native_layer_norm.default""".split()
+    """pow.Scalar masked_fill.Scalar masked_fill.Tensor mvlgamma.default index_add.default index_copy.default
+    bernoulli.default renorm.default tril.default triu.default diag_embed.default normal.Tensor_Tensor
+    normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default any.dim any.dims all.dim all.dims
+    native_layer_norm.default""".split()
 )
 """Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
 CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
-    """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update replication_pad2d replication_pad3d
-    channel_shuffle native_channel_shuffle
-    """.split()
+    """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update
+    replication_pad2d replication_pad3d channel_shuffle native_channel_shuffle
+""".split()
 )
-"""Operations whose result has its channels innermost if the first argument has; else it lies in the order of its dimensions."""
+"""Operations whose result has its channels innermost if the first argument has; else it lies in the order of its
+dimensions."""
 BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward", "rsub", "hardswish"))
 """Elementwise operations that torch does not mark as such."""
 PLACED: Final = frozenset(("as_strided", "as_strided_"))
-BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {"ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))}
+BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {
+    "ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))
+}
 """Operations for which torch has parts in Python that differ from those of its C++: these."""
 VIEWS: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default))
-"""Operations that give all elements other sizes, or refuse to. Torch's rule for them in Python accepts repeated dimensions that the kernel refuses, and has
-other strides for tensors without elements."""
+"""Operations that give all elements other sizes, or refuse to. Torch's rule for them in Python accepts repeated
+dimensions that the kernel refuses, and has other strides for tensors without elements."""
 NUMBERS_APART: Final = frozenset(("lerp",))
 """Operations whose number is a parameter, no operand."""
 ANY_DTYPES: Final = frozenset(("where",))
@@ -60,6 +66,8 @@ class Fakes(FakeTensorMode):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.operation_results = OperationResults(self)
+        # without them, no operation is known whose result's sizes data decides
+        self.data_sizes: DataSizes | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
@@ -80,6 +88,11 @@ class Fakes(FakeTensorMode):
         if func in VIEWS:
             with self:
                 return _resized(*args, **kwargs)
+        if self.data_sizes is not None:
+            with self:
+                made = self.data_sizes.result(func, args, kwargs)
+            if made is not NotImplemented:
+                return made
         _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else
         try:
             result = super().dispatch(func, types, args, kwargs)
@@ -91,7 +104,10 @@ class Fakes(FakeTensorMode):
         if isinstance(result, torch.Tensor):
             return self._laid_out(result, rule, func, args, kwargs)
         if isinstance(result, (tuple, list)):
-            made = [self._laid_out(item, rule, func, args, kwargs) if isinstance(item, torch.Tensor) else item for item in result]
+            made = [
+                self._laid_out(item, rule, func, args, kwargs) if isinstance(item, torch.Tensor) else item
+                for item in result
+            ]
             return type(result)(made) if type(result) in (tuple, list) else type(result)(*made)
         return result
 
@@ -110,20 +126,28 @@ def _check_reach(
 ) -> None:
     """Raise, as eager does, if a view would reach beyond its storage."""
     first = self.storage_offset() if storage_offset is None else storage_offset
-    if any(isinstance(number, torch.SymInt) for number in (*size, *stride, first, self.untyped_storage().nbytes())) or 0 in size:
+    if (
+        any(isinstance(number, torch.SymInt) for number in (*size, *stride, first, self.untyped_storage().nbytes()))
+        or 0 in size
+    ):
         return
     last = first + sum((length - 1) * step for length, step in zip(size, stride))
     if (last + 1) * self.itemsize > self.untyped_storage().nbytes():
-        raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for the storage")
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for "
+            "the storage"
+        )
 
 
 def _resized(self: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:
-    """A view of all elements of a tensor in other sizes, one of which may be -1. Raises, as eager does, if there is none."""
+    """A view of all elements of a tensor in other sizes, one of which may be -1. Raises, as eager does, if there is
+    none."""
     sizes = whole_sizes(size, self.numel())
     strides = view_strides(self.shape, self.stride(), sizes)
     if strides is None:
         raise RuntimeError("view size is not compatible with input tensor's size and stride")
-    return torch.ops.aten.as_strided.default(self, sizes, strides, self.storage_offset())
+    view: torch.Tensor = torch.ops.aten.as_strided.default(self, sizes, strides, self.storage_offset())
+    return view
 
 
 @cache
@@ -150,7 +174,9 @@ def _rule(func: Any) -> Rule | None:
         return _channels_last_or_row_major
     if func._opname in BY_ELEMENTS:
         return _elementwise
-    if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+    if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    ):
         return _elementwise
     return None
 
@@ -159,7 +185,11 @@ def _like_first(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     tensor = args[0] if args else None
     if not isinstance(tensor, torch.Tensor) or tensor.shape != result.shape or tensor.layout != torch.strided:
         return None
-    return None if kwargs.get("memory_format") not in (None, torch.preserve_format) else like(tensor.shape, tensor.stride())
+    return (
+        None
+        if kwargs.get("memory_format") not in (None, torch.preserve_format)
+        else like(tensor.shape, tensor.stride())
+    )
 
 
 def _channels_last_or_row_major(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
@@ -167,13 +197,18 @@ def _channels_last_or_row_major(func: Any, args: Sequence[Any], kwargs: Mapping[
     if tensor.device.type != "cpu" or result.dim() != tensor.dim():
         return None
     memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    is_last = memory_format is not None and tensor.is_contiguous(memory_format=memory_format) and not tensor.is_contiguous()
+    is_last = (
+        memory_format is not None and tensor.is_contiguous(memory_format=memory_format) and not tensor.is_contiguous()
+    )
     return channels_last(result.shape) if is_last else contiguous(result.shape)
 
 
 def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
     tensors = [*_tensors((*args, *kwargs.values()))]
-    if not tensors or (all(tensor.stride() == contiguous(tensor.shape) for tensor in tensors) and all(size != 0 for size in result.shape)):
+    if not tensors or (
+        all(tensor.stride() == contiguous(tensor.shape) for tensor in tensors)
+        and all(size != 0 for size in result.shape)
+    ):
         return contiguous(result.shape)
     operands = _operands(func, args)
     common = _common_dtype(func, operands, result)
@@ -194,7 +229,9 @@ def _operands(func: Any, args: Sequence[Any]) -> list[Any]:
     for argument, value in zip(func._schema.arguments, args):
         kind = str(argument.type)
         is_operand = kind == "number" and func._overloadname.startswith("Scalar") and func._opname not in NUMBERS_APART
-        if isinstance(value, torch.Tensor) or (value is not None and (is_operand or kind in ("Tensor", "Optional[Tensor]"))):
+        if isinstance(value, torch.Tensor) or (
+            value is not None and (is_operand or kind in ("Tensor", "Optional[Tensor]"))
+        ):
             found.append(value)
     return found[::-1] if func._opname == "rsub" else found
 
@@ -202,7 +239,8 @@ def _operands(func: Any, args: Sequence[Any]) -> list[Any]:
 def _common_dtype(func: Any, operands: Sequence[Any], result: torch.Tensor) -> torch.dtype:
     """In which dtype the operation computes."""
     dtype: torch.dtype | None = None
-    for rank in (_shaped, _single, _number):  # what comes first outranks the rest, but not its kind: bool, integer, float or complex
+    # what comes first outranks the rest, but not its kind: bool, integer, float or complex
+    for rank in (_shaped, _single, _number):
         own: torch.dtype | None = None
         for operand in operands[1:] if func._opname in ANY_DTYPES else operands:
             given = rank(operand)
@@ -228,7 +266,13 @@ def _number(operand: Any) -> torch.dtype | None:
         return None
     if isinstance(operand, (bool, torch.SymBool)):
         return torch.bool
-    return torch.int64 if isinstance(operand, (int, torch.SymInt)) else torch.get_default_dtype() if isinstance(operand, (float, torch.SymFloat)) else None
+    return (
+        torch.int64
+        if isinstance(operand, (int, torch.SymInt))
+        else torch.get_default_dtype()
+        if isinstance(operand, (float, torch.SymFloat))
+        else None
+    )
 
 
 def _kind(dtype: torch.dtype) -> int:

@@ -9,9 +9,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LaidOutOnce(TorchDispatchMode):
-    """Entered within the mode of the fakes: has a tensor laid out anew by one operation, for torch would do `t_` to a fake twice."""
+    """Entered within the mode of the fakes: has a tensor laid out anew by one operation, for torch would do `t_` to a
+    fake twice."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.inplace_view in func.tags and func._schema.name in _LAID_OUT_ANEW:
             return _lay_out_anew(func, args, kwargs)

@@ -1,285 +1,27 @@
-"""Fake tensors without torch._dynamo and sympy, whose import would cost the first compiled call more than all the rest of it.
+"""Fake tensors without torch._dynamo and sympy, whose import would cost the first compiled call more than all the rest
+of it.
 
-Static shapes need neither, but torch's code for fake tensors imports them on the way. While `light()` is entered, stand-ins take their places
-in `sys.modules`. For the threads that entered it a stand-in has the few names that are needed, each equal to the real one on plain Python
-values; for whatever else is asked of it, and for other threads, it imports the real module and answers from there. After `light()` nothing is
-left behind in `sys.modules`, and where the real modules are there already nothing is done. Modules loaded meanwhile see no stand-in, but for
-torch.distributed.tensor, which torch's C++ loads when it first dispatches to a fake: that may keep what stays equal
-to the real thing, and a finder waits to give it the rest.
-
-Parts of torch._dynamo import each other, and two threads that import two of them at once get halves from the import system. So one thread at a time
-has `real` import, whole packages first, after the others have left `light()`, and no thread enters it meanwhile.
+Static shapes need neither, but torch's code for fake tensors imports them on the way. What it asks of them is answered
+here, on plain Python values and framejit's own symbols, by modules that stand in for them (`stand_ins.py`).
 """
+
 from __future__ import annotations
 
 import functools
-import importlib
-import logging
 import operator
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from framejit.imports_under_way import is_being_imported
+from framejit.fakes.stand_ins import DYNAMO, STAND_INS, SYMBOLS, SYMPY, Never, StandIn, disable, light, real
 from framejit.symbols.node import is_ours
 
-DYNAMO, CONFIG, SOURCES = "torch._dynamo", "torch._dynamo.config", "torch._dynamo.source"
-SYMBOLS, FUNCTIONS, SYMPY = "torch.fx.experimental.symbolic_shapes", "torch.utils._sympy.functions", "sympy"
-LOADED_BY_DISPATCH = "torch.distributed.tensor"
-PATIENCE = 20.0
-"""Seconds that a thread waits for another's imports. Those that take longer wait for this thread in their turn, or run a program."""
-GLANCE = 1.0
-"""Seconds that an import which may have begun outside waits for threads in `light()`: they may need what it holds."""
+__all__ = ["DYNAMO", "SOURCES", "SYMBOLS", "StandIn", "light", "real"]
 
-
-class StandIn(ModuleType):
-    """Takes the place of a module until something is needed that it does not have."""
-
-    def __init__(self, name: str, **content: Any) -> None:
-        super().__init__(name)
-        self._content = content
-        self.__spec__ = ModuleSpec(name, _Complete())  # a thread that looks for the module while this is put in its place loads it by this
-        self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._content and _here.depth and (not _here.loading or name in _KEEPABLE):
-            return self._content[name]
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(real(self.__name__), name)
-
-
-class _Here(threading.local):
-    """This thread: how often it has entered `light()`, whether it loads a module with the stand-ins in place, and how many real ones it imports."""
-
-    depth = 0
-    loading = False
-    importing = 0
-
-
-_here = _Here()
-_changed = threading.Condition(threading.RLock())
-_inside = 0  # how often all threads together have
-_running = 0  # threads that have, and run torch's code with the stand-ins
-_loading = 0  # stand-ins are away while anything is imported
-_importer: int | None = None  # the thread that imports something that stand-ins stand for
-_marked: list[Callable[..., Any]] = []  # functions that hold an answer of `_disable`
-
-
-def _wait_until(ready: Callable[[], bool], seconds: float) -> None:
-    """With `_changed` held: give it to other threads until something holds, or for so long."""
-    end = time.monotonic() + seconds
-    while not ready() and time.monotonic() < end:
-        _changed.wait(0.02)  # nobody tells of imports of the program's
-
-
-def _nobody_imports() -> bool:
-    return _importer in (None, threading.get_ident()) and not is_being_imported(DYNAMO)
-
-
-class _Light:
-    def __enter__(self) -> None:
-        global _inside, _running
-        with _changed:
-            if not _here.depth and not _here.importing:
-                if not _nobody_imports():
-                    _wait_until(_nobody_imports, PATIENCE)
-                _running += 1
-            _inside += 1
-            _here.depth += 1
-            if _inside == 1:
-                _put()
-
-    def __exit__(self, *exception: Any) -> None:
-        global _inside, _running
-        with _changed:
-            _inside -= 1
-            _here.depth -= 1
-            if not _here.depth and not _here.importing:
-                _running -= 1
-                _changed.notify_all()
-            if not _inside:
-                _take_away()
-                _unmark()
-
-
-_light = _Light()
-
-
-def _is_of_the_program(record: logging.LogRecord) -> bool:
-    """Torch's fakes write each operation that fails to the log, with a traceback; what fails while framejit uses them is dealt with and no news."""
-    return not _here.depth
-
-
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_of_the_program)
-
-
-def light() -> _Light:
-    """Stand-ins are in place for the duration of the block."""
-    return _light
-
-
-def _put() -> None:
-    modules = sys.modules
-    missing = [stand_in for name, stand_in in _stand_ins.items() if name not in modules]
-    if missing and not _loading:
-        sys.meta_path.insert(0, _finder)
-        for stand_in in missing:
-            modules[stand_in.__name__] = stand_in
-
-
-def _take_away() -> None:
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
-        for name, stand_in in _stand_ins.items():
-            if sys.modules.get(name) is stand_in:
-                del sys.modules[name]
-
-
-def real(name: str) -> ModuleType:
-    """The module itself, imported without stand-ins in sight."""
-    there = sys.modules.get(name)
-    if there is not None and not isinstance(there, StandIn) and not is_being_imported(name):
-        return there
-    whole = next((home for home in (DYNAMO, SYMPY) if name == home or name.startswith(f"{home}.")), None)
-    if whole is None and name not in _stand_ins:
-        with _stand_ins_away():
-            return importlib.import_module(name)
-    with _alone(), _stand_ins_away():
-        importlib.import_module(whole or name)
-        return importlib.import_module(name)
-
-
-@contextmanager
-def _stand_ins_away() -> Iterator[None]:
-    global _loading
-    with _changed:
-        _loading += 1
-        _take_away()
-    try:
-        yield
-    finally:
-        with _changed:
-            _loading -= 1
-            if _inside:
-                _put()
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """No other thread imports what stand-ins stand for, or runs torch's code that looks for it."""
-    global _importer, _running
-    me = threading.get_ident()
-    with _changed:
-        if not _here.importing:
-            runs = _here.depth > 0
-            _running -= runs
-            _changed.notify_all()
-            _wait_until(lambda: _importer in (None, me), PATIENCE)
-            _importer = me
-            _wait_until(lambda: _running <= 0, GLANCE)
-        _here.importing += 1
-    try:
-        yield
-    finally:
-        with _changed:
-            _here.importing -= 1
-            if not _here.importing:
-                _running += runs
-                if _importer == me:
-                    _importer = None
-                _changed.notify_all()
-
-
-def _load_beside_stand_ins(name: str) -> ModuleType:
-    """Load a package that needs symbolic shapes, but only asks plain numbers of them here."""
-    _here.loading = True
-    try:
-        return importlib.import_module(name)
-    finally:
-        _here.loading = False
-        sys.meta_path.insert(0, _completer)
-
-
-class _Completer:
-    """Gives the package its real exception class as soon as anything imports the module that raises it, and is gone."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != SYMBOLS or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        symbols = real(SYMBOLS)
-        for module in [m for n, m in sys.modules.items() if n.startswith(LOADED_BY_DISPATCH)]:
-            for key, value in list(vars(module).items()):
-                if value is _Never:
-                    setattr(module, key, symbols.GuardOnDataDependentSymNode)
-        del sys.modules[name]
-        return ModuleSpec(name, _Loaded(symbols))
-
-
-class _Complete(Loader):
-    """Has the real module imported in place of a stand-in."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return real(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """It is complete."""
-
-
-class _Finder:
-    """First in line while stand-ins are in place: has every import done without them, so that no module keeps one."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        inside = any(name.startswith(f"{stand_in}.") for stand_in in _stand_ins)
-        if target is not None or (_here.loading and not inside):  # a reload; a part of what is loaded
-            return None
-        module = _load_beside_stand_ins(name) if name == LOADED_BY_DISPATCH and _here.depth else real(name)
-        # While the name is taken, the import system would load the module by its own specification once more.
-        del sys.modules[name]
-        return ModuleSpec(name, _Loaded(module))
-
-
-class _Loaded(Loader):
-    """Hands over a module that is complete."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not self.spec:  # some modules let nobody set it
-            module.__spec__ = self.spec
-
-
-_finder = _Finder()
-_completer = _Completer()
-
-
-# ---- what the stand-ins have ----
-
-
-def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
-    """torch keeps what `torch._dynamo.disable` returns for a function in an attribute of it; `_unmark` has it ask again."""
-    _marked.append(fn)
-    return fn
-
-
-def _unmark() -> None:
-    while _marked:
-        fn = _marked.pop()
-        if getattr(fn, "__dynamo_disable", None) is fn:
-            del fn.__dynamo_disable
+CONFIG, SOURCES = "torch._dynamo.config", "torch._dynamo.source"
+FUNCTIONS = "torch.utils._sympy.functions"
 
 
 def _plain(value: Any) -> bool:
@@ -297,13 +39,13 @@ def _unless_symbolic(home: str, name: str, plain: Callable[..., Any]) -> Callabl
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
         if all(map(_plain, args)) and all(map(_plain, kwargs.values())):
-            return plain(*args)
+            return plain(*args, **kwargs)
         return getattr(real(home), name)(*args, **kwargs)
 
     return call
 
 
-def _same(x: Any, *_: Any) -> Any:
+def _same(x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
@@ -319,7 +61,7 @@ def _hint(x: Any, *_: Any, **__: Any) -> Any:
     return x.node.hint if isinstance(x, torch.SymInt) else x
 
 
-def _decided(x: Any) -> Any:
+def _decided(x: Any, *_: Any, **__: Any) -> Any:
     return bool(x) if isinstance(x, torch.SymBool) else x
 
 
@@ -348,33 +90,26 @@ _ON_PLAIN_VALUES: dict[str, Callable[..., Any]] = {
     "sym_eq": _equal,
     "sym_and": _all,
     "sym_or": _any,
-    "is_symbolic": lambda x: False,
-    "is_nested_int": lambda x: False,
-    "has_free_symbols": lambda x: False,
-    "has_free_unbacked_symbols": lambda x: False,
-    "has_hint": lambda x: True,
+    "is_symbolic": lambda x, **_: False,
+    "is_nested_int": lambda x, **_: False,
+    "has_free_symbols": lambda x, **_: False,
+    "has_free_unbacked_symbols": lambda x, **_: False,
+    "has_hint": lambda x, **_: True,
     "size_hint": _hint,
-    "has_guarding_hint": lambda x: True,
+    "has_guarding_hint": lambda x, **_: True,
     "guarding_hint_or_throw": _hint,
     "optimization_hint": _hint,
-    "_advise_is_size": lambda x: None,
-    "_advise_is_bounded": lambda x, bound: None,
-    "_iterate_exprs": lambda x: (),
-    "_iterate_nodes": lambda x: (),
-    "free_symbols": lambda x: set(),
-    "free_unbacked_symbols": lambda x: set(),
+    "_advise_is_size": lambda x, **_: None,
+    "_advise_is_bounded": lambda x, *_, **__: None,
+    "_iterate_exprs": lambda x, **_: (),
+    "_iterate_nodes": lambda x, **_: (),
+    "free_symbols": lambda x, **_: set(),
+    "free_unbacked_symbols": lambda x, **_: set(),
 }
-
-
-_KEEPABLE = {*_ON_PLAIN_VALUES, "GuardOnDataDependentSymNode"}  # modules may hold on to these
 
 
 def _compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
     return None if shape_env is None else real(SYMBOLS).compute_unbacked_bindings(shape_env, *args, **kwargs)
-
-
-class _Never(RuntimeError):
-    """For `except` clauses of an exception that only the real module raises."""
 
 
 class _ClassOf(type):
@@ -406,21 +141,30 @@ class _AttrSource:
 
 
 # torch's defaults: without Dynamo nobody can have changed them
-_config = StandIn(CONFIG, fake_tensor_cache_enabled=True, fake_tensor_cache_crosscheck_enabled=False, _custom_ops_profile=None)
-_sources = StandIn(SOURCES, ConstantSource=_ConstantSource, AttrSource=_AttrSource, **_classes(SOURCES, "RandomValueSource"))
-_stand_ins: dict[str, StandIn] = {
-    module.__name__: module
+_config = StandIn(
+    CONFIG,
+    {"fake_tensor_cache_enabled": True, "fake_tensor_cache_crosscheck_enabled": False, "_custom_ops_profile": None},
+)
+_sources = StandIn(
+    SOURCES, {"ConstantSource": _ConstantSource, "AttrSource": _AttrSource, **_classes(SOURCES, "RandomValueSource")}
+)
+_symbols = StandIn(
+    SYMBOLS,
+    {
+        "GuardOnDataDependentSymNode": Never,
+        "compute_unbacked_bindings": _compute_unbacked_bindings,
+        **{name: _unless_symbolic(SYMBOLS, name, plain) for name, plain in _ON_PLAIN_VALUES.items()},
+    },
+    keepable={*_ON_PLAIN_VALUES, "GuardOnDataDependentSymNode"},
+)
+STAND_INS.update(
+    (module.__name__, module)
     for module in (
-        StandIn(SYMPY, **_classes(SYMPY, "Basic", "Expr", "Symbol")),
-        StandIn(FUNCTIONS, Max=_unless_symbolic(FUNCTIONS, "Max", torch.sym_max)),
-        StandIn(
-            SYMBOLS,
-            GuardOnDataDependentSymNode=_Never,
-            compute_unbacked_bindings=_compute_unbacked_bindings,
-            **{name: _unless_symbolic(SYMBOLS, name, plain) for name, plain in _ON_PLAIN_VALUES.items()},
-        ),
+        StandIn(SYMPY, _classes(SYMPY, "Basic", "Expr", "Symbol")),
+        StandIn(FUNCTIONS, {"Max": _unless_symbolic(FUNCTIONS, "Max", torch.sym_max)}),
         _config,
         _sources,
-        StandIn(DYNAMO, disable=_disable, config=_config, source=_sources),
+        _symbols,
+        StandIn(DYNAMO, {"disable": disable, "config": _config, "source": _sources}),
     )
-}
+)

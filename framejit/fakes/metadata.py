@@ -9,10 +9,16 @@ from itertools import zip_longest
 from typing import Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
+from framejit.fakes.data_sizes import DataSizes, has_data_sizes
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.laid_out_once import LaidOutOnce
@@ -35,11 +41,12 @@ class OpenLayout:
 
 
 _RETURN_THEIR_ARGUMENT: Final = (torch.dropout, torch.nn.functional.dropout)
-"""Operations that, where there is nothing to do, return the tensor that they are given, which their decomposition copies."""
+"""Operations that, where there is nothing to do, return the tensor that they are given, which their decomposition
+copies."""
 
 
 def _shape_to_stay(target: Any, args: Any, kwargs: Any) -> torch.Size | None:
-    """That of the first argument, which fakes make larger where an operation in place would have to."""
+    """The fake of the first argument, which fakes make larger where an operation in place would have to."""
     is_tensor = bool(args) and isinstance(args[0], torch.Tensor)
     return args[0].shape if is_tensor and "out" not in kwargs and name_of(target) not in LAYS_OUT_ANEW else None
 
@@ -65,6 +72,7 @@ class Metadata:
         self._laid_out: AbstractContextManager[Any] = nullcontext()
         self.written: set[int] = set()
         self._decompositions: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.data_sizes: DataSizes | None = None
 
     @contextmanager
     def faking(self) -> Iterator[None]:
@@ -88,14 +96,19 @@ class Metadata:
                     fake = empty_fake(self.mode, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
                 else:
                     with self.mode:
-                        fake = torch.empty_strided(layout.sizes, layout.strides, dtype=tensor.dtype, device=tensor.device)
+                        fake = torch.empty_strided(
+                            layout.sizes, layout.strides, dtype=tensor.dtype, device=tensor.device
+                        )
             if tensor.requires_grad:
                 fake.requires_grad_(True)
             return fake
         try:
             tensor.is_leaf  # noqa: B018  # which making a fake asks for
         except RuntimeError:
-            raise Unsupported("a view that was made without gradients, and written since: torch refuses to look for its history", "FJ140") from None
+            raise Unsupported(
+                "a view that was made without gradients, and written since: torch refuses to look for its history",
+                "FJ140",
+            ) from None
         if has_left_its_base(tensor):
             raise Unsupported("a view that was given other memory than its base's", "FJ140")
         with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
@@ -106,13 +119,33 @@ class Metadata:
 
         self.mode.cache_enabled = False  # its keys are made for torch's own symbols
         self._laid_out = LaidOutOnce()
-        self._decompositions = enable_python_dispatcher  # some operations compute with symbols only by their decomposition in Python
+        # some operations compute with symbols only by their decomposition in Python
+        self._decompositions = enable_python_dispatcher
 
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool = False) -> Any:
         """Run an operation on fakes.  Unsupported says why it can't be in a graph.
 
-        With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count writes themselves.
+        With `note_writes`, `written` has the storages that it wrote into afterwards; inference tensors do not count
+        writes themselves.
         """
+        try:
+            return self._run_known(target, is_method, args, kwargs, note_writes)
+        except DynamicOutputShapeException as e:
+            if self.data_sizes is not None and self.mode.data_sizes is None:
+                self.let_data_decide()
+                return self.run(target, is_method, args, kwargs, note_writes)
+            raise Unsupported(
+                f"the shape of the result of {label(target)} depends on the data of a tensor ({e.func})", "FJ102"
+            ) from None
+
+    def let_data_decide(self) -> DataSizes | None:
+        """From here on fakes may have sizes that data decides. None where they may not."""
+        if self.data_sizes is not None and self.mode.data_sizes is None:
+            self._make_symbolic()
+            self.mode.data_sizes = self.data_sizes
+        return self.data_sizes
+
+    def _run_known(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool) -> Any:
         self.written = set()
         key = self._repeated.key(target, is_method, args, kwargs)
         if key is not None:
@@ -127,14 +160,24 @@ class Metadata:
                 versions = [version_of(tensor) for tensor in given]
                 result = self._run(target, is_method, args, kwargs, note_writes or -1 in versions)
                 if shape is not None and not _may_be_same(shape, args[0].shape):
-                    raise RuntimeError(f"a tensor of the shape {list(args[0].shape)} is written into one of the shape {list(shape)}")
-                if key is not None and not self.written and versions == [version_of(tensor) for tensor in given]:
+                    raise RuntimeError(
+                        f"a tensor of the shape {list(args[0].shape)} is written into one of the shape {list(shape)}"
+                    )
+                is_new = any(map(has_data_sizes, tensors_in((result,))))  # another call finds another number of places
+                if (
+                    key is not None
+                    and not is_new
+                    and not self.written
+                    and versions == [version_of(tensor) for tensor in given]
+                ):
                     self._repeated.keep(key, result, given)
                 return result
         except DataDependentOutputException as e:
-            raise Unsupported(f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101") from None
-        except DynamicOutputShapeException as e:
-            raise Unsupported(f"the shape of the result of {label(target)} depends on the data of a tensor ({e.func})", "FJ102") from None
+            raise Unsupported(
+                f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101"
+            ) from None
+        except DynamicOutputShapeException:
+            raise
         except UnsupportedOperatorException as e:
             raise Unsupported(f"operator {e.func} has no metadata function", "FJ103") from None
         except Unsupported:
@@ -143,11 +186,16 @@ class Metadata:
             if met_half_a_module(e):
                 raise
             # The operation may be wrong (it raises for real when it runs) or merely unknown to fakes.
-            raise Unsupported(f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104") from None
+            raise Unsupported(
+                f"{label(target)} raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", "FJ104"
+            ) from None
 
     def _run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool) -> Any:
         decompositions = nullcontext if any(target is one for one in _RETURN_THEIR_ARGUMENT) else self._decompositions
-        with without_warnings(), decompositions(), self.mode, self._laid_out, _Writes(self.written) if note_writes else nullcontext():
+        with (
+            without_warnings(), decompositions(), self.mode, self._laid_out,
+            _Writes(self.written) if note_writes else nullcontext(),
+        ):
             if only_checks_data(target):
                 return run_unchecked(target, args, kwargs)
             return getattr(args[0], target)(*args[1:], **kwargs) if is_method else target(*args, **kwargs)
@@ -170,7 +218,9 @@ class _Writes(TorchDispatchMode):
         super().__init__()
         self.written = written
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         for position, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -188,7 +238,9 @@ def can_be_made_empty(tensor: torch.Tensor) -> bool:
 
 def can_be_open(tensor: torch.Tensor) -> bool:
     """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
-    is_free_view = tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
+    is_free_view = (
+        tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
+    )
     return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
 
 
@@ -198,7 +250,7 @@ def has_left_its_base(tensor: torch.Tensor) -> bool:
         base = None if tensor.is_inference() or not tensor._is_view() else tensor._base
         if base is None or tensor.layout is not torch.strided or base.layout is not torch.strided:
             return False
-        return tensor.untyped_storage()._cdata != base.untyped_storage()._cdata
+        return bool(tensor.untyped_storage()._cdata != base.untyped_storage()._cdata)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -208,6 +260,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def label(target: Any) -> str:
     if isinstance(target, str):
         return f"Tensor.{target}()"
-    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace("_operator.", "operator.").replace(
-        "builtins.", ""
-    )
+    return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace(
+        "_operator.", "operator."
+    ).replace("builtins.", "")

@@ -1,10 +1,12 @@
 """What operations give on fakes, worked out once: the layers of a model ask the same questions again.
 
-Torch keeps results for fakes itself, but finding one takes it longer than many an operation takes, and for symbols that are not its own it keeps none. Here a
-result is found by the operation, the metadata of its tensors, and its other arguments. Kept are only tensors that are new: with memory of their own, or
-other views of an argument's. Before a result is kept, another is made in its place and compared with it.
+Torch keeps results for fakes itself, but finding one takes it longer than many an operation takes, and for symbols that
+are not its own it keeps none. Here a result is found by the operation, the metadata of its tensors, and its other
+arguments. Kept are only tensors that are new: with memory of their own, or other views of an argument's. Before a
+result is kept, another is made in its place and compared with it.
 
-Open sizes are compared as expressions: no question about them is asked here. What was asked when a result was worked out is known by the conditions since.
+Open sizes are compared as expressions: no question about them is asked here. What was asked when a result was worked
+out is known by the conditions since.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from framejit.fakes.places import NotKept, Place, argument_key, conditions_of, place, places, sizes_of, view_of
 from framejit.symbols.conditions import Conditions
 
-_LOOK_AT_MEMORY: Final = frozenset(("as_strided_copy", "as_strided_scatter", "storage_offset", "set", "resize", "lift", "lift_fresh", "tensor"))
+_LOOK_AT_MEMORY: Final = frozenset(
+    ("as_strided_copy", "as_strided_scatter", "storage_offset", "set", "resize", "lift", "lift_fresh", "tensor")
+)
 """Operations that ask more of a tensor than the metadata by which results are found."""
 
 
@@ -29,17 +33,20 @@ class _Layout(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     viewed: int | None
-    """Whose memory the result lies in: an argument's, by its position among the tensors given; None if it has its own."""
+    """Whose memory the result lies in: an argument's, by its position among the tensors given; None if it has its
+    own."""
     offset: Place
     conditions: Conditions | None
-    """Those of its open sizes, if it has some."""
+    """The conditions that its open sizes belong to, if it has some."""
 
 
 _Kept = tuple[list[_Layout], Callable[[list[torch.Tensor]], Any] | None]
 """What the result's tensors are, and what makes the result of them if it is not just one."""
 
 
-def empty_fake(mode: FakeTensorMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def empty_fake(
+    mode: FakeTensorMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     """What `torch.empty_strided` gives under the mode, without the way through the dispatcher."""
     return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
 
@@ -97,7 +104,10 @@ class OperationResults:
                 own.add(storage)
             try:
                 offset = place(fake.storage_offset())
-                layout = _Layout(places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, viewed, offset, conditions_of(fake))
+                layout = _Layout(
+                    places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, viewed, offset,
+                    conditions_of(fake),
+                )
                 if (viewed is None and layout.offset != 0) or _facts(self._made(layout, given)) != _facts(fake):
                     return None
             except NotKept:
@@ -125,9 +135,17 @@ class OperationResults:
 @cache
 def _depends_on_metadata(func: Any) -> bool:
     """Whether the metadata of an operation's results is determined by that of its arguments."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func._schema.is_mutable or func._opname in _LOOK_AT_MEMORY:
+    if (
+        not isinstance(func, torch._ops.OpOverload)
+        or func.namespace != "aten"
+        or func._schema.is_mutable
+        or func._opname in _LOOK_AT_MEMORY
+    ):
         return False
-    tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+    tags = (
+        torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view,
+        torch.Tag.nondeterministic_seeded,
+    )
     return bool(func._schema.returns) and not any(tag in func.tags for tag in tags)
 
 
@@ -144,7 +162,13 @@ def _metadata(fake: Any, given: list[torch.Tensor]) -> Any:
 def _facts(fake: Any) -> tuple[Any, ...]:
     """What tells one new fake from another."""
     return (
-        (places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device, fake.layout),
-        (fake.is_conj(), fake.is_neg(), fake.requires_grad, place(fake.untyped_storage().nbytes()), fake.is_inference(), fake.is_leaf),
+        (
+            places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device,
+            fake.layout,
+        ),
+        (
+            fake.is_conj(), fake.is_neg(), fake.requires_grad, place(fake.untyped_storage().nbytes()),
+            fake.is_inference(), fake.is_leaf,
+        ),
         (str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),
     )

@@ -1,4 +1,5 @@
-"""Sizes, strides and offsets of fakes as what can be compared and kept: open ones as expressions, about which no question is asked."""
+"""Sizes, strides and offsets of fakes as what can be compared and kept: open ones as expressions, about which no
+question is asked."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class NotKept(Exception):
 
 
 def place(size: Any) -> Place:
-    """A size, stride or offset of a fake; what is known to be equal is the same expression. Raises NotKept for symbols of torch's own."""
+    """A size, stride or offset of a fake; what is known to be equal is the same expression. Raises NotKept for symbols
+    of torch's own."""
     if type(size) is int:
         return size
     node = size.node if type(size) is torch.SymInt else None
@@ -40,18 +42,28 @@ def places(sizes: Sequence[Any]) -> tuple[Place, ...]:
 
 def sizes_of(kept: Sequence[Place], conditions: Conditions | None) -> list[Any]:
     """What `places` was given. `conditions` are those of the open ones."""
-    return [symbolic(one, conditions) if isinstance(one, Expression) and conditions is not None else one for one in kept]
+    return [
+        symbolic(one, conditions) if isinstance(one, Expression) and conditions is not None else one for one in kept
+    ]
 
 
 def conditions_of(fake: Any) -> Conditions | None:
     """The conditions of a fake's open sizes, if it has some."""
     if not fake._has_symbolic_sizes_strides:
         return None
-    return next((size.node.conditions for size in (*fake.shape, *fake.stride(), fake.storage_offset()) if type(size) is torch.SymInt), None)
+    return next(
+        (
+            size.node.conditions
+            for size in (*fake.shape, *fake.stride(), fake.storage_offset())
+            if type(size) is torch.SymInt
+        ),
+        None,
+    )
 
 
 def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
-    """What an argument of a call says by which the call's result is found, for its fakes what `of_fake` says. Raises NotKept for what says nothing."""
+    """What an argument of a call says by which the call's result is found, for its fakes what `of_fake` says. Raises
+    NotKept for what says nothing."""
     kind = type(value)
     if kind is FakeTensor:
         if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:

@@ -1,9 +1,11 @@
-"""What calls of torch's functions give on fakes, worked out once in a capture: the layers of a model ask the same questions again.
+"""What calls of torch's functions give on fakes, worked out once in a capture: the layers of a model ask the same
+questions again.
 
-What single operations give is kept, too (`operation_results.py`), but a function is several of them, each of which goes through the dispatcher.
-Here whole calls are found again by the function, the metadata of its tensors, and its other arguments. Only results are kept that new tensors with
-memory of their own can stand for: no views of arguments, nothing with a gradient history; or it is an argument itself. Before a result is kept, a
-tensor is made in its place and compared with it.
+What single operations give is kept, too (`operation_results.py`), but a function is several of them, each of which goes
+through the dispatcher. Here whole calls are found again by the function, the metadata of its tensors, and its other
+arguments. Only results are kept that new tensors with memory of their own can stand for: no views of arguments, nothing
+with a gradient history; or it is an argument itself. Before a result is kept, a tensor is made in its place and
+compared with it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class _Layout(NamedTuple):
     shown: tuple[tuple[Place, ...], tuple[Place, ...], Place] | None
     """Sizes, strides and place of the result in what lies in that memory, if the result is a view of it."""
     conditions: Conditions | None
-    """Those of its open sizes, if it has some."""
+    """The conditions that its open sizes belong to, if it has some."""
 
 
 class _Kept(NamedTuple):
@@ -74,7 +76,9 @@ class RepeatedCalls:
         kept = self._now().get(key)
         if kept is None:
             return None
-        made = [self._made(part) if isinstance(part, _Layout) else tensors_given(args, kwargs)[part] for part in kept.parts]
+        made = [
+            self._made(part) if isinstance(part, _Layout) else tensors_given(args, kwargs)[part] for part in kept.parts
+        ]
         return made[0] if kept.kind is None else kept.kind(made)
 
     def keep(self, key: Any, result: Any, given: list[torch.Tensor]) -> None:
@@ -115,7 +119,9 @@ class RepeatedCalls:
             return base
         shown, steps, first = layout.shown
         with self._mode:
-            return base.as_strided(sizes_of(shown, conditions), sizes_of(steps, conditions), *sizes_of((first,), conditions))
+            return base.as_strided(
+                sizes_of(shown, conditions), sizes_of(steps, conditions), *sizes_of((first,), conditions)
+            )
 
 
 def tensors_given(args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -125,16 +131,23 @@ def tensors_given(args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 @cache
 def _depends_on_arguments(target: Any, is_method: bool) -> bool:
-    """Whether the call is one of torch's own functions, whose results have metadata that the arguments' metadata and the thread's state determine."""
+    """Whether the call is one of torch's own functions, whose results have metadata that the arguments' metadata and
+    the thread's state determine."""
     name = name_of(target)
-    if only_checks_data(target) or name in LOOKS_AT_PLACE or (name.endswith("_") and not name.endswith("__")):  # what ends so changes its argument
+    # what ends so changes its argument
+    if only_checks_data(target) or name in LOOKS_AT_PLACE or (name.endswith("_") and not name.endswith("__")):
         return False
     if is_method:
         return isinstance(getattr(torch.Tensor, target, None), types.MethodDescriptorType | types.WrapperDescriptorType)
     home = getattr(target, "__module__", None) or ""
     if isinstance(target, types.BuiltinFunctionType):
         owner = getattr(target, "__self__", None)
-        return home == "_operator" or home.startswith("torch") or getattr(owner, "__name__", "").startswith("torch") or type(owner) is type
+        return (
+            home == "_operator"
+            or home.startswith("torch")
+            or getattr(owner, "__name__", "").startswith("torch")
+            or type(owner) is type
+        )
     return isinstance(target, types.FunctionType) and home in _FUNCTIONS and target.__globals__.get("__name__") == home
 
 
@@ -158,12 +171,17 @@ def _layout(fake: Any) -> _Layout | None:
     if fake.layout != torch.strided or fake.is_conj() or fake.is_neg():
         return None
     if fake.is_inference() or not fake._is_view():
-        return _Layout(places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, None, conditions_of(fake))
+        return _Layout(
+            places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, None, conditions_of(fake)
+        )
     base = fake._base
     if type(base) is not FakeTensor or base.requires_grad:
         return None
     shown = places(fake.shape), places(fake.stride()), place(fake.storage_offset())
-    return _Layout(places(base.shape), places(base.stride()), base.dtype, base.fake_device, shown, conditions_of(fake) or conditions_of(base))
+    return _Layout(
+        places(base.shape), places(base.stride()), base.dtype, base.fake_device, shown,
+        conditions_of(fake) or conditions_of(base),
+    )
 
 
 def _is_like(fake: torch.Tensor, other: torch.Tensor) -> bool:
@@ -181,7 +199,16 @@ def _facts(fake: Any) -> tuple[Any, ...] | None:
         return None
     is_view = not fake.is_inference() and fake._is_view()
     return (
-        (places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg()),
-        (place(fake.untyped_storage().nbytes()), fake.requires_grad, fake.is_leaf, fake.is_inference(), None if fake.is_inference() else fake._version),
-        (is_view, torch._C._autograd._get_creation_meta(fake) if is_view else None, str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype),
+        (
+            places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device,
+            fake.layout, fake.is_conj(), fake.is_neg(),
+        ),
+        (
+            place(fake.untyped_storage().nbytes()), fake.requires_grad, fake.is_leaf, fake.is_inference(),
+            None if fake.is_inference() else fake._version,
+        ),
+        (
+            is_view, torch._C._autograd._get_creation_meta(fake) if is_view else None,
+            str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype,
+        ),
     )

@@ -22,7 +22,8 @@ def whole_sizes(sizes: Sequence[Any], count: Any) -> list[Any]:
 
 
 def view_strides(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[Any]) -> list[Any] | None:
-    """The strides of a tensor's view in the wanted sizes, which have as many elements. None if only a copy can have them."""
+    """The strides of a tensor's view in the wanted sizes, which have as many elements. None if only a copy can have
+    them."""
     if not sizes:
         return [1] * len(wanted)
     if any(size == 0 for size in sizes):

@@ -14,8 +14,9 @@ from framejit.findings.explanation import Explanation
 from framejit.findings.sigterm import before_sigterm
 
 FLOOR_S, SHARE = 0.5, 0.25
-"""Looking for rewrites may take so many seconds, or this share of what the program itself took, imports included: `explain` is to cost at most twice the
-program's time plus compiling, and what listening and measuring cost comes first."""
+"""Looking for rewrites may take so many seconds, or this share of what the program itself took, imports included:
+`explain` is to cost at most twice the program's time plus compiling, and what listening and measuring cost comes
+first."""
 
 _LEAVING = ("_exit", "abort", "execv", "execve")
 """Functions of `os` that end the program without its exit handlers."""
@@ -24,14 +25,16 @@ TERMINATED = "the program was ended by SIGTERM, and a rewrite not looked for"
 
 
 class ReportAtExit:
-    """Explains the program from now on, and calls `write` with the explanation once, when this process ends. Forked children are silent.
+    """Explains the program from now on, and calls `write` with the explanation once, when this process ends. Forked
+    children are silent.
 
     `all_rewrites`: look for rewrites in libraries too, however long it takes.
     """
 
     def __init__(self, write: Callable[[Explanation], Any], all_rewrites: bool = False) -> None:
         self._write, self._process, self._written = write, os.getpid(), False
-        self._all_rewrites, self._start = all_rewrites, time.perf_counter() - time.process_time()  # imports are part of the program
+        # imports are part of the program
+        self._all_rewrites, self._start = all_rewrites, time.perf_counter() - time.process_time()
         self._explanation = Explanation()
         self._listening = self._explanation.listen()
         atexit.register(self.finish)
@@ -76,6 +79,7 @@ class ReportAtExit:
 
 
 def say(text: str) -> None:
-    """What framejit has to tell the person at the terminal: on standard error, since standard output is the script's."""
+    """What framejit has to tell the person at the terminal: on standard error, since standard output is the
+    script's."""
     sys.stderr.write("".join(f"[framejit] {line}".rstrip() + "\n" for line in text.splitlines()))
     sys.stderr.flush()

@@ -19,7 +19,8 @@ _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib
 
 
 class Call:
-    """A call whose capture began. Its arguments are copied once, when a break is met first, and shared by all evidence of it."""
+    """A call whose capture began. Its arguments are copied once, when a break is met first, and shared by all evidence
+    of it."""
 
     def __init__(self, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
         self.fn = fn

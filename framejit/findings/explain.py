@@ -13,10 +13,11 @@ P = ParamSpec("P")
 
 
 def explain(fn: Callable[P, Any], /, **options: Any) -> Callable[P, Explanation]:
-    """Call `explain(fn)(*args)` as you would `fn(*args)`: it runs, is compiled anew, and what the compiler did is returned.
+    """Call `explain(fn)(*args)` as you would `fn(*args)`: it runs, is compiled anew, and what the compiler did is
+    returned.
 
-    `options` are those of `optimize`. All compiled code is dropped before, so that nothing stays unsaid because it was compiled earlier,
-    and after, because code that is being explained measures itself.
+    `options` are those of `optimize`. All compiled code is dropped before, so that nothing stays unsaid because it was
+    compiled earlier, and after, because code that is being explained measures itself.
     """
     optimized = optimize(fn, **options)
 

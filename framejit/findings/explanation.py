@@ -14,6 +14,7 @@ from framejit.backends.conditional import branches
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
 from framejit.events.timeline import Span, spans
+from framejit.findings import schema
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
 from framejit.findings.recompiles import Recompile, Recompiles
@@ -51,7 +52,9 @@ class Frame:
     """What compiling it took."""
 
     def __str__(self) -> str:
-        return f"{self.state}: {self.function} ({self.file}:{self.line}): {self.reason}" + (f" [{self.code}]" if self.code else "")
+        return f"{self.state}: {self.function} ({self.file}:{self.line}): {self.reason}" + (
+            f" [{self.code}]" if self.code else ""
+        )
 
 
 class Explanation:
@@ -102,7 +105,9 @@ class Explanation:
 
     def _graph(self, event: Event) -> None:
         text = graph_text(event.graph_module)
-        self.graphs.append(Graph(event.graph_id, self._functions.get(event.frame_id, ""), event.n_ops, text, event.graph_module))
+        self.graphs.append(
+            Graph(event.graph_id, self._functions.get(event.frame_id, ""), event.n_ops, text, event.graph_module)
+        )
 
     def _graph_break(self, event: Event) -> None:
         finding = Finding.of(event)
@@ -115,9 +120,11 @@ class Explanation:
 
     def _frame_done(self, event: Event) -> None:
         code, seconds = event.fields.get("code") or "", event.fields.get("seconds") or 0.0
-        self.frames.append(Frame(event.function, event.file, event.line, event.state, event.reason or "", code, seconds))
+        self.frames.append(
+            Frame(event.function, event.file, event.line, event.state, event.reason or "", code, seconds)
+        )
 
-    def settle(self) -> None:
+    def take_costs(self) -> None:
         """Take over what was measured."""
         with self._lock:
             for finding in self._found.values():
@@ -139,7 +146,8 @@ class Explanation:
 
     @property
     def timeline(self) -> list[Span]:
-        """When frames were captured and their graphs compiled. In a report that was read from a file, time counts from the first capture."""
+        """When frames were captured and their graphs compiled. In a report that was read from a file, time counts from
+        the first capture."""
         return spans(self.events) if self._restored_timeline is None else self._restored_timeline
 
     @property
@@ -153,7 +161,8 @@ class Explanation:
         return [frame for frame in self.frames if frame.state in ("skipped", "eager")]
 
     def find_rewrites(self, seconds: float = 30.0, libraries: bool = False) -> None:
-        """Look for rewrites of the findings, the costliest first, and check them, for so long. Those in libraries are left out unless asked for."""
+        """Look for rewrites of the findings, the costliest first, and check them, for so long. Those in libraries are
+        left out unless asked for."""
         from framejit.findings.rewrites import Search, find_rewrites
 
         if self._no_rewrites:
@@ -162,7 +171,9 @@ class Explanation:
             return
         start = time.perf_counter()
         try:
-            find_rewrites([(finding, self._evidence.get(finding.key)) for finding in self.findings], Search(seconds, libraries))
+            find_rewrites(
+                [(finding, self._evidence.get(finding.key)) for finding in self.findings], Search(seconds, libraries)
+            )
         finally:
             self._evidence.clear()
             self.rewrites_s += time.perf_counter() - start
@@ -176,15 +187,11 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data; docs/explain_schema.md describes it."""
-        from framejit.findings.schema import to_dict
-
-        return to_dict(self)
+        return schema.to_dict(self)
 
     def to_json(self) -> str:
         """The report as JSON; docs/explain_schema.md describes it."""
-        from framejit.findings.schema import to_json
-
-        return to_json(self)
+        return schema.to_json(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report as JSON; `framejit report` prints it."""
@@ -206,7 +213,10 @@ class Explanation:
     def __str__(self) -> str:
         ops, recompiles = sum(graph.n_ops for graph in self.graphs), sum(r.count for r in self.recompiles)
         summary = [f"{_count(len(self.graphs), 'graph')} with {ops} operations", self._breaks_in_words()]
-        summary += [f"{_count(len(self.frames), 'frame')} seen", *([_count(recompiles, "recompile")] if recompiles else [])]
+        summary += [
+            f"{_count(len(self.frames), 'frame')} seen",
+            *([_count(recompiles, "recompile")] if recompiles else []),
+        ]
         parts = [", ".join(summary), *map(str, self.findings), *self._notes_in_words(), *map(str, self.recompiles)]
         parts += [*self._left_out_in_words(), *self._graphs_in_words()]
         if isinstance(self.error, BaseException):
@@ -219,7 +229,9 @@ class Explanation:
 
     def _notes_in_words(self) -> list[str]:
         """Why findings have no rewrite, where that was not found out by trying."""
-        notes = Counter(finding.rewrite_note for finding in self.findings if finding.rewrite is None and finding.rewrite_note)
+        notes = Counter(
+            finding.rewrite_note for finding in self.findings if finding.rewrite is None and finding.rewrite_note
+        )
         return [f"{_count(n, 'finding')} without a rewrite: {note}" for note, n in notes.items()]
 
     def _left_out_in_words(self) -> list[str]:
@@ -228,7 +240,10 @@ class Explanation:
         lines = [text + (f" ({n} times)" if n > 1 else "") for text, n in times.items()]
         without = len({(frame.file, frame.line) for frame in self.left_out if frame.code == WITHOUT_TENSORS})
         if without:
-            lines.append(f"{_count(without, 'function')} without a tensor among the arguments: left as they are [{WITHOUT_TENSORS}]")
+            lines.append(
+                f"{_count(without, 'function')} without a tensor among the arguments: left as they are "
+                f"[{WITHOUT_TENSORS}]"
+            )
         return lines
 
     def _breaks_in_words(self) -> str:
@@ -241,7 +256,10 @@ class Explanation:
         alike: dict[tuple[str, str], list[Graph]] = {}
         for graph in self.graphs:
             alike.setdefault((graph.function, graph.code), []).append(graph)
-        return [str(first) + (f"\nthe same again: {', '.join(f'graph {g.graph_id}' for g in others)}" if others else "") for first, *others in alike.values()]
+        return [
+            str(first) + (f"\nthe same again: {', '.join(f'graph {g.graph_id}' for g in others)}" if others else "")
+            for first, *others in alike.values()
+        ]
 
 
 def graph_text(module: torch.fx.GraphModule) -> str:
@@ -268,7 +286,7 @@ class _Listening:
     def stop(self) -> None:
         self._unsubscribe()
         self._explanation.listening_s += time.perf_counter() - self._start
-        self._explanation.settle()
+        self._explanation.take_costs()
         meter.stop()
 
 

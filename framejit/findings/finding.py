@@ -52,7 +52,8 @@ class Finding:
     rewrite_checked: bool = False
     """Whether the change was applied to a copy, removed the break and gave the same results for the arguments seen."""
     rewrite_note: str = ""
-    """Why there is no checked rewrite, where that says nothing about the rewrite: no time, no copies of the arguments, the code of a library."""
+    """Why there is no checked rewrite, where that says nothing about the rewrite: no time, no copies of the arguments,
+    the code of a library."""
     next_break: NextBreak | None = None
     """The first break that is left after the rewrite."""
     in_graph_ops: int = field(default=0, repr=False)
@@ -111,11 +112,17 @@ class Finding:
             lines.append(f"  hint: {self.hint}")
         lines += [f"  called from {file}:{line}, in {name}" for file, line, name in self.callers]
         if self.rewrite:
-            checked = "checked: it removes the break and gives the same result" if self.rewrite_checked else f"not checked: {self.rewrite_note}"
+            checked = (
+                "checked: it removes the break and gives the same result"
+                if self.rewrite_checked
+                else f"not checked: {self.rewrite_note}"
+            )
             lines += [f"  rewrite ({checked}):", *(f"    {line}" for line in self.rewrite.splitlines())]
             if self.next_break is not None:
                 after = self.next_break
-                lines.append(f"  the next break is then at line {after.line}, `{after.source}`: {after.reason} [{after.code}]")
+                lines.append(
+                    f"  the next break is then at line {after.line}, `{after.source}`: {after.reason} [{after.code}]"
+                )
         return "\n".join(lines)
 
 

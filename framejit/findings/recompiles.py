@@ -77,8 +77,13 @@ class Recompile:
         for miss in self.misses:
             alike.setdefault((miss.source, miss.file, miss.line), []).append(miss)
         for (_, file, line), misses in alike.items():
-            miss, others = misses[0], dict.fromkeys(other.actual for other in misses[1:] if other.actual != misses[0].actual)
-            later = f", later {', '.join(list(others)[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}" if others else ""
+            miss, others = (
+                misses[0],
+                dict.fromkeys(other.actual for other in misses[1:] if other.actual != misses[0].actual),
+            )
+            later = (
+                f", later {', '.join(list(others)[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}" if others else ""
+            )
             lines.append(f"  {miss.text}{later}" + (f" (assumed at {file}:{line})" if file else ""))
             if miss.provenance:
                 lines.append(f"    {miss.provenance}")
@@ -108,7 +113,8 @@ class Recompiles:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, int], Recompile] = {}
-        self._frames: dict[int, tuple[tuple[str, str, int], int]] = {}  # a frame's function, and the id of the very code captured
+        # a frame's function, and the id of the very code captured
+        self._frames: dict[int, tuple[tuple[str, str, int], int]] = {}
         self._entries: dict[tuple[tuple[str, str, int], int], list[_Entry]] = {}
 
     def hear(self, event: Event) -> None:
@@ -132,7 +138,11 @@ class Recompiles:
         """The functions that were compiled again, those with the most recompiles first."""
         for (key, _), entries in self._entries.items():
             recompile, made = self._known.get(key), forecast(entries)
-            if recompile is not None and made is not None and (recompile.forecast is None or made.saved > recompile.forecast.saved):
+            if (
+                recompile is not None
+                and made is not None
+                and (recompile.forecast is None or made.saved > recompile.forecast.saved)
+            ):
                 recompile.forecast = made
         return sorted(self._known.values(), key=lambda r: -r.count)
 
@@ -165,10 +175,20 @@ def _widened(entries: list[_Entry]) -> Forecast | None:
     if len(kinds) == len(entries):
         return None
     places = [f"size {dim} of `{source}`" for source, found in sorted(dims.items()) for dim in sorted(found)]
-    calls = [f"framejit.mark_dynamic({source}, {', '.join(map(str, found)) if len(found) == 1 else tuple(found)})" for source, found in _sorted(dims)]
+    calls = [
+        f"framejit.mark_dynamic({source}, {', '.join(map(str, found)) if len(found) == 1 else tuple(found)})"
+        for source, found in _sorted(dims)
+    ]
     named = not any(source.startswith("__") for source in dims)  # what has no name in the program can't be marked
-    said = f"call {' and '.join(calls)} before it, or optimize it with dynamic=True" if named else "optimize it with dynamic=True"
-    return Forecast(" and ".join(places), len(entries), len(kinds), said, max(kinds.values()), calls if named else ["optimize(..., dynamic=True)"])
+    said = (
+        f"call {' and '.join(calls)} before it, or optimize it with dynamic=True"
+        if named
+        else "optimize it with dynamic=True"
+    )
+    return Forecast(
+        " and ".join(places), len(entries), len(kinds), said, max(kinds.values()),
+        calls if named else ["optimize(..., dynamic=True)"],
+    )
 
 
 def _sorted(dims: dict[str, set[int]]) -> list[tuple[str, list[int]]]:
@@ -176,7 +196,8 @@ def _sorted(dims: dict[str, set[int]]) -> list[tuple[str, list[int]]]:
 
 
 def _differing(entries: list[_Entry]) -> dict[str, set[int]]:
-    """By source the dimensions of tensors, alike otherwise, that have other sizes in other entries; sizes of 0 and 1 cannot be left open."""
+    """By source the dimensions of tensors, alike otherwise, that have other sizes in other entries; sizes of 0 and 1
+    cannot be left open."""
     seen: dict[tuple[str, int, int], set[int]] = {}
     for entry in entries:
         for source, facts in entry.tensors.items():
@@ -191,21 +212,33 @@ def _differing(entries: list[_Entry]) -> dict[str, set[int]]:
 
 
 def _without_sizes(entry: _Entry, dims: dict[str, set[int]]) -> tuple[Any, ...]:
-    """What the entry assumes apart from these sizes, from strides, which follow from sizes, and from relations between sizes."""
+    """What the entry assumes apart from these sizes, from strides, which follow from sizes, and from relations between
+    sizes."""
     alike = []
     for source, facts in sorted(entry.tensors.items()):
         open_dims = dims.get(source, set())
         shape = tuple("*" if dim in open_dims and size > 1 else size for dim, size in enumerate(facts.shape))
-        alike.append((source, facts.cls, facts.dtype, facts.device, shape, facts.requires_grad, () if open_dims else facts.strides))
+        alike.append(
+            (
+                source, facts.cls, facts.dtype, facts.device, shape, facts.requires_grad,
+                () if open_dims else facts.strides,
+            )
+        )
     others = frozenset(a for a in entry.assumptions if a[1] not in (native.C_TENSOR, native.C_SIZES))
     return tuple(alike), others
 
 
 def _advice(source: str, checks: set[int]) -> str:
     if native.C_TENSOR in checks:
-        return f"give `{source}` one shape (pad it, or drop the last short batch with DataLoader(drop_last=True)), dtype and device"
+        return (
+            f"give `{source}` one shape (pad it, or drop the last short batch with DataLoader(drop_last=True)), dtype "
+            "and device"
+        )
     if native.C_SIZES in checks:
-        return f"the program needs a size of `{source}` as a number (range(), float(), formatting), or branches on it: compute with the tensor instead"
+        return (
+            f"the program needs a size of `{source}` as a number (range(), float(), formatting), or branches on it: "
+            "compute with the tensor instead"
+        )
     if native.C_ID in checks:
         return f"pass the same object as `{source}` in each call, made once outside"
     if native.C_LEN in checks or native.C_KEYS in checks:

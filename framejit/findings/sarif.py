@@ -26,12 +26,19 @@ def to_sarif(explanation: Explanation) -> dict[str, Any]:
     findings = explanation.findings
     codes = sorted({finding.code for finding in findings})
     driver = {"name": "framejit", "version": __version__, "rules": [_rule(code) for code in codes]}
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": [_result(finding, codes) for finding in findings]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, codes) for finding in findings],
+    }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(code: str) -> dict[str, Any]:
-    return {"id": code, "shortDescription": {"text": CODES[code]}, "help": {"text": f"See {page(code)}."}, "defaultConfiguration": {"level": "warning"}}
+    return {
+        "id": code, "shortDescription": {"text": CODES[code]}, "help": {"text": f"See {page(code)}."},
+        "defaultConfiguration": {"level": "warning"},
+    }
 
 
 def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
@@ -43,7 +50,9 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "message": {"text": message},
         "locations": [_location(finding.file, finding.line, finding.function, _columns(finding))],
         "occurrenceCount": finding.count,
-        "properties": {name: getattr(finding, name) for name in ("cost_us", "rewrite", "rewrite_checked", "rewrite_note")},
+        "properties": {
+            name: getattr(finding, name) for name in ("cost_us", "rewrite", "rewrite_checked", "rewrite_note")
+        },
     }
     if finding.callers:
         steps = [{"location": _location(file, line, function, {})} for file, line, function in finding.callers]

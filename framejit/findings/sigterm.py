@@ -1,6 +1,7 @@
 """Something to be done before SIGTERM ends the process, which the program does not notice.
 
-`signal.signal` and `signal.getsignal` are taken over: where the program asks for the default action, and where it sees it, ours stands in its place.
+`signal.signal` and `signal.getsignal` are taken over: where the program asks for the default action, and where it sees
+it, ours stands in its place.
 """
 from __future__ import annotations
 
@@ -13,12 +14,16 @@ from typing import Any
 
 
 def before_sigterm(act: Callable[[], Any]) -> None:
-    """Call `act` once when SIGTERM comes and the program has no handler of its own; the process then ends as by SIGTERM's default action.
+    """Call `act` once when SIGTERM comes and the program has no handler of its own; the process then ends as by
+    SIGTERM's default action.
 
-    Python calls handlers between two instructions of its own in the main thread: code in C that does not return keeps the signal waiting. Forked children,
-    and programs in which the signal is ignored, are left as they are.
+    Python calls handlers between two instructions of its own in the main thread: code in C that does not return keeps
+    the signal waiting. Forked children, and programs in which the signal is ignored, are left as they are.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
         return
     set_handler, get_handler = signal.signal, signal.getsignal
 
@@ -40,7 +45,8 @@ def before_sigterm(act: Callable[[], Any]) -> None:
         return shown(get_handler(signalnum))
 
     def before_fork() -> None:
-        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # Python forgets what comes before a child has its own handlers
+        # Python forgets what comes before a child has its own handlers
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
     def in_child() -> None:
         if get_handler(signal.SIGTERM) is terminate:

@@ -19,7 +19,6 @@ from framejit.values.objects.exceptions import NULL
 from framejit.values.objects.functions import CallableValue, FunctionValue, MethodValue, bind
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue
-from framejit.values.tensors.torch_functions import call_known_function
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -27,31 +26,31 @@ if TYPE_CHECKING:
 
 
 @opcode("PRECALL", until=(3, 11))
-def precall(tx: Frame, ins: Instruction) -> None:
+def precall(frame: Frame, ins: Instruction) -> None:
     """Only makes room; CALL does the work."""
 
 
 @opcode("KW_NAMES", until=(3, 12))
-def kw_names(tx: Frame, ins: Instruction) -> None:
-    tx.keyword_names = tuple(ins.arg)
+def kw_names(frame: Frame, ins: Instruction) -> None:
+    frame.keyword_names = tuple(ins.arg)
 
 
 @opcode("CALL")
-def call(tx: Frame, ins: Instruction) -> None:
-    names, tx.keyword_names = tx.keyword_names, ()
-    args = tx.pop_n(ins.arg)
-    _call(tx, args, names)
+def call(frame: Frame, ins: Instruction) -> None:
+    names, frame.keyword_names = frame.keyword_names, ()
+    args = frame.pop_n(ins.arg)
+    _call(frame, args, names)
 
 
 @opcode("CALL_KW", since=(3, 13))
-def call_kw(tx: Frame, ins: Instruction) -> None:
-    names = tx.pop().constant()
-    args = tx.pop_n(ins.arg)
-    _call(tx, args, names)
+def call_kw(frame: Frame, ins: Instruction) -> None:
+    names = frame.pop().constant()
+    args = frame.pop_n(ins.arg)
+    _call(frame, args, names)
 
 
-def _call(tx: Frame, args: list[Value], names: tuple[str, ...]) -> None:
-    second, first = tx.pop_unseen(), tx.pop_unseen()
+def _call(frame: Frame, args: list[Value], names: tuple[str, ...]) -> None:
+    second, first = frame.pop_unseen(), frame.pop_unseen()
     if NULL_FIRST:  # [NULL, callable] or [method, self]
         fn, owner = (second, None) if first is NULL else (first, second)
     else:  # [callable, NULL or self]
@@ -59,70 +58,70 @@ def _call(tx: Frame, args: list[Value], names: tuple[str, ...]) -> None:
     if owner is not None:
         args = [owner, *args]
     n = len(args) - len(names)
-    tx.push(call_function(tx, fn, args[:n], dict(zip(names, args[n:]))))
+    frame.push(call_function(frame, fn, args[:n], dict(zip(names, args[n:]))))
 
 
 MAPPING_OR_NULL = VERSION >= (3, 14)  # CALL_FUNCTION_EX always has a slot for keyword arguments
 
 
 @opcode("CALL_FUNCTION_EX")
-def call_function_ex(tx: Frame, ins: Instruction) -> None:
+def call_function_ex(frame: Frame, ins: Instruction) -> None:
     kwargs: dict[str, Value] = {}
     mapping: Value = NULL
     if MAPPING_OR_NULL or int(ins.arg) & 1:
-        mapping = tx.pop_unseen()
+        mapping = frame.pop_unseen()
     if mapping is not NULL:
-        mapping = realize(tx, mapping)
+        mapping = realize(frame, mapping)
         refuse_no_mapping(mapping)
-        kwargs = pairs(tx, mapping)
+        kwargs = pairs(frame, mapping)
         if not all(isinstance(key, str) for key in kwargs):
-            raise tx.raised(TypeError, "keywords must be strings")
-    given = tx.pop()
+            raise frame.raised(TypeError, "keywords must be strings")
+    given = frame.pop()
     if not can_be_iterated(given):
         raise Unsupported(f"{given.describe()} as a sequence of arguments")
-    args = list(gathered_in_tuple(tx, given))
+    args = list(gathered_in_tuple(frame, given))
     if NULL_FIRST:
-        fn = tx.pop()
-        tx.pop()
+        fn = frame.pop()
+        frame.pop()
     else:
-        tx.pop()
-        fn = tx.pop()
-    tx.push(call_function(tx, fn, args, kwargs))
+        frame.pop()
+        fn = frame.pop()
+    frame.push(call_function(frame, fn, args, kwargs))
 
 
-def call_function(tx: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_function(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call, with the result of an inlined Python function being exactly the result of this instruction."""
-    fn = realize(tx, fn)
+    fn = realize(frame, fn)
     for _ in range(32):
         if isinstance(fn, MethodValue):
             args = [fn.owner, *args]
-            fn = realize(tx, fn.function)
+            fn = realize(frame, fn.function)
         elif isinstance(fn, PartialValue):
             args, kwargs = fn.arguments(args, kwargs)
-            fn = realize(tx, fn.function)
-        elif isinstance(fn, ModuleValue) and fn.forwards_directly(tx):
-            fn = realize(tx, fn.getattr(tx, "forward"))
+            fn = realize(frame, fn.function)
+        elif isinstance(fn, ModuleValue) and fn.forwards_directly(frame):
+            fn = realize(frame, fn.getattr(frame, "forward"))
         elif isinstance(fn, ObjectValue) and isinstance(static_lookup(fn.cls, "__call__", None), types.FunctionType):
-            fn = realize(tx, fn.special(tx, "__call__"))  # type: ignore[arg-type]
+            fn = realize(frame, fn.special(frame, "__call__"))  # type: ignore[arg-type]
         else:
             break
     if isinstance(fn, CallableValue):
         if isinstance(fn, FunctionValue):
-            known = call_known_function(tx, fn.fn, args, kwargs)
-            if known is not None:
-                return known
-        return tx.inline(fn, bind(tx, fn, args, kwargs), breakable=True)
-    return fn.call(tx, args, kwargs)
+            made = fn.handled(frame, args, kwargs)
+            if made is not None:
+                return made
+        return frame.inline(fn, bind(frame, fn, args, kwargs), breakable=True)
+    return fn.call(frame, args, kwargs)
 
 
 @opcode("CALL_INTRINSIC_1", since=(3, 12))
-def call_intrinsic_1(tx: Frame, ins: Instruction) -> None:
+def call_intrinsic_1(frame: Frame, ins: Instruction) -> None:
     match ins.arg:
         case "INTRINSIC_LIST_TO_TUPLE":
-            tx.push(TupleValue(list(tx.iterate(tx.pop()))))
+            frame.push(TupleValue(list(frame.iterate(frame.pop()))))
         case "INTRINSIC_UNARY_POSITIVE":
-            tx.push(tx.unary("+", tx.pop()))
+            frame.push(frame.unary("+", frame.pop()))
         case "INTRINSIC_STOPITERATION_ERROR":
-            stop_iteration_error(tx)
+            stop_iteration_error(frame)
         case _:
             raise Unsupported(f"type parameters or the like, made here ({ins.arg})", "FJ160")

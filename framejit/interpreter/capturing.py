@@ -1,4 +1,5 @@
-"""What the files below `frame.py` ask of a frame, and what a frame asks of the capture: the classes that answer import them."""
+"""What the files below `frame.py` ask of a frame, and what a frame asks of the capture: the classes that answer import
+them."""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -8,14 +8,14 @@ from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.formatting import text_of
-from framejit.values.builtins.instance_checks import is_instance
 from framejit.values.builtins.reflection import attribute_or_none
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
-from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.instance_checks import is_instance
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
@@ -23,74 +23,74 @@ if TYPE_CHECKING:
 
 
 @opcode("BUILD_TUPLE")
-def build_tuple(tx: Frame, ins: Instruction) -> None:
-    tx.push(TupleValue(tx.pop_n(ins.arg)))
+def build_tuple(frame: Frame, ins: Instruction) -> None:
+    frame.push(TupleValue(frame.pop_n(ins.arg)))
 
 
 @opcode("BUILD_LIST")
-def build_list(tx: Frame, ins: Instruction) -> None:
-    tx.push(ListValue(tx.pop_n(ins.arg)))
+def build_list(frame: Frame, ins: Instruction) -> None:
+    frame.push(ListValue(frame.pop_n(ins.arg)))
 
 
 @opcode("BUILD_SET")
-def build_set(tx: Frame, ins: Instruction) -> None:
+def build_set(frame: Frame, ins: Instruction) -> None:
     made = SetValue(set())
-    for member in tx.pop_n(ins.arg):
-        made.put(tx, member)
-    tx.push(made)
+    for member in frame.pop_n(ins.arg):
+        made.put(frame, member)
+    frame.push(made)
 
 
 @opcode("BUILD_MAP")
-def build_map(tx: Frame, ins: Instruction) -> None:
-    flat = tx.pop_n(2 * ins.arg)
+def build_map(frame: Frame, ins: Instruction) -> None:
+    flat = frame.pop_n(2 * ins.arg)
     made = DictValue({})
     for key, value in zip(flat[::2], flat[1::2]):
-        made.put(tx, key, value)
-    tx.push(made)
+        made.put(frame, key, value)
+    frame.push(made)
 
 
 @opcode("BUILD_CONST_KEY_MAP", until=(3, 13))
-def build_const_key_map(tx: Frame, ins: Instruction) -> None:
-    keys = tx.pop().constant()
-    tx.push(DictValue(dict(zip(keys, tx.pop_n(ins.arg)))))
+def build_const_key_map(frame: Frame, ins: Instruction) -> None:
+    keys = frame.pop().constant()
+    frame.push(DictValue(dict(zip(keys, frame.pop_n(ins.arg)))))
 
 
 @opcode("LIST_APPEND")
-def list_append(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop_unseen()
-    tx.peek(ins.arg).call_method(tx, "append", [value], {})
+def list_append(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop_unseen()
+    frame.peek(ins.arg).call_method(frame, "append", [value], {})
 
 
 @opcode("SET_ADD")
-def set_add(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop()
-    tx.peek(ins.arg).call_method(tx, "add", [value], {})
+def set_add(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop()
+    frame.peek(ins.arg).call_method(frame, "add", [value], {})
 
 
 @opcode("MAP_ADD")
-def map_add(tx: Frame, ins: Instruction) -> None:
-    value, key = tx.pop_unseen(), tx.pop()
-    tx.peek(ins.arg).call_method(tx, "__setitem__", [key, value], {})
+def map_add(frame: Frame, ins: Instruction) -> None:
+    value, key = frame.pop_unseen(), frame.pop()
+    frame.peek(ins.arg).call_method(frame, "__setitem__", [key, value], {})
 
 
 @opcode("LIST_EXTEND")
-def list_extend(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop()
+def list_extend(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop()
     if not can_be_iterated(value):
-        raise tx.raised(TypeError, f"Value after * must be an iterable, not {value.python_type().__name__}")
-    tx.peek(ins.arg).call_method(tx, "extend", [value], {})
+        raise frame.raised(TypeError, f"Value after * must be an iterable, not {value.python_type().__name__}")
+    frame.peek(ins.arg).call_method(frame, "extend", [value], {})
 
 
 @opcode("SET_UPDATE")
-def set_update(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop()
-    tx.peek(ins.arg).call_method(tx, "update", [value], {})
+def set_update(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop()
+    frame.peek(ins.arg).call_method(frame, "update", [value], {})
 
 
 @opcode("DICT_UPDATE")
-def dict_update(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop()
-    tx.peek(ins.arg).call_method(tx, "update", [value], {})
+def dict_update(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop()
+    frame.peek(ins.arg).call_method(frame, "update", [value], {})
 
 
 def refuse_no_mapping(value: Value) -> None:
@@ -100,26 +100,26 @@ def refuse_no_mapping(value: Value) -> None:
 
 
 @opcode("DICT_MERGE")
-def dict_merge(tx: Frame, ins: Instruction) -> None:
-    value = tx.pop()
-    target = tx.peek(ins.arg)
+def dict_merge(frame: Frame, ins: Instruction) -> None:
+    value = frame.pop()
+    target = frame.peek(ins.arg)
     assert isinstance(target, DictValue)
     refuse_no_mapping(value)
-    new = pairs(tx, value)
+    new = pairs(frame, value)
     if not all(isinstance(k, str) for k in new) or any(k in target.items for k in new):
         raise Unsupported("a keyword argument that is given twice, or is no text", "FJ112")
-    target.change(tx, {**target.items, **new})
+    target.change(frame, {**target.items, **new})
 
 
 @opcode("LIST_TO_TUPLE", until=(3, 11))
-def list_to_tuple(tx: Frame, ins: Instruction) -> None:
-    tx.push(TupleValue(list(tx.iterate(tx.pop()))))
+def list_to_tuple(frame: Frame, ins: Instruction) -> None:
+    frame.push(TupleValue(list(frame.iterate(frame.pop()))))
 
 
-def _items(tx: Frame, value: Value) -> list[Value]:
+def _items(frame: Frame, value: Value) -> list[Value]:
     if not can_be_iterated(value):
-        raise tx.raised(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
-    return list(tx.iterate(value))
+        raise frame.raised(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
+    return list(frame.iterate(value))
 
 
 def can_be_iterated(value: Value) -> bool:
@@ -132,65 +132,68 @@ def can_be_iterated(value: Value) -> bool:
 
 
 @opcode("UNPACK_SEQUENCE")
-def unpack_sequence(tx: Frame, ins: Instruction) -> None:
-    iterable, n = tx.pop(), ins.arg
-    items = _items(tx, iterable)
+def unpack_sequence(frame: Frame, ins: Instruction) -> None:
+    iterable, n = frame.pop(), ins.arg
+    items = _items(frame, iterable)
     if len(items) > n:
         counted = VERSION >= (3, 14) and iterable.python_type() in (list, tuple, dict)
-        raise tx.raised(ValueError, f"too many values to unpack (expected {n}, got {len(items)})" if counted else f"too many values to unpack (expected {n})")
+        got = f", got {len(items)}" if counted else ""
+        raise frame.raised(ValueError, f"too many values to unpack (expected {n}{got})")
     if len(items) < n:
-        raise tx.raised(ValueError, f"not enough values to unpack (expected {n}, got {len(items)})")
+        raise frame.raised(ValueError, f"not enough values to unpack (expected {n}, got {len(items)})")
     for item in reversed(items):
-        tx.push(item)
+        frame.push(item)
 
 
 @opcode("UNPACK_EX")
-def unpack_ex(tx: Frame, ins: Instruction) -> None:
-    items, before, after = _items(tx, tx.pop()), int(ins.arg) & 0xFF, int(ins.arg) >> 8
+def unpack_ex(frame: Frame, ins: Instruction) -> None:
+    items, before, after = _items(frame, frame.pop()), int(ins.arg) & 0xFF, int(ins.arg) >> 8
     if len(items) < before + after:
-        raise tx.raised(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        raise frame.raised(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
     middle = items[before : len(items) - after]
     for item in reversed([*items[:before], ListValue(middle), *items[len(items) - after :]]):
-        tx.push(item)
+        frame.push(item)
 
 
 # ---- text -----------------------------------------------------------------------------------------
 
 
-def _formatted(tx: Frame, value: Value, conversion: int, spec: Value) -> Value:
+def _formatted(frame: Frame, value: Value, conversion: int, spec: Value) -> Value:
     if conversion:
-        value = text_of(tx, (None, str, repr, ascii)[conversion], [value])
+        value = text_of(frame, (None, str, repr, ascii)[conversion], [value])
     if isinstance(value, ConstantValue) and type(value.value) is str and spec.constant() == "":
         return value
-    return text_of(tx, format, [value, spec])
+    return text_of(frame, format, [value, spec])
 
 
 @opcode("FORMAT_VALUE", until=(3, 12))
-def format_value(tx: Frame, ins: Instruction) -> None:
+def format_value(frame: Frame, ins: Instruction) -> None:
     flags = int(ins.arg)
-    spec = tx.pop() if flags & 4 else ConstantValue("")
-    tx.push(_formatted(tx, tx.pop(), flags & 3, spec))
+    spec = frame.pop() if flags & 4 else ConstantValue("")
+    frame.push(_formatted(frame, frame.pop(), flags & 3, spec))
 
 
 @opcode("CONVERT_VALUE", since=(3, 13))
-def convert_value(tx: Frame, ins: Instruction) -> None:
-    tx.push(text_of(tx, (None, str, repr, ascii)[int(ins.arg)], [tx.pop()]))
+def convert_value(frame: Frame, ins: Instruction) -> None:
+    frame.push(text_of(frame, (None, str, repr, ascii)[int(ins.arg)], [frame.pop()]))
 
 
 @opcode("FORMAT_SIMPLE", since=(3, 13))
-def format_simple(tx: Frame, ins: Instruction) -> None:
-    tx.push(_formatted(tx, tx.pop(), 0, ConstantValue("")))
+def format_simple(frame: Frame, ins: Instruction) -> None:
+    frame.push(_formatted(frame, frame.pop(), 0, ConstantValue("")))
 
 
 @opcode("FORMAT_WITH_SPEC", since=(3, 13))
-def format_with_spec(tx: Frame, ins: Instruction) -> None:
-    spec = tx.pop()
-    tx.push(_formatted(tx, tx.pop(), 0, spec))
+def format_with_spec(frame: Frame, ins: Instruction) -> None:
+    spec = frame.pop()
+    frame.push(_formatted(frame, frame.pop(), 0, spec))
 
 
 @opcode("BUILD_STRING")
-def build_string(tx: Frame, ins: Instruction) -> None:
-    tx.push(ConstantValue("".join(tx.constants(tx.pop_n(ins.arg)))))
+def build_string(frame: Frame, ins: Instruction) -> None:
+    frame.push(ConstantValue("".join(frame.constants(frame.pop_n(ins.arg)))))
 
 
 # ---- template strings -----------------------------------------------------------------------------------
@@ -199,32 +202,33 @@ _HAS_SPEC, _CONVERSION = 1, 2  # a flag, and where the kind of conversion begins
 
 
 @opcode("BUILD_INTERPOLATION", since=(3, 14))
-def build_interpolation(tx: Frame, ins: Instruction) -> None:
+def build_interpolation(frame: Frame, ins: Instruction) -> None:
     from framejit.values.objects.templates import InterpolationValue  # needs what 3.14 has
 
-    spec = tx.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
-    expression, value = tx.pop(), tx.pop_unseen()
+    spec = frame.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
+    expression, value = frame.pop(), frame.pop_unseen()
     conversion = (None, "s", "r", "a")[ins.arg >> _CONVERSION]
-    tx.push(InterpolationValue(value, expression, ConstantValue(conversion), spec))
+    frame.push(InterpolationValue(value, expression, ConstantValue(conversion), spec))
 
 
 @opcode("BUILD_TEMPLATE", since=(3, 14))
-def build_template(tx: Frame, ins: Instruction) -> None:
+def build_template(frame: Frame, ins: Instruction) -> None:
     from framejit.values.objects.templates import TemplateValue
 
-    interpolations, strings = tx.pop(), tx.pop()
-    tx.push(TemplateValue(tx.constants(tx.iterate(strings)), TupleValue(list(tx.iterate(interpolations)))))
+    interpolations, strings = frame.pop(), frame.pop()
+    frame.push(TemplateValue(frame.constants(frame.iterate(strings)), TupleValue(list(frame.iterate(interpolations)))))
 
 
 # ---- match statements -------------------------------------------------------------------------------
 
 
 @opcode("GET_LEN")
-def get_len(tx: Frame, ins: Instruction) -> None:
-    tx.push(HANDLERS[len](tx, [tx.peek(1)], {}))
+def get_len(frame: Frame, ins: Instruction) -> None:
+    frame.push(frame.call(from_python(len), [frame.peek(1)], {}))
 
 
-_SEQUENCE, _MAPPING, _MATCHES_SELF = 1 << 5, 1 << 6, 1 << 22  # Py_TPFLAGS_SEQUENCE and so on: what match statements go by
+# Py_TPFLAGS_SEQUENCE and so on: what match statements go by
+_SEQUENCE, _MAPPING, _MATCHES_SELF = 1 << 5, 1 << 6, 1 << 22
 
 
 def _matches(value: Value, flag: int) -> Value:
@@ -232,58 +236,58 @@ def _matches(value: Value, flag: int) -> Value:
 
 
 @opcode("MATCH_SEQUENCE")
-def match_sequence(tx: Frame, ins: Instruction) -> None:
-    tx.push(_matches(tx.peek(1), _SEQUENCE))
+def match_sequence(frame: Frame, ins: Instruction) -> None:
+    frame.push(_matches(frame.peek(1), _SEQUENCE))
 
 
 @opcode("MATCH_MAPPING")
-def match_mapping(tx: Frame, ins: Instruction) -> None:
-    tx.push(_matches(tx.peek(1), _MAPPING))
+def match_mapping(frame: Frame, ins: Instruction) -> None:
+    frame.push(_matches(frame.peek(1), _MAPPING))
 
 
 @opcode("MATCH_KEYS")
-def match_keys(tx: Frame, ins: Instruction) -> None:
-    keys, mapping = tx.peek(1), tx.peek(2)
-    names = tx.constants(tx.iterate(keys))
+def match_keys(frame: Frame, ins: Instruction) -> None:
+    keys, mapping = frame.peek(1), frame.peek(2)
+    names = frame.constants(frame.iterate(keys))
     if not isinstance(mapping, DictValue) or len(set(names)) < len(names):
         raise Unsupported("a pattern for a mapping that is no dict, or with one key twice")
     found: list[Value] = []
-    for key in tx.iterate(keys):
-        if not tx.contains(mapping, key):
-            tx.push(ConstantValue(None))
+    for key in frame.iterate(keys):
+        if not frame.contains(mapping, key):
+            frame.push(ConstantValue(None))
             return
-        found.append(tx.subscript(mapping, key))
-    tx.push(TupleValue(found))
+        found.append(frame.subscript(mapping, key))
+    frame.push(TupleValue(found))
 
 
 @opcode("MATCH_CLASS")
-def match_class(tx: Frame, ins: Instruction) -> None:
-    names, cls_value, subject = tx.pop().constant(), tx.pop(), tx.pop()
+def match_class(frame: Frame, ins: Instruction) -> None:
+    names, cls_value, subject = frame.pop().constant(), frame.pop(), frame.pop()
     if not isinstance(cls_value, ClassValue):
         raise Unsupported(f"a class pattern with {cls_value.describe()}, which is no class")
     try:
-        fits = is_instance(tx, subject, cls_value.cls)
+        fits = is_instance(frame, subject, cls_value.cls)
     except TypeError as e:
-        raise tx.raised_from(e) from None
+        raise frame.raised_from(e) from None
     if not fits:
-        tx.push(ConstantValue(None))
+        frame.push(ConstantValue(None))
         return
     attributes, values = list[str](), list[Value]()
     if ins.arg:
-        match_args = attribute_or_none(tx, cls_value, "__match_args__")
+        match_args = attribute_or_none(frame, cls_value, "__match_args__")
         if match_args is None and ins.arg == 1 and cls_value.cls.__flags__ & _MATCHES_SELF:
             values.append(subject)
         elif not isinstance(match_args, TupleValue) or match_args.cls is not tuple or len(match_args.items) < ins.arg:
             raise Unsupported(f"the positional patterns do not fit {cls_value.describe()}")
         else:
-            attributes = tx.constants(match_args.items[: ins.arg])
+            attributes = frame.constants(match_args.items[: ins.arg])
     attributes += names
     if any(type(a) is not str for a in attributes) or len(set(attributes)) < len(attributes):
         raise Unsupported(f"a pattern with an attribute of {cls_value.describe()} twice, or with one that has no name")
     for name in attributes:
-        found = attribute_or_none(tx, subject, name)
+        found = attribute_or_none(frame, subject, name)
         if found is None:
-            tx.push(ConstantValue(None))
+            frame.push(ConstantValue(None))
             return
         values.append(found)
-    tx.push(TupleValue(values))
+    frame.push(TupleValue(values))

@@ -1,4 +1,5 @@
-"""What becomes of an object with a finalizer whose last reference goes; of a generator before its end: Python raises GeneratorExit where it stands."""
+"""What becomes of an object with a finalizer whose last reference goes; of a generator before its end: Python raises
+GeneratorExit where it stands."""
 from __future__ import annotations
 
 import types
@@ -27,14 +28,19 @@ MOST_INSTRUCTIONS: Final = 200
 
 
 def check_may_be_dropped(generator: GeneratorValue) -> None:
-    """Break where a generator was made that runs code of the program when it is dropped: plain Python does that in its own time."""
+    """Break where a generator was made that runs code of the program when it is dropped: plain Python does that in its
+    own time."""
     frame: Any = generator.frame
     if generator.started and not generator.finished and not (_is_left_quietly(frame) and _ends_quietly(frame)):
-        frame.capture.break_at(generator.made_at, Unsupported(f"{generator.describe()} is left before its end, inside a try block", "FJ151"))
+        frame.capture.break_at(
+            generator.made_at,
+            Unsupported(f"{generator.describe()} is left before its end, inside a try block", "FJ151"),
+        )
 
 
-def check_end(tx: Frame, value: Value | None, held: int = 1) -> None:
-    """Break where captured code lets go of an argument whose end runs code of the program, and which it holds in `held` places only.
+def check_end(frame: Frame, value: Value | None, held: int = 1) -> None:
+    """Break where captured code lets go of an argument whose end runs code of the program, and which it holds in `held`
+    places only.
 
     Others may hold it, too; then nothing happens there.
     """
@@ -42,7 +48,10 @@ def check_end(tx: Frame, value: Value | None, held: int = 1) -> None:
         return
     obj = getattr(value, "obj", None)
     happens = _what_happens_at_end(value, obj)
-    if happens is not None and sum(other is value for frame in tx.chain() for other in (*frame.stack, *frame.locals.values())) <= held:
+    if (
+        happens is not None
+        and sum(other is value for each in frame.chain() for other in (*each.stack, *each.locals.values())) <= held
+    ):
         raise Unsupported(f"letting go of {happens}", "FJ150")
 
 
@@ -57,29 +66,35 @@ def _what_happens_at_end(value: Value, obj: Any) -> str | None:
 
 
 def _is_missed(ref: Any) -> bool:
-    """Whether the program may see that a weak reference leads nowhere any more, without asking it. Torch's own, and ours, tell nobody."""
+    """Whether the program may see that a weak reference leads nowhere any more, without asking it. Torch's own, and
+    ours, tell nobody."""
     if type(ref) in weakref.ProxyTypes:  # which answers for what it leads to
         return True
     callback = ref.__callback__
-    return callback is not None and (getattr(callback, "__module__", None) or "").partition(".")[0] not in ("torch", "framejit")
+    return callback is not None and (getattr(callback, "__module__", None) or "").partition(".")[0] not in (
+        "torch",
+        "framejit",
+    )
 
 
 def _is_left_quietly(frame: Frame) -> bool:
-    """Whether the iterator that a frame delegates to, if any, is closed without running code of the program. Captured generators are looked at themselves."""
+    """Whether the iterator that a frame delegates to, if any, is closed without running code of the program. Captured
+    generators are looked at themselves."""
     resumed = frame.instructions[frame.pc]
     if resumed.name != "RESUME" or resumed.arg & 3 not in YIELDS_FROM or not frame.stack:
         return True
     iterator = frame.stack[-ITERATOR_SLOTS]
     if isinstance(iterator, GeneratorValue):
         return True
-    cls = iterator.python_type()
+    cls: Any = iterator.python_type()
     if isinstance(iterator, ObjectValue) and cls.__getattribute__ is not object.__getattribute__:
         return False
     return static_lookup(cls, "close", None) is None and static_lookup(cls, "__getattr__", None) is None
 
 
 def _ends_quietly(frame: Frame) -> bool:
-    """Whether GeneratorExit leaves a frame from the yield where it stands, and only looks at what except clauses name on its way."""
+    """Whether GeneratorExit leaves a frame from the yield where it stands, and only looks at what except clauses name
+    on its way."""
     handler = frame.instructions[frame.pc - 1].handler
     if handler is None:
         return True
@@ -101,7 +116,12 @@ def _ends_quietly(frame: Frame) -> bool:
             if caught is None:
                 return False
             stack.append(caught)
-        elif ins.name.startswith("POP_JUMP_") and ins.name.endswith("_IF_FALSE") and isinstance(stack[-1], bool) and ins.target is not None:
+        elif (
+            ins.name.startswith("POP_JUMP_")
+            and ins.name.endswith("_IF_FALSE")
+            and isinstance(stack[-1], bool)
+            and ins.target is not None
+        ):
             at = at if stack.pop() else ins.target
         elif ins.name not in QUIET:
             named = _named(frame, ins, stack)
@@ -112,7 +132,8 @@ def _ends_quietly(frame: Frame) -> bool:
 
 
 def _catches(named: Value | tuple[Value, ...] | None) -> bool | None:
-    """Whether an except clause for what it names catches GeneratorExit; None if it names anything but known classes of exceptions."""
+    """Whether an except clause for what it names catches GeneratorExit; None if it names anything but known classes of
+    exceptions."""
     several = named if isinstance(named, tuple) else (named,)
     if not all(value is not None and value.is_constant() for value in several):
         return None
@@ -124,7 +145,8 @@ def _catches(named: Value | tuple[Value, ...] | None) -> bool | None:
 
 
 def _named(frame: Frame, ins: Instruction, stack: list[Any]) -> Value | tuple[Value, ...] | None:
-    """What an instruction of an except clause's expression puts onto the stack; None if finding out could run code of the program."""
+    """What an instruction of an except clause's expression puts onto the stack; None if finding out could run code of
+    the program."""
     try:
         match ins.name, ins.arg:
             case "LOAD_GLOBAL", (False, name):
@@ -133,7 +155,11 @@ def _named(frame: Frame, ins: Instruction, stack: list[Any]) -> Value | tuple[Va
                 return frame.variable(str(getattr(name, "name", name)))
             case "LOAD_ATTR", (False, name) | str(name):
                 module = stack.pop()
-                return module.getattr(frame, name) if isinstance(module, PythonModuleValue) and name in module.module.__dict__ else None
+                return (
+                    module.getattr(frame, name)
+                    if isinstance(module, PythonModuleValue) and name in module.module.__dict__
+                    else None
+                )
             case "BUILD_TUPLE", int(n) if 0 < n <= len(stack):
                 made = tuple(stack[-n:])
                 del stack[-n:]

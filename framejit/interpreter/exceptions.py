@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 @opcode("RAISE_VARARGS")
-def raise_varargs(tx: Frame, ins: Instruction) -> None:
+def raise_varargs(frame: Frame, ins: Instruction) -> None:
     if ins.arg == 0:
-        current = tx.handled[-1] if tx.hidden and tx.handled else tx.current_exception()
+        current = frame.handled[-1] if frame.hidden and frame.handled else frame.current_exception()
         if not isinstance(current, ExceptionValue):
-            raise tx.raised(RuntimeError, "No active exception to reraise")
+            raise frame.raised(RuntimeError, "No active exception to reraise")
         _check_may_leave(current, ins)
         raise Raised(current)
-    cause = tx.pop() if ins.arg == 2 else None
-    exc = tx.exception_from(tx.pop())
+    cause = frame.pop() if ins.arg == 2 else None
+    exc = frame.exception_from(frame.pop())
     if exc.source is not None:
         raise Unsupported("raising an existing exception, which changes its traceback and context", "FJ161")
     if cause is not None:
-        exc.cause = tx.exception_from(cause) if not (cause.is_constant() and cause.constant() is None) else cause
+        exc.cause = frame.exception_from(cause) if not (cause.is_constant() and cause.constant() is None) else cause
         exc.suppress_context = True
-    tx.chain_context(exc)
+    frame.chain_context(exc)
     raise Raised(exc)
 
 
 @opcode("RERAISE")
-def reraise(tx: Frame, ins: Instruction) -> None:
-    exc = tx.pop()
+def reraise(frame: Frame, ins: Instruction) -> None:
+    exc = frame.pop()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("re-raising an unknown exception")
     _check_may_leave(exc, ins)
@@ -48,53 +48,55 @@ def reraise(tx: Frame, ins: Instruction) -> None:
 
 
 def _check_may_leave(exc: ExceptionValue, ins: Instruction) -> None:
-    """An exception that was really raised grows its traceback with each frame it leaves, so it has to leave for real."""
+    """An exception that was really raised grows its traceback with each frame it leaves, so it has to leave for
+    real."""
     if exc.source is not None and ins.handler is None:
         raise Unsupported("an existing exception leaves a function, which adds to its traceback", "FJ161")
 
 
 @opcode("PUSH_EXC_INFO")
-def push_exc_info(tx: Frame, ins: Instruction) -> None:
-    tx.enter_handler(tx.pop())
+def push_exc_info(frame: Frame, ins: Instruction) -> None:
+    frame.enter_handler(frame.pop())
 
 
 @opcode("POP_EXCEPT")
-def pop_except(tx: Frame, ins: Instruction) -> None:
-    previous = tx.pop()
+def pop_except(frame: Frame, ins: Instruction) -> None:
+    previous = frame.pop()
     assert isinstance(previous, PreviousException)
-    # Cleanup code pops a copy: what stays on the stack is a dead value from here on, and a break must not enter a handler for it.
-    tx.stack[:] = [NONE if value is previous else value for value in tx.stack]
-    if tx.handled:
-        tx.handled.pop()
+    # Cleanup code pops a copy: what stays on the stack is a dead value from here on, and a break must not enter a
+    # handler for it.
+    frame.stack[:] = [NONE if value is previous else value for value in frame.stack]
+    if frame.handled:
+        frame.handled.pop()
 
 
-def _matches(tx: Frame, exc: Value, target: Value) -> bool:
-    classes = realize(tx, target).constant()
+def _matches(frame: Frame, exc: Value, target: Value) -> bool:
+    classes = realize(frame, target).constant()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("matching an unknown exception")
     several = classes if isinstance(classes, tuple) else (classes,)
     for cls in several:
         if not is_a(cls, type) or BaseException not in cls.__mro__:
-            raise tx.raised(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+            raise frame.raised(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     return any(cls in exc.cls.__mro__ for cls in several)  # a metaclass is not asked
 
 
 @opcode("CHECK_EXC_MATCH")
-def check_exc_match(tx: Frame, ins: Instruction) -> None:
-    target = tx.pop()
-    tx.push(ConstantValue(_matches(tx, tx.peek(1), target)))
+def check_exc_match(frame: Frame, ins: Instruction) -> None:
+    target = frame.pop()
+    frame.push(ConstantValue(_matches(frame, frame.peek(1), target)))
 
 
-def stop_iteration_error(tx: Frame) -> None:
+def stop_iteration_error(frame: Frame) -> None:
     """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
-    exc = tx.pop()
+    exc = frame.pop()
     assert isinstance(exc, ExceptionValue)
     if issubclass(exc.cls, StopIteration):
-        wrapped = tx.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
+        wrapped = frame.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
         wrapped.cause = wrapped.context = exc
         wrapped.suppress_context = True
         exc = wrapped
-    tx.push(exc)
+    frame.push(exc)
 
 
 # ---- with -----------------------------------------------------------------------------------------
@@ -105,27 +107,29 @@ EXIT_HAS_NULL = VERSION >= (3, 14)  # a with block keeps its exit method in two 
 
 @opcode("BEFORE_WITH", until=(3, 13))
 @opcode(ENTER_WITH, since=(3, 14))
-def before_with(tx: Frame, ins: Instruction) -> None:
-    manager = tx.pop()
+def before_with(frame: Frame, ins: Instruction) -> None:
+    manager = frame.pop()
     if manager.enters_natively:
-        exit_method = manager.getattr(tx, "__exit__")
-        result = tx.call(manager.getattr(tx, "__enter__"), [], {})
-    elif not isinstance(manager, ObjectValue) or any(static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")):
+        exit_method = manager.getattr(frame, "__exit__")
+        result = frame.call(manager.getattr(frame, "__enter__"), [], {})
+    elif not isinstance(manager, ObjectValue) or any(
+        static_lookup(manager.cls, n, None) is None for n in ("__enter__", "__exit__")
+    ):
         raise Unsupported(f"entering {manager.describe()}", "FJ119")
     else:
-        exit_method = class_attribute(tx, manager, manager.cls, "__exit__")
-        result = tx.call(class_attribute(tx, manager, manager.cls, "__enter__"), [], {})
-    tx.push(exit_method)
+        exit_method = class_attribute(frame, manager, manager.cls, "__exit__")
+        result = frame.call(class_attribute(frame, manager, manager.cls, "__enter__"), [], {})
+    frame.push(exit_method)
     if EXIT_HAS_NULL:
-        tx.push_null()
-    tx.push(result)
+        frame.push_null()
+    frame.push(result)
 
 
 @opcode("WITH_EXCEPT_START")
-def with_except_start(tx: Frame, ins: Instruction) -> None:
-    exc, exit_method = tx.peek(1), tx.peek(4 + EXIT_HAS_NULL)
+def with_except_start(frame: Frame, ins: Instruction) -> None:
+    exc, exit_method = frame.peek(1), frame.peek(4 + EXIT_HAS_NULL)
     assert isinstance(exc, ExceptionValue)
-    tx.push(tx.call(exit_method, [from_python(exc.cls), exc, exc.getattr(tx, "__traceback__")], {}))
+    frame.push(frame.call(exit_method, [from_python(exc.cls), exc, exc.getattr(frame, "__traceback__")], {}))
 
 
 breaks("an except* block", "PREP_RERAISE_STAR", "CHECK_EG_MATCH")

@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
+from framejit.bytecode.instr import Location
 from framejit.events.place import Place
-from framejit.guards.sources import BuiltinSource, DictSource, GlobalSource, OwnGlobalsSource, Source, const_source, key_source
+from framejit.guards.sources import (
+    BuiltinSource,
+    DictSource,
+    GlobalSource,
+    OwnGlobalsSource,
+    Source,
+    const_source,
+    key_source,
+)
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
-from framejit.interpreter.policy import refuse_inlining
+from framejit.interpreter.policy import reads_variables, refuse_inlining
 from framejit.interpreter.provenance import operands, place_of
 from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize
-from framejit.values.builtins.models import is_model_namespace, model_global
 from framejit.values.containers.mapping import DictValue
-from framejit.values.objects.exceptions import NULL, PreviousException, RaisingOffset
+from framejit.values.objects.exceptions import NULL, PreviousException, RaisedAt, RaisingOffset
 from framejit.values.objects.functions import CallableValue, CellValue, FunctionValue
 from framejit.values.objects.generators import GeneratorValue
+from framejit.values.objects.models import is_model_namespace, model_global
 
 if TYPE_CHECKING:
     from framejit.bytecode.resume_code import ResumeCode
@@ -81,6 +90,8 @@ class Frame(Operations):
         self.handled: list[Value] = []  # exceptions being handled, innermost last
         self.name = code.co_qualname
         self.hidden = is_model_namespace(globals)  # stands for C code: the program and its users don't see it
+        self.whole = reads_variables(code)  # it is captured as a whole or not at all
+        self.shown: DictValue | None = None  # what locals() gave
         self.catches = 0  # how many of framejit's own try blocks (hasattr, next, ...) are open at this instruction
         self._saved_stack: list[Value] = []
 
@@ -131,10 +142,14 @@ class Frame(Operations):
         return [*self.locals.values(), *self.cells.values(), *self.stack, *self._saved_stack]
 
     def held_to_the_end(self) -> list[Value]:
-        """What variables and cells hold, in the order in which they let go of it; all that is left of a frame in a traceback."""
+        """What variables and cells hold, in the order in which they let go of it; all that is left of a frame in a
+        traceback."""
         places = {name: i for i, name in enumerate(self.origin[0].co_varnames)}
         names = sorted(self.locals, key=lambda name: places.get(name, len(places)))
-        held: list[Value] = [*(self.locals[name] for name in names if self.locals[name] is not NULL), *self.cells.values()]
+        held: list[Value] = [
+            *(self.locals[name] for name in names if self.locals[name] is not NULL),
+            *self.cells.values(),
+        ]
         return held[::-1] if sys.version_info >= (3, 14) else held  # a frame then begins with its last variable
 
     def globals_source(self) -> Source:
@@ -159,7 +174,9 @@ class Frame(Operations):
             return found
         if name in self.globals and name not in written:
             root = self._globals_source is None
-            return self.wrap(self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name))
+            return self.wrap(
+                self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name)
+            )
         namespace = self.builtins
         if self.caller is not None and namespace is not vars(builtins):
             raise Unsupported(f"looking up {name!r} in a namespace with builtins of its own", "FJ115")
@@ -191,9 +208,10 @@ class Frame(Operations):
         """Where names are looked up last: what the globals named when the function was made."""
         function: Any = self.function  # what mypy keeps of the type of functions between two runs has no __builtins__
         if function is not None:
-            return function.__builtins__
-        namespace = self.globals.get("__builtins__", builtins)
-        return namespace if isinstance(namespace, dict) else vars(namespace)
+            namespace: dict[str, Any] = function.__builtins__
+            return namespace
+        found = self.globals.get("__builtins__", builtins)
+        return found if isinstance(found, dict) else vars(found)
 
     @property
     def instruction(self) -> Instruction:
@@ -201,7 +219,8 @@ class Frame(Operations):
 
     @property
     def origin(self) -> tuple[CodeType, int]:
-        """Code and index of the current instruction; in a resume function, those in the code it was made from (-1 in its prologue)."""
+        """Code and index of the current instruction; in a resume function, those in the code it was made from (-1 in
+        its prologue)."""
         if self.resume is None:
             return self.code, self.pc
         return self.resume.original, self.resume.indices[self.pc]
@@ -222,7 +241,8 @@ class Frame(Operations):
         raise AssertionError("a frame ran off its end")
 
     def start_generator(self) -> None:
-        """Execute what stands before RETURN_GENERATOR: from 3.15 on a generator expression takes its iterator when it is made."""
+        """Execute what stands before RETURN_GENERATOR: from 3.15 on a generator expression takes its iterator when it
+        is made."""
         self._loop(until="RETURN_GENERATOR")
 
     def resume_generator(self, sent: Value | None, raising: Raised | None) -> tuple[str, Value]:
@@ -284,7 +304,9 @@ class Frame(Operations):
         """Break the graph at the current instruction; does not return."""
         if reason.operands is None:
             reason.operands = operands(self, self._saved_stack)
-        unbreakable = [f for f in self.chain() if not f.breakable or f is self and isinstance(reason, LooksAtFrame)]
+        unbreakable = [
+            f for f in self.chain() if not f.breakable or f.whole or f is self and isinstance(reason, LooksAtFrame)
+        ]
         if unbreakable:  # the outermost such call is made for real, as a whole
             caller = unbreakable[-1].caller
             if caller is None:
@@ -298,7 +320,7 @@ class Frame(Operations):
         self.capture.break_graph(self, reason)
 
     def chain(self) -> list[Frame]:
-        """This frame and its callers, innermost first, up to the root."""
+        """The frame and its callers, innermost first, up to the root."""
         frames, walk = [], self
         while walk is not None:
             frames.append(walk)
@@ -317,9 +339,13 @@ class Frame(Operations):
         if not self.hidden:
             if exc.seq < 0:
                 exc.seq = self.seq
-            ins, first = self.instruction, self.code.co_firstlineno
-            if ins.name != "RERAISE" and not (ins.name == "RAISE_VARARGS" and ins.arg == 0):  # these go on with the traceback as it is
-                exc.places.append((self.code.co_filename, self.code.co_name, first, ins.line or first))
+            ins, code = self.instruction, self.code
+            # these go on with the traceback as it is
+            if ins.name != "RERAISE" and not (ins.name == "RAISE_VARARGS" and ins.arg == 0):
+                location = Location(ins.line or code.co_firstlineno, ins.end_line, ins.column, ins.end_column)
+                exc.places.append(
+                    RaisedAt(code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno, location)
+                )
         if handler is None:
             return False
         del self.stack[handler.depth :]
@@ -348,7 +374,7 @@ class Frame(Operations):
         return self.handled_exception() or self.capture.exception_of_caller()
 
     def visible(self) -> Frame:
-        """This frame, or the one whose instruction it stands for."""
+        """The frame itself, or the one whose instruction it stands for."""
         frame = self
         while frame.hidden and frame.caller is not None:
             frame = frame.caller

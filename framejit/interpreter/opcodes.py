@@ -26,7 +26,9 @@ VERSION = sys.version_info[:2]
 NEWEST = (3, 15)
 
 
-def opcode(*names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = NEWEST) -> Callable[[Handler], Handler]:
+def opcode(
+    *names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = NEWEST
+) -> Callable[[Handler], Handler]:
     """Register a handler for opcodes that exist from Python `since` to `until`, both included."""
 
     def register(handler: Handler) -> Handler:

@@ -1,21 +1,25 @@
 """What values ask of the frame that runs them: calling, iterating, comparing, raising."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import Source, const_source, static_lookup
 from framejit.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 from framejit.values import operators
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.complaints import SPECIAL, refused
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterators import IteratorValue
-from framejit.values.lazy import deep_realize
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.folding import fold, fold_plain
+from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exceptions import ExceptionValue
 from framejit.values.objects.functions import MethodValue
+from framejit.values.objects.user_object import class_attribute
+from framejit.values.tensors import overrides
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wrap
 
@@ -44,6 +48,32 @@ class Operations:
                 raise Unsupported(f"{value.describe()} must be known before the program runs", "FJ121") from None
         return found
 
+    # ---- attributes and functions ---------------------------------------------------------------
+
+    def builtin_attribute(self: Frame, value: Value, name: str) -> Value:
+        """Attribute `name` of a value of a built-in type."""
+        return builtin_attribute(self, value, name)
+
+    def class_attribute(self: Frame, value: Value, cls: type, name: str) -> Value:
+        """Attribute `name` of a class, bound to `value`."""
+        return class_attribute(self, value, cls, name)
+
+    def attribute_of_override(self: Frame, tensor: TensorValue, name: str) -> Value | None:
+        """What a `__torch_function__` of the program makes of reading an attribute; None where torch asks none."""
+        return overrides.attribute_of_override(self, tensor, name)
+
+    def handed_over(self: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        """What a `__torch_function__` of the program makes of a call; None where torch asks none."""
+        return overrides.handed_over(self, function, args, kwargs)
+
+    def fold(self: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """The result of a pure function, called now."""
+        return fold(self, function, args, kwargs)
+
+    def fold_plain(self: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """The result of a function that only reads its arguments, called now."""
+        return fold_plain(self, function, args, kwargs)
+
     def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return realize(self, realize(self, fn).call(self, args, kwargs))
 
@@ -71,7 +101,8 @@ class Operations:
         return x is y
 
     def _guard_identity(self, a: Value, b: Value, x: Any, y: Any) -> None:
-        """Guard whether two numbers or texts are one object: of what is read from outside, only the value is guarded."""
+        """Guard whether two numbers or texts are one object: of what is read from outside, only the value is
+        guarded."""
         equal = x == y or x is y
         first, second = (a, b) if a.source is not None else (b, a)
         if first.source is None or first.source == second.source or not equal or type(x) is int and -5 <= x <= 256:
@@ -116,6 +147,9 @@ class Operations:
             self.catches -= 1
 
     # ---- iteration ------------------------------------------------------------------------------
+
+    def iterator_over(self: Frame, items: list[Value]) -> Value:
+        return TupleValue(items).iterator(self)
 
     def iterate(self: Frame, value: Value) -> Iterator[Value]:
         """The items of a finite iterable."""
@@ -166,7 +200,7 @@ class Operations:
         return Raised(exc)
 
     def raised_from(self: Frame, e: BaseException) -> Raised:
-        """The same for an exception that really happened while folding."""
+        """The program raises an exception that really happened while framejit folded something."""
         exc = self.make_exception(type(e), [from_python(a) for a in e.args])
         self.chain_context(exc)
         return Raised(exc)
@@ -183,7 +217,8 @@ class Operations:
             return
         walk: Value = current
         seen: set[int] = set()
-        while isinstance(walk, ExceptionValue) and id(walk) not in seen:  # no exception is in its own chain of contexts, but other cycles may be there
+        # no exception is in its own chain of contexts, but other cycles may be there
+        while isinstance(walk, ExceptionValue) and id(walk) not in seen:
             seen.add(id(walk))
             if walk.context is exc:
                 walk.context, walk.context_of_caller = NONE, False

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.spellings import SUBSCRIPT
 from framejit.interpreter.opcodes import opcode
+from framejit.interpreter.raising_branches import truth_at_jump
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
 from framejit.values.tensors.tensor import TensorValue
@@ -15,95 +16,103 @@ if TYPE_CHECKING:
 
 # CPython's NB_* order (Include/opcode.h).
 _SYMBOLS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
-_COMPARE = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "LT": "lt", "LE": "le", "EQ": "eq", "NE": "ne", "GT": "gt", "GE": "ge"}
+_COMPARE = {
+    "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "LT": "lt", "LE": "le", "EQ": "eq",
+    "NE": "ne", "GT": "gt", "GE": "ge",
+}
 
 
 @opcode("BINARY_OP")
-def binary_op(tx: Frame, ins: Instruction) -> None:
+def binary_op(frame: Frame, ins: Instruction) -> None:
     index = int(ins.arg)
     if index == SUBSCRIPT:
-        return binary_subscr(tx, ins)
-    b, a = tx.pop(), tx.pop()
-    tx.push(tx.binary(_SYMBOLS[index % 13], a, b, index >= 13))
+        binary_subscr(frame, ins)
+        return
+    b, a = frame.pop(), frame.pop()
+    frame.push(frame.binary(_SYMBOLS[index % 13], a, b, index >= 13))
 
 
 @opcode("COMPARE_OP")
-def compare_op(tx: Frame, ins: Instruction) -> None:
-    b, a = tx.pop(), tx.pop()
-    tx.push(tx.compare(_COMPARE[ins.arg.name], a, b))
+def compare_op(frame: Frame, ins: Instruction) -> None:
+    b, a = frame.pop(), frame.pop()
+    frame.push(frame.compare(_COMPARE[ins.arg.name], a, b))
 
 
 @opcode("IS_OP")
-def is_op(tx: Frame, ins: Instruction) -> None:
-    b, a = tx.pop(), tx.pop()
-    tx.push(ConstantValue(tx.same(a, b) != bool(ins.arg)))
+def is_op(frame: Frame, ins: Instruction) -> None:
+    b, a = frame.pop(), frame.pop()
+    frame.push(ConstantValue(frame.same(a, b) != bool(ins.arg)))
 
 
 @opcode("CONTAINS_OP")
-def contains_op(tx: Frame, ins: Instruction) -> None:
-    container, item = tx.pop(), tx.pop()
-    tx.push(ConstantValue(tx.contains(container, item) != bool(ins.arg)))
+def contains_op(frame: Frame, ins: Instruction) -> None:
+    container, item = frame.pop(), frame.pop()
+    frame.push(ConstantValue(frame.contains(container, item) != bool(ins.arg)))
 
 
 @opcode("UNARY_NEGATIVE")
 @opcode("UNARY_POSITIVE", until=(3, 11))
 @opcode("UNARY_INVERT")
-def unary(tx: Frame, ins: Instruction) -> None:
-    tx.push(tx.unary({"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[ins.name], tx.pop()))
+def unary(frame: Frame, ins: Instruction) -> None:
+    frame.push(frame.unary({"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[ins.name], frame.pop()))
 
 
 @opcode("UNARY_NOT")
-def unary_not(tx: Frame, ins: Instruction) -> None:
-    tx.push(ConstantValue(not tx.truth(tx.pop())))
+def unary_not(frame: Frame, ins: Instruction) -> None:
+    frame.push(ConstantValue(not frame.truth(frame.pop())))
 
 
 @opcode("TO_BOOL", since=(3, 13))
-def to_bool(tx: Frame, ins: Instruction) -> None:
-    tx.push(ConstantValue(tx.truth(tx.pop())))
+def to_bool(frame: Frame, ins: Instruction) -> None:
+    frame.push(ConstantValue(truth_at_jump(frame, frame.pop(), frame.pc + 1)))
 
 
 @opcode("BINARY_SUBSCR", until=(3, 13))
-def binary_subscr(tx: Frame, ins: Instruction) -> None:
-    key, container = tx.pop(), tx.pop()
-    tx.push(tx.subscript(container, key))
+def binary_subscr(frame: Frame, ins: Instruction) -> None:
+    key, container = frame.pop(), frame.pop()
+    frame.push(frame.subscript(container, key))
 
 
 @opcode("STORE_SUBSCR")
-def store_subscr(tx: Frame, ins: Instruction) -> None:
-    key, container, value = tx.pop(), tx.pop(), tx.pop_unseen()
-    _store(tx, container, key, value)
+def store_subscr(frame: Frame, ins: Instruction) -> None:
+    key, container, value = frame.pop(), frame.pop(), frame.pop_unseen()
+    _store(frame, container, key, value)
 
 
-def _store(tx: Frame, container: Any, key: Any, value: Any) -> None:
-    container = realize(tx, container)
+def _store(frame: Frame, container: Any, key: Any, value: Any) -> None:
+    container = realize(frame, container)
     if isinstance(container, TensorValue):
-        value = realize(tx, value)
-    tx.call_special(container, "__setitem__", [key, value], "does not support item assignment")
+        value = realize(frame, value)
+    frame.call_special(container, "__setitem__", [key, value], "does not support item assignment")
 
 
 @opcode("DELETE_SUBSCR")
-def delete_subscr(tx: Frame, ins: Instruction) -> None:
-    key, container = tx.pop(), tx.pop()
-    tx.call_special(container, "__delitem__", [key], "doesn't support item deletion")
+def delete_subscr(frame: Frame, ins: Instruction) -> None:
+    key, container = frame.pop(), frame.pop()
+    frame.call_special(container, "__delitem__", [key], "doesn't support item deletion")
 
 
-def _slice(tx: Frame, parts: list[Any]) -> Any:
-    return ConstantValue(slice(*(p.constant() for p in parts))) if all(p.is_constant() for p in parts) else SliceValue(parts)
+def _slice(frame: Frame, parts: list[Any]) -> Any:
+    return (
+        ConstantValue(slice(*(p.constant() for p in parts)))
+        if all(p.is_constant() for p in parts)
+        else SliceValue(parts)
+    )
 
 
 @opcode("BUILD_SLICE")
-def build_slice(tx: Frame, ins: Instruction) -> None:
-    parts = tx.pop_n(ins.arg)
-    tx.push(_slice(tx, parts if len(parts) == 3 else [*parts, ConstantValue(None)]))
+def build_slice(frame: Frame, ins: Instruction) -> None:
+    parts = frame.pop_n(ins.arg)
+    frame.push(_slice(frame, parts if len(parts) == 3 else [*parts, ConstantValue(None)]))
 
 
 @opcode("BINARY_SLICE", since=(3, 12))
-def binary_slice(tx: Frame, ins: Instruction) -> None:
-    stop, start, container = tx.pop(), tx.pop(), tx.pop()
-    tx.push(tx.subscript(container, _slice(tx, [start, stop, ConstantValue(None)])))
+def binary_slice(frame: Frame, ins: Instruction) -> None:
+    stop, start, container = frame.pop(), frame.pop(), frame.pop()
+    frame.push(frame.subscript(container, _slice(frame, [start, stop, ConstantValue(None)])))
 
 
 @opcode("STORE_SLICE", since=(3, 12))
-def store_slice(tx: Frame, ins: Instruction) -> None:
-    stop, start, container, value = tx.pop(), tx.pop(), tx.pop(), tx.pop_unseen()
-    _store(tx, container, _slice(tx, [start, stop, ConstantValue(None)]), value)
+def store_slice(frame: Frame, ins: Instruction) -> None:
+    stop, start, container, value = frame.pop(), frame.pop(), frame.pop(), frame.pop_unseen()
+    _store(frame, container, _slice(frame, [start, stop, ConstantValue(None)]), value)

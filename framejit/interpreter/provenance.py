@@ -8,15 +8,24 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.decode import Instruction
-from framejit.bytecode.resume_code import PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Site
+from framejit.bytecode.resume_code import Site, StackKinds, StackSlot
 from framejit.events.place import Place
-from framejit.guards.sources import ArgSource, BuiltinSource, CellArgSource, ClosureCellSource, ConstSource, GlobalSource, Source, static_lookup
+from framejit.guards.sources import (
+    ArgSource,
+    BuiltinSource,
+    CellArgSource,
+    ClosureCellSource,
+    ConstSource,
+    GlobalSource,
+    Source,
+    static_lookup,
+)
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.bound_descriptor import BoundDescriptor
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
+from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exceptions import NULL
 from framejit.values.objects.functions import CellValue
 from framejit.values.read_number import ReadNumberValue
@@ -28,7 +37,9 @@ if TYPE_CHECKING:
     from framejit.interpreter.capturing import Frame
 
 # How many values each instruction works on, from the top of the stack.
-_OPERANDS = {"COMPARE_OP": 2, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "CONTAINS_OP": 2, "STORE_SUBSCR": 3, "FORMAT_WITH_SPEC": 2}
+_OPERANDS = {
+    "COMPARE_OP": 2, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "CONTAINS_OP": 2, "STORE_SUBSCR": 3, "FORMAT_WITH_SPEC": 2,
+}
 _OPERANDS["CALL_FUNCTION_EX"] = 3 + (sys.version_info >= (3, 14))
 _CALLS = {"CALL": 2, "CALL_KW": 3}  # and as many as their argument says
 _NAMED = 3  # of more values than this nobody wants to hear
@@ -62,18 +73,26 @@ class Known:
 
 @dataclass
 class Origins:
-    """For what lives across graph breaks: what the program calls it, and where it came from, at each place where a frame is resumed."""
+    """For what lives across graph breaks: what the program calls it, and where it came from, at each place where a
+    frame is resumed."""
 
     known: dict[tuple[Site, str], Known] = field(default_factory=dict)
     """By the name of the resume function's argument."""
 
-    def note(self, frame: Frame, stack: list[Value], ins: Instruction, here: Place, sites: list[tuple[Site, tuple[str, ...]]]) -> None:
-        """Remember what a frame holds at a graph break, for the sites where it may be resumed, each with the kinds of its stack slots.
+    def note(
+        self, frame: Frame, stack: list[Value], ins: Instruction, here: Place, sites: list[tuple[Site, StackKinds]]
+    ) -> None:
+        """Remember what a frame holds at a graph break, for the sites where it may be resumed, each with the kinds of
+        its stack slots.
 
         It broke at `ins`, part of the expression `here`, with these values on the stack.
         """
         held = {name: value for name, value in frame.locals.items() if value is not NULL and not name.startswith("__")}
-        held.update((name, cell.contents) for name, cell in frame.cells.items() if isinstance(cell, CellValue) and cell.contents is not None)
+        held.update(
+            (name, cell.contents)
+            for name, cell in frame.cells.items()
+            if isinstance(cell, CellValue) and cell.contents is not None
+        )
         if ins.name == "STORE_FAST":
             held[ins.arg] = stack[-1]
         for site, kinds in sites:
@@ -81,12 +100,14 @@ class Origins:
                 self._add(site, name, name, self.origins(frame, value))
             for depth, kind in enumerate(kinds):
                 slot = f"__stack{depth}"
-                if kind == RESULT_SLOT:
+                if kind == StackSlot.RESULT:
                     self._add(site, slot, here.source() or "a result", (here,))
-                elif PREVIOUS_SLOT in kinds[max(depth - 1, 0) : depth + 1]:
+                elif StackSlot.PREVIOUS in kinds[max(depth - 1, 0) : depth + 1]:
                     self._add(site, slot, "the exception that is handled", ())
-                elif kind == VALUE_SLOT and depth < len(stack):
-                    self._add(site, slot, self._name_in_stack(frame, stack[depth], here), self.origins(frame, stack[depth]))
+                elif kind == StackSlot.VALUE and depth < len(stack):
+                    self._add(
+                        site, slot, self._name_in_stack(frame, stack[depth], here), self.origins(frame, stack[depth])
+                    )
 
     def _add(self, site: Site, argument: str, name: str, origins: tuple[Origin, ...]) -> None:
         known = self.known.setdefault((site, argument), Known(name))
@@ -162,7 +183,9 @@ def operands(frame: Frame, stack: list[Value]) -> list[tuple[str, Value]]:
 
 def in_program_terms(text: str, code: CodeType, resume: ResumeCode | None, origins: Origins) -> str:
     """A reason with the arguments of a resume function called what the program calls these values."""
-    return re.sub(r"'(__(?:stack|inner)\d+[^']*)'", lambda m: f"`{of_guard(code, resume, m.group(1), origins)[0]}`", text)
+    return re.sub(
+        r"'(__(?:stack|inner)\d+[^']*)'", lambda m: f"`{of_guard(code, resume, m.group(1), origins)[0]}`", text
+    )
 
 
 def of_guard(code: CodeType, resume: ResumeCode | None, source_name: str, origins: Origins) -> tuple[str, str]:
@@ -176,7 +199,9 @@ def of_guard(code: CodeType, resume: ResumeCode | None, source_name: str, origin
         return source_name, f"`{root}` is an argument of {code.co_qualname}" if is_argument else ""
     inner, argument = _innermost(resume, root)
     known = origins.known.get((inner.site, argument))
-    name = known.name if known is not None else "a value computed before" if argument.startswith("__stack") else argument
+    name = (
+        known.name if known is not None else "a value computed before" if argument.startswith("__stack") else argument
+    )
     is_cell = argument in inner.layout.cells and source_name.startswith(f"{root}.cell_contents")
     read = source_name.replace(f"{root}.cell_contents" if is_cell else root, name, 1)
     if known is None:
@@ -200,14 +225,22 @@ def _where(origins: tuple[Origin, ...], file: str, line: int | None = None) -> s
     for place in origins:
         if isinstance(place, Place):
             text, here = place.source(), place.file == file
-            found = "on this line" if here and place.line == line else f"on line {place.line}" + ("" if here else f" of {place.file}")
+            found = (
+                "on this line"
+                if here and place.line == line
+                else f"on line {place.line}" + ("" if here else f" of {place.file}")
+            )
             said.append(f"`{text}` {found}" if text else found.removeprefix("on "))
     return " or ".join(dict.fromkeys(said[:_NAMED])) + (" or others" if len(said) > _NAMED else "")
 
 
 def _argument(name: str, argument: Argument) -> str:
     if argument.path == argument.name:
-        return f"an argument of {argument.function}" if argument.name == name else f"the argument `{argument.name}` of {argument.function}"
+        return (
+            f"an argument of {argument.function}"
+            if argument.name == name
+            else f"the argument `{argument.name}` of {argument.function}"
+        )
     return f"`{argument.path}`, read from an argument of {argument.function}"
 
 
@@ -245,7 +278,11 @@ def _kind(value: Value) -> str | None:
     """What a value is, where saying so helps: data, not functions or modules."""
     if isinstance(value, TensorValue):
         return "a tensor"
-    if isinstance(value, ScalarValue | ReadNumberValue) or isinstance(value, ConstantValue) and type(value.value) in (int, float, bool):
+    if (
+        isinstance(value, ScalarValue | ReadNumberValue)
+        or isinstance(value, ConstantValue)
+        and type(value.value) in (int, float, bool)
+    ):
         return "a Python number"
     if value.source is None or isinstance(value.source, BuiltinSource):
         return None

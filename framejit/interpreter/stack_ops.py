@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 @opcode("POP_TOP")
-def pop_top(tx: Frame, ins: Instruction) -> None:
-    check_end(tx, tx.pop_unseen(), 0)
+def pop_top(frame: Frame, ins: Instruction) -> None:
+    check_end(frame, frame.pop_unseen(), 0)
 
 
 @opcode("COPY")
-def copy(tx: Frame, ins: Instruction) -> None:
-    tx.stack.append(tx.stack[-ins.arg])
+def copy(frame: Frame, ins: Instruction) -> None:
+    frame.stack.append(frame.stack[-ins.arg])
 
 
 @opcode("SWAP")
-def swap(tx: Frame, ins: Instruction) -> None:
-    tx.stack[-1], tx.stack[-ins.arg] = tx.stack[-ins.arg], tx.stack[-1]
+def swap(frame: Frame, ins: Instruction) -> None:
+    frame.stack[-1], frame.stack[-ins.arg] = frame.stack[-ins.arg], frame.stack[-1]
 
 
 @opcode("PUSH_NULL")
-def push_null(tx: Frame, ins: Instruction) -> None:
-    tx.push_null()
+def push_null(frame: Frame, ins: Instruction) -> None:
+    frame.push_null()
 
 
 @opcode("END_FOR", since=(3, 12))
-def end_for(tx: Frame, ins: Instruction) -> None:
+def end_for(frame: Frame, ins: Instruction) -> None:
     # Only reached from an exhausted FOR_ITER, which skips it (see iteration.for_iter).
     raise AssertionError("END_FOR is skipped by FOR_ITER")

@@ -23,9 +23,14 @@ DRIFTED, UNKNOWN = 1, 2
 def add_parser(commands: Any) -> None:
     """Add the subcommand to those of the command line."""
     meaning = f"run a script and compare what became of its functions with {lockfile.NAME}"
-    command = commands.add_parser("check", help=meaning, description=f"{meaning}. Without a script: each script in the lock.")
+    command = commands.add_parser(
+        "check", help=meaning, description=f"{meaning}. Without a script: each script in the lock."
+    )
     command.add_argument("--update", action="store_true", help="write the lock instead")
-    command.add_argument("--lock", metavar="FILE", default=lockfile.NAME, help="the lock (default: %(default)s); paths in it are from its folder")
+    command.add_argument(
+        "--lock", metavar="FILE", default=lockfile.NAME,
+        help="the lock (default: %(default)s); paths in it are from its folder",
+    )
     command.add_argument("-m", dest="module", action="store_true", help="the target is a module, as for `python -m`")
     command.add_argument("--backend", help=f"what compiles the graphs (default: {config.default_backend})")
     command.add_argument("target", metavar="script.py", nargs="?", help="the script, or with -m the module")
@@ -65,8 +70,16 @@ def _check_all(lock: lockfile.Lock, options: argparse.Namespace) -> int:
     if not names:
         say(f"{options.lock} names no script: write it with `framejit check --update script.py`")
         return UNKNOWN
-    flags = ["--lock", os.path.abspath(lock.path), *(["--update"] if options.update else []), *(["--backend", options.backend] if options.backend else [])]
-    codes = [subprocess.run([sys.executable, "-m", "framejit", "check", *flags, *shlex.split(name)], cwd=lock.root).returncode for name in names]
+    flags = [
+        "--lock", os.path.abspath(lock.path), *(["--update"] if options.update else []),
+        *(["--backend", options.backend] if options.backend else []),
+    ]
+    codes = [
+        subprocess.run(
+            [sys.executable, "-m", "framejit", "check", *flags, *shlex.split(name)], cwd=lock.root
+        ).returncode
+        for name in names
+    ]
     return max(codes, key=abs)
 
 

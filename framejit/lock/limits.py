@@ -30,7 +30,8 @@ def check_names(limits: dict[str, Any]) -> None:
 
 @contextmanager
 def watching(root: str) -> Iterator[Summary]:
-    """The functions that the block captures, filled in at its end. Compiled code from before is dropped, so that the order of tests does not matter."""
+    """The functions that the block captures, filled in at its end. Compiled code from before is dropped, so that the
+    order of tests does not matter."""
     own, seen = Ledger(), Summary()
     drop_entries()
     unsubscribe = subscribe(own.note)

@@ -30,7 +30,10 @@ class Lock:
 
     def write(self) -> None:
         """Write the file anew, in an order that does not depend on the run."""
-        programs = {name: {key: f.to_dict() for key, f in sorted(summary.items())} for name, summary in sorted(self.programs.items())}
+        programs = {
+            name: {key: f.to_dict() for key, f in sorted(summary.items())}
+            for name, summary in sorted(self.programs.items())
+        }
         text = json.dumps({"version": VERSION, "programs": programs}, indent=1, ensure_ascii=False) + "\n"
         partial = f"{self.path}.{os.getpid()}"
         with open(partial, "w", encoding="utf-8") as f:
@@ -44,8 +47,14 @@ def read(path: str) -> Lock:
         with open(path, encoding="utf-8") as f:
             data = json.load(f)
         if data["version"] != VERSION:
-            raise NotALock(f"{path} is of version {data['version']}, and this framejit reads version {VERSION}: write it anew with --update")
-        programs = {name: {key: FunctionSummary.from_dict(value) for key, value in summary.items()} for name, summary in data["programs"].items()}
+            raise NotALock(
+                f"{path} is of version {data['version']}, and this framejit reads version {VERSION}: write it anew "
+                "with --update"
+            )
+        programs = {
+            name: {key: FunctionSummary.from_dict(value) for key, value in summary.items()}
+            for name, summary in data["programs"].items()
+        }
     except FileNotFoundError:
         return Lock(path)
     except NotALock:

@@ -37,13 +37,15 @@ class FunctionSummary:
     breaks: list[BreakSummary] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The summary as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> FunctionSummary:
         """From plain data."""
-        return FunctionSummary(data["state"], data["graphs"], data["recompiles"], [BreakSummary(**b) for b in data["breaks"]])
+        return FunctionSummary(
+            data["state"], data["graphs"], data["recompiles"], [BreakSummary(**b) for b in data["breaks"]]
+        )
 
 
 Summary = dict[str, FunctionSummary]
@@ -51,7 +53,8 @@ Summary = dict[str, FunctionSummary]
 
 
 def summarize(records: Iterable[FunctionRecord], root: str) -> Summary:
-    """The functions that were seen. Of those outside `root`, the libraries', only what has graphs or breaks is of interest."""
+    """The functions that were seen. Of those outside `root`, the libraries', only what has graphs or breaks is of
+    interest."""
     found: Summary = {}
     for record in records:
         if not (record.graphs or record.breaks or _within(record.file, root)):

@@ -11,7 +11,10 @@ from framejit.models.registry import models
 
 _ARGUMENTS: dict[str, tuple[int, ...]] = {"heappush": (0,), "heappop": (), "heapreplace": (0,), "heappushpop": (0,)}
 _EMPTY = message(heapq.heappop, [])
-_NO_LIST = {name: message(getattr(heapq, name), None, *others).removesuffix("None").removesuffix("NoneType") for name, others in _ARGUMENTS.items()}
+_NO_LIST = {
+    name: message(getattr(heapq, name), None, *others).removesuffix("None").removesuffix("NoneType")
+    for name, others in _ARGUMENTS.items()
+}
 _NEGATIVE = message(bisect.bisect_left, [], 0, -1)
 
 

@@ -106,7 +106,9 @@ class Compress:
         return itertools.compress(data, selectors)
 
 
-_BAD_STOP, _BAD_INDEX, _BAD_STEP = message(itertools.islice, (), -1), message(itertools.islice, (), -1, 1), message(itertools.islice, (), 0, 1, 0)
+_BAD_STOP, _BAD_INDEX, _BAD_STEP = (
+    message(itertools.islice, (), -1), message(itertools.islice, (), -1, 1), message(itertools.islice, (), 0, 1, 0),
+)
 
 
 def _bound(value: Any, text: str) -> Any:
@@ -170,7 +172,8 @@ class Slice:
 
 @iterates_as(itertools.groupby)
 class GroupBy:
-    """`current` and `value` are what was read last, `target` the key of the group that was given last, `turn` its number."""
+    """`current` and `value` are what was read last, `target` the key of the group that was given last, `turn` its
+    number."""
 
     fields, resumable = ("rest", "key"), False
 
@@ -181,7 +184,11 @@ class GroupBy:
 
     def __next__(self) -> Any:
         self.turn += 1
-        while self.current is Absent or self.target is not Absent and (self.target is self.current or self.target == self.current):
+        while (
+            self.current is Absent
+            or self.target is not Absent
+            and (self.target is self.current or self.target == self.current)
+        ):
             self.step()
         self.target = self.current
         return self.current, Group(self, self.target, self.turn)
@@ -217,7 +224,8 @@ class Group:
 
 @iterates_as(itertools._tee)  # type: ignore[attr-defined]
 class Tee:
-    """One of the iterators of a `tee()`. They have all but `at` in common, which counts what this one has given; in `real` are those made so far."""
+    """One of the iterators of a `tee()`. They have all but `at` in common, which counts what this one has given; in
+    `real` are those made so far."""
 
     fields = ("rest", "items", "at", "real")
 

@@ -18,4 +18,6 @@ def fspath(path: Any) -> Any:
     text = method(path)
     if isinstance(text, (str, bytes)):
         return text
-    raise TypeError("expected " + type(path).__name__ + ".__fspath__() to return str or bytes, not " + type(text).__name__)
+    raise TypeError(
+        "expected " + type(path).__name__ + ".__fspath__() to return str or bytes, not " + type(text).__name__
+    )

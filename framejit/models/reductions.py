@@ -11,7 +11,9 @@ from framejit.models.absent import Absent, message
 from framejit.models.registry import models
 
 _TEXTS = {cls: message(builtins.sum, (), cls()) for cls in (str, bytes, bytearray)}
-_EMPTY_MAX, _EMPTY_MIN, _EMPTY_REDUCE = message(builtins.max, ()), message(builtins.min, ()), message(functools.reduce, max, ())
+_EMPTY_MAX, _EMPTY_MIN, _EMPTY_REDUCE = (
+    message(builtins.max, ()), message(builtins.min, ()), message(functools.reduce, max, ()),
+)
 _MAX_DEFAULT, _MIN_DEFAULT = message(builtins.max, 1, 2, default=0), message(builtins.min, 1, 2, default=0)
 
 

@@ -12,7 +12,8 @@ MODELS: dict[Any, FunctionType] = {}
 """Functions and methods, by the real callable (for methods: the descriptor in the class)."""
 
 ITERATORS: dict[type, type] = {}
-"""Iterator classes. A model keeps its state in the attributes that `fields` names; `rebuild(*state)` makes the real iterator that goes on from there.
+"""Iterator classes. A model keeps its state in the attributes that `fields` names; `rebuild(*state)` makes the real
+iterator that goes on from there.
 
 With `resumable = False` it only does so while the iterator has not been stepped.
 """
@@ -40,3 +41,11 @@ def iterates_as(real: type) -> Callable[[type], type]:
         return model
 
     return register
+
+
+def is_modelled(function: Any) -> bool:
+    """Whether a function or class written in C has a model."""
+    try:
+        return function in MODELS or function in ITERATORS or function in REALS
+    except TypeError:  # not hashable
+        return False

@@ -56,10 +56,12 @@ static PyObject *leave_busy(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"set_disabled", set_disabled, METH_O, "set_disabled(flag): when true every dispatcher runs its original function."},
+    {"set_disabled", set_disabled, METH_O,
+     "set_disabled(flag): when true every dispatcher runs its original function."},
     {"disabled", disabled, METH_NOARGS, "disabled() -> bool"},
     {"busy", busy, METH_NOARGS, "busy() -> bool: whether this thread is inside the compiler."},
-    {"enter_busy", enter_busy, METH_NOARGS, "enter_busy(): nothing this thread calls is intercepted until leave_busy()."},
+    {"enter_busy", enter_busy, METH_NOARGS,
+     "enter_busy(): nothing this thread calls is intercepted until leave_busy()."},
     {"leave_busy", leave_busy, METH_NOARGS, "leave_busy(): undo one enter_busy()."},
     {NULL, NULL, 0, NULL},
 };
@@ -75,17 +77,21 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__native(void)
 {
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
-        PyErr_SetString(PyExc_ImportError, "framejit works in the main interpreter of a process only, not in a subinterpreter");
+        PyErr_SetString(PyExc_ImportError,
+            "framejit works in the main interpreter of a process only, not in a subinterpreter");
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0 || tensor_access_init(module) < 0 || thread_state_init(module) < 0 || process_state_init(module) < 0
-        || entry_cache_init(module) < 0
-        || entry_init(module) < 0 || dispatcher_init(module) < 0
-        || code_record_init(module) < 0 || frame_hook_init(module) < 0 || plan_init(module) < 0 || torch_symbols_init(module) < 0 || torch_warnings_init(module) < 0 || cuda_driver_init(module) < 0
-        || lru_cache_init(module) < 0 || hash_table_init(module) < 0 || region_init(module) < 0 || size_switch_init(module) < 0 || size_program_init(module) < 0 || guard_version_init(module) < 0) {
+    if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0
+        || tensor_access_init(module) < 0 || tensor_owners_init(module) < 0 || thread_state_init(module) < 0
+        || process_state_init(module) < 0 || entry_cache_init(module) < 0 || entry_init(module) < 0
+        || dispatcher_init(module) < 0 || code_record_init(module) < 0 || frame_hook_init(module) < 0
+        || plan_init(module) < 0 || torch_symbols_init(module) < 0 || torch_warnings_init(module) < 0
+        || cuda_driver_init(module) < 0 || lru_cache_init(module) < 0 || hash_table_init(module) < 0
+        || region_init(module) < 0 || size_switch_init(module) < 0 || size_program_init(module) < 0
+        || guard_version_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -25,6 +25,7 @@ int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
 int tensor_spec_init(void);
 int tensor_spec_runs_python(const TensorSpec *spec);
 int tensor_access_init(PyObject *module);
+int tensor_owners_init(PyObject *module);
 
 /* ---- thread_state.c ---- */
 extern PyTypeObject State_Type;
@@ -33,7 +34,7 @@ int thread_state_init(PyObject *module);
 
 /* ---- constant_equal.c ---- */
 int constant_equal(PyObject *constant, PyObject *value);  /* 1, 0 or -1 with an exception */
-int constant_is_plain(PyObject *constant);                /* comparing it runs no user code and its value never changes */
+int constant_is_plain(PyObject *constant);  /* comparing it runs no user code and its value never changes */
 
 /* ---- guard_tree.c, guard_eval.c ---- */
 typedef struct GuardTree GuardTree;
@@ -44,7 +45,7 @@ typedef struct {
 } GuardFailure;
 extern PyTypeObject GuardTree_Type;
 int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure);
-int guard_tree_expired(GuardTree *tree);                  /* an object it compares with is gone: it can never pass again */
+int guard_tree_expired(GuardTree *tree);  /* an object it compares with is gone: it can never pass again */
 int guard_tree_init(PyObject *module);
 int guard_version_init(PyObject *module);
 
@@ -60,13 +61,14 @@ typedef struct {
 typedef struct {
     PyObject_VAR_HEAD
     PyObject *target;
-    PyObject *kept;                         /* list that an earlier frame has, which a traceback shows: for what the frame that goes on holds; or NULL */
+    /* list that an earlier frame has, which a traceback shows: for what the frame that goes on holds; or NULL */
+    PyObject *kept;
     PyObject *args[1];
 } TailCall;
 extern PyTypeObject Entry_Type, Slot_Type, TailCall_Type;
-PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf);     /* may give a TailCall */
-PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);    /* the function may empty the TailCall that args are of */
-PyObject *trampoline(PyObject *result);                                    /* steals result; runs tail calls until a value comes */
+/* the function may empty the TailCall that args are of */
+PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+PyObject *trampoline(PyObject *result);  /* steals result; runs tail calls until a value comes */
 static inline PyObject *finish_call(PyObject *result)
 {
     return FJ_UNLIKELY(result && Py_IS_TYPE(result, &TailCall_Type)) ? trampoline(result) : result;
@@ -76,10 +78,10 @@ int entry_init(PyObject *module);
 /* ---- entry_cache.c: the list of entries a Dispatcher or a code object has ---- */
 typedef struct EntryCache {
     PyObject_HEAD
-    PyObject *entries;                      /* tuple; replaced, never changed, so that a scan needs one reference only */
+    PyObject *entries;  /* tuple; replaced, never changed, so that a scan needs one reference only */
     PyObject *code;                         /* the code object whose argument slots the entries take */
     PyObject *options;
-    PyObject *children;                     /* set of the per-code caches filled while entries of this one ran, or NULL */
+    PyObject *children;  /* set of the per-code caches filled while entries of this one ran, or NULL */
     PyObject *dict, *weakrefs;
     struct EntryCache *next, *previous;     /* the caches of code objects form a ring */
     Entry *last_late_hit;                   /* compared only, never followed */
@@ -87,7 +89,8 @@ typedef struct EntryCache {
     char skip;
 } EntryCache;
 extern PyTypeObject EntryCache_Type;
-Entry *cache_find(EntryCache *cache, PyObject *const *args, Py_ssize_t nargs, PyObject *fn);   /* strong reference or NULL */
+/* strong reference or NULL */
+Entry *cache_find(EntryCache *cache, PyObject *const *args, Py_ssize_t nargs, PyObject *fn);
 PyObject *cache_miss(EntryCache *cache, PyObject *on_miss, PyObject *fn, PyObject *const *args, Py_ssize_t nargs);
 int cache_traverse(EntryCache *cache, visitproc visit, void *arg);
 int cache_clear(EntryCache *cache);
@@ -101,7 +104,8 @@ int bind_arguments(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t nargs
 
 /* ---- dispatcher.c ---- */
 extern PyTypeObject Dispatcher_Type;
-PyObject *dispatcher_call_once(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);   /* may give a TailCall */
+/* may give a TailCall */
+PyObject *dispatcher_call_once(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 int dispatcher_init(PyObject *module);
 
 /* ---- code_record.c: what is known about a code object, kept in the object itself ---- */
@@ -114,14 +118,14 @@ typedef struct {
 CodeRecord *code_record(PyCodeObject *code);              /* NULL if there is none */
 int code_decision(PyCodeObject *code, CodeRecord *record);
 int code_decide(PyObject *code, int decision);
-PyObject *code_cache_make(PyObject *code, PyObject *options);          /* new reference; the existing one if there is one */
-void code_cache_forget(EntryCache *cache);                /* the cache dies: its code object must not point to it any more */
+PyObject *code_cache_make(PyObject *code, PyObject *options);  /* new reference; the existing one if there is one */
+void code_cache_forget(EntryCache *cache);  /* the cache dies: its code object must not point to it any more */
 int code_record_init(PyObject *module);
 
 /* ---- frame_hook.c: what the hook may do on this thread at this moment ---- */
 enum { SCOPE_OUTSIDE = 0, SCOPE_USER_CODE = 1, SCOPE_COMPILED = -1 };
 typedef struct {
-    EntryCache *owner;                      /* the dispatcher whose entry runs, borrowed: it owns what is captured meanwhile */
+    EntryCache *owner;  /* the dispatcher whose entry runs, borrowed: it owns what is captured meanwhile */
     PyObject *passing;                      /* the code whose next frame has been considered already; compared only */
     TailCall *tail_call;                    /* the one that is being made, borrowed from the trampoline */
     TailCall *handed_over;                  /* the one whose arguments the function that begins now may take over */

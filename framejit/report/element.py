@@ -14,7 +14,8 @@ class Html(str):
 
 
 def element(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """`<name ...>children</name>`. `class_` stands for class, `_` in other names for `-`; None and False leave an attribute out."""
+    """`<name ...>children</name>`. `class_` stands for class, `_` in other names for `-`; None and False leave an
+    attribute out."""
     written = ""
     for key, value in attributes.items():
         if value is not None and value is not False:

@@ -26,7 +26,8 @@ class Node:
 
 
 def parse(text: str) -> list[Node]:
-    """The nodes of a graph from its printed form, which reports that were read from a file have too. The branches of a torch.cond are left out."""
+    """The nodes of a graph from its printed form, which reports that were read from a file have too. The branches of a
+    torch.cond are left out."""
     nodes: list[Node] = []
     known: set[str] = set()
     for line in text.strip().partition("\n\n")[0].splitlines():
@@ -58,23 +59,35 @@ def drawing(text: str, label: str) -> Html | None:
         x, y, w = places[node.name]
         for source in node.inputs:
             edges.append(_edge(places[source], places[node.name]))
-        box = element("rect", x=f"{x - w / 2:.0f}", y=f"{y:.0f}", width=f"{w:.0f}", height=BOX, rx=5, class_="input" if node.is_input else "box")
+        box = element(
+            "rect", x=f"{x - w / 2:.0f}", y=f"{y:.0f}", width=f"{w:.0f}", height=BOX, rx=5,
+            class_="input" if node.is_input else "box",
+        )
         label_text = element("text", node.label, x=f"{x:.0f}", y=f"{y + 17:.0f}", text_anchor="middle")
         boxes.append(element("g", element("title", node.name), box, label_text, class_="node"))
-    return element("svg", edges, boxes, viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}", height=f"{height:.0f}", role="img", aria_label=label)
+    return element(
+        "svg", edges, boxes, viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}", height=f"{height:.0f}",
+        role="img", aria_label=label,
+    )
 
 
 def _edge(source: tuple[float, float, float], target: tuple[float, float, float]) -> Html:
-    """A line from the foot of one box to the top of another; one that passes other layers bends around the boxes there."""
+    """A line from the foot of one box to the top of another; one that passes other layers bends around the boxes
+    there."""
     (sx, sy, sw), (x, y, w) = source, target
     top = sy + BOX
     bend = 0.0 if y - top <= GAP_Y else min(BEND, max(sw, w) / 2 + 10)
     third = (y - top) / 3 if bend else (y - top) / 2
-    return element("path", d=f"M{sx:.0f} {top:.0f}C{sx + bend:.0f} {top + third:.0f} {x + bend:.0f} {y - third:.0f} {x:.0f} {y:.0f}", class_="edge")
+    return element(
+        "path",
+        d=f"M{sx:.0f} {top:.0f}C{sx + bend:.0f} {top + third:.0f} {x + bend:.0f} {y - third:.0f} {x:.0f} {y:.0f}",
+        class_="edge",
+    )
 
 
 def _layout(nodes: list[Node]) -> tuple[dict[str, tuple[float, float, float]], float, float]:
-    """The centre, top and width of each box. A layer's boxes are ordered by where their inputs stand, which keeps edges short."""
+    """The centre, top and width of each box. A layer's boxes are ordered by where their inputs stand, which keeps edges
+    short."""
     depth: dict[str, int] = {}
     for node in nodes:
         depth[node.name] = max((depth[n] + 1 for n in node.inputs), default=0)

@@ -42,7 +42,9 @@ def _item(branch: Branch) -> Html:
     shown = [text.rstrip(), element("span", f" {line.strip()}", class_="soft") if line else None]
     if not branch.branches:
         return element("li", shown)
-    return element("li", element("details", element("summary", shown), element("ul", _items(branch.branches)), open=True))
+    return element(
+        "li", element("details", element("summary", shown), element("ul", _items(branch.branches)), open=True)
+    )
 
 
 def _items(branches: list[Branch]) -> list[Html]:

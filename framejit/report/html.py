@@ -51,13 +51,24 @@ def page(explanation: Explanation) -> Html:
         element("title", "framejit report"),
         element("style", STYLE),
     )
-    menu = element("nav", element("ul", [element("li", element("a", title, href=f"#{name}")) for name, title, _ in sections]), aria_label="sections")
+    menu = element(
+        "nav",
+        element("ul", [element("li", element("a", title, href=f"#{name}")) for name, title, _ in sections]),
+        aria_label="sections",
+    )
     body = element(
         "body",
         element("a", "to the findings", href="#findings", class_="skip"),
         element("header", element("h1", "framejit report"), _summary(explanation), menu),
-        element("main", [element("section", element("h2", title), content, id=name) for name, title, content in sections]),
-        element("footer", element("p", "Keys: j and k go to the next and previous finding, o opens and closes all parts.", class_="soft")),
+        element(
+            "main", [element("section", element("h2", title), content, id=name) for name, title, content in sections]
+        ),
+        element(
+            "footer",
+            element(
+                "p", "Keys: j and k go to the next and previous finding, o opens and closes all parts.", class_="soft"
+            ),
+        ),
         element("script", SCRIPT),
     )
     return Html("<!doctype html>\n" + element("html", head, body, lang="en"))
@@ -76,7 +87,9 @@ def _summary(explanation: Explanation) -> Html:
     error = explanation.error
     shown = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
     versions = element("p", f"framejit {__version__}, torch {torch.__version__}", class_="soft")
-    return join([versions, element("ul", facts, class_="facts"), element("p", f"The call raised {shown}") if shown else None])
+    return join(
+        [versions, element("ul", facts, class_="facts"), element("p", f"The call raised {shown}") if shown else None]
+    )
 
 
 def _findings(explanation: Explanation) -> Html:
@@ -96,19 +109,30 @@ def _finding(number: int, finding: Finding) -> Html:
         [element("p", f"called from {file}:{line}, in {name}", class_="soft") for file, line, name in finding.callers],
     ]
     if finding.rewrite:
-        checked = "it removes the break and gives the same result" if finding.rewrite_checked else f"not checked: {finding.rewrite_note}"
+        checked = (
+            "it removes the break and gives the same result"
+            if finding.rewrite_checked
+            else f"not checked: {finding.rewrite_note}"
+        )
         parts += [element("p", f"Rewrite ({checked}):"), element("pre", _diff(finding.rewrite), tabindex=0)]
     elif finding.rewrite_note:
         parts.append(element("p", f"Without a rewrite: {finding.rewrite_note}", class_="soft"))
     if finding.next_break is not None:
         after = finding.next_break
-        parts.append(element("p", f"Then the next break is at line {after.line}, `{after.source}`: {after.reason} [{after.code}]"))
+        parts.append(
+            element(
+                "p", f"Then the next break is at line {after.line}, `{after.source}`: {after.reason} [{after.code}]"
+            )
+        )
     return element("article", parts, id=f"finding-{number}", class_="finding", tabindex=-1)
 
 
 def _diff(text: str) -> list[Html | str]:
     kinds = {"+": "add", "-": "del"}
-    return [element("span", line, class_=kinds[line[0]]) if line[:1] in kinds else line for line in text.splitlines(keepends=True)]
+    return [
+        element("span", line, class_=kinds[line[0]]) if line[:1] in kinds else line
+        for line in text.splitlines(keepends=True)
+    ]
 
 
 def _recompiles(recompiles: list[Recompile]) -> Html:
@@ -126,7 +150,11 @@ def _graphs(graphs: list[Graph]) -> Html:
 def _graph(graph: Graph) -> Html:
     title = f"graph {graph.graph_id} of {graph.function}: {plural(graph.n_ops, 'operation')}"
     picture = drawing(graph.code, title)
-    shown = element("div", picture, class_="scroll", tabindex=0) if picture is not None else element("p", "Too large to draw.", class_="soft")
+    shown = (
+        element("div", picture, class_="scroll", tabindex=0)
+        if picture is not None
+        else element("p", "Too large to draw.", class_="soft")
+    )
     text = element("details", element("summary", "as text"), element("pre", graph.code, tabindex=0))
     return element("details", element("summary", title), shown, text, id=f"graph-{graph.graph_id}", class_="graph")
 
@@ -139,14 +167,27 @@ def _guards(events: list[Event]) -> Html:
             count, _, _ = event.tree_text.partition("\n")
             title = element("summary", f"{functions.get(event.frame_id, 'a frame')}: {count}")
             trees.append(element("details", title, tree(event.tree_text), class_="guards"))
-    return element("div", trees) if trees else element("p", "No guards are known: a report that was read from a file has none.", class_="soft")
+    return (
+        element("div", trees)
+        if trees
+        else element("p", "No guards are known: a report that was read from a file has none.", class_="soft")
+    )
 
 
 def _functions(explanation: Explanation) -> Html:
-    head = element("thead", element("tr", [element("th", title, scope="col") for title in ("function", "state", "compile time", "place", "why")]))
+    head = element(
+        "thead",
+        element(
+            "tr", [element("th", title, scope="col") for title in ("function", "state", "compile time", "place", "why")]
+        ),
+    )
     rows = []
     for frame in explanation.frames:
         why = frame.reason + (f" [{frame.code}]" if frame.code else "")
         cells = (frame.function, frame.state, f"{frame.seconds * 1000:.1f} ms", f"{frame.file}:{frame.line}", why)
         rows.append(element("tr", [element("td", cell) for cell in cells]))
-    return element("table", head, element("tbody", rows), class_="wide") if rows else element("p", "No function was seen.", class_="soft")
+    return (
+        element("table", head, element("tbody", rows), class_="wide")
+        if rows
+        else element("p", "No function was seen.", class_="soft")
+    )

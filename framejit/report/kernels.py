@@ -19,11 +19,25 @@ def kernels(events: Iterable[Event]) -> Html:
         return element("p", "The backend made no kernels of its own.", class_="soft")
     parts: list[Html] = []
     if regions:
-        head = element("thead", element("tr", [element("th", title, scope="col") for title in ("graph", "compiled", "eager", "speedup", "bandwidth", "state")]))
+        head = element(
+            "thead",
+            element(
+                "tr",
+                [
+                    element("th", title, scope="col")
+                    for title in ("graph", "compiled", "eager", "speedup", "bandwidth", "state")
+                ],
+            ),
+        )
         rows = [element("tr", [element("td", cell) for cell in _region(event, graphs)]) for event in regions]
         parts.append(element("table", head, element("tbody", rows), class_="wide"))
     parts += [
-        element("details", element("summary", "fusion of ", _graph_link(event, graphs)), element("pre", event.text, tabindex=0)) for event in fusions
+        element(
+            "details",
+            element("summary", "fusion of ", _graph_link(event, graphs)),
+            element("pre", event.text, tabindex=0),
+        )
+        for event in fusions
     ]
     for event in sources:
         facts = [element("p", text, class_="soft") for text in _facts(event.fields.get("kernel"))]
@@ -45,8 +59,8 @@ def _us(value: float | None) -> str:
 
 
 def _graphs(events: list[Event]) -> dict[Any, int]:
-    """The captured graph that each graph of a backend was made from: it has its number or, where a backend gives graphs names of its own, is the last
-    one that was captured on the thread before the backend spoke of it.
+    """The captured graph that each graph of a backend was made from: it has its number or, where a backend gives graphs
+    names of its own, is the last one that was captured on the thread before the backend spoke of it.
     """
     found: dict[Any, int] = {}
     last: dict[int, int] = {}

@@ -19,7 +19,9 @@ def sources(findings: list[Finding]) -> Html:
     if not findings:
         return element("p", "No graph breaks.", class_="soft")
     files = dict.fromkeys(finding.file for finding in findings)
-    return element("div", [_file(file, [(i, f) for i, f in enumerate(findings, 1) if f.file == file]) for file in files])
+    return element(
+        "div", [_file(file, [(i, f) for i, f in enumerate(findings, 1) if f.file == file]) for file in files]
+    )
 
 
 def _file(file: str, findings: list[tuple[int, Finding]]) -> Html:
@@ -48,7 +50,11 @@ def _shown(lines: Iterable[int], last: int) -> list[int]:
 
 def _row(line: int, text: str, found: list[tuple[int, Finding]]) -> Html:
     notes = [
-        element("div", element("a", f"[{f.code}] {f.reason}", href=f"#finding-{number}", id=f"source-{number}"), element("div", f.cost, class_="soft"))
+        element(
+            "div",
+            element("a", f"[{f.code}] {f.reason}", href=f"#finding-{number}", id=f"source-{number}"),
+            element("div", f.cost, class_="soft"),
+        )
         for number, f in found
     ]
     code = element("div", element("span", line, class_="no"), _marked(text, found), class_="code")
@@ -64,5 +70,8 @@ def _marked(text: str, found: list[tuple[int, Finding]]) -> Html | str:
         return element("mark", text)
     encoded = text.encode()
     end = finding.end_column if finding.end_line in (None, finding.line) else len(encoded)
-    parts = [part.decode(errors="replace") for part in (encoded[: finding.column], encoded[finding.column : end], encoded[end:])]
+    parts = [
+        part.decode(errors="replace")
+        for part in (encoded[: finding.column], encoded[finding.column : end], encoded[end:])
+    ]
     return element("span", parts[0], element("mark", parts[1]), parts[2])

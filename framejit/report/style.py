@@ -4,12 +4,14 @@ from __future__ import annotations
 from framejit.report.element import Html
 
 STYLE = Html("""
-:root { color-scheme: light dark; --back: #fff; --text: #1c2128; --soft: #57606a; --line: #d0d7de; --panel: #f6f8fa; --mark: #fff1c2;
-  --link: #0550ae; --bad: #b3261e; --good: #176f2c; --bar: #6f9fd8; --bar2: #d9822b; --box: #e7eef8; }
-@media (prefers-color-scheme: dark) { :root { --back: #0d1117; --text: #e6edf3; --soft: #9aa5b1; --line: #30363d; --panel: #161b22; --mark: #5a4500;
-  --link: #79b8ff; --bad: #ff8a80; --good: #7ee2a0; --bar: #3f75b5; --bar2: #c77a2a; --box: #1c2a3d; } }
+:root { color-scheme: light dark; --back: #fff; --text: #1c2128; --soft: #57606a; --line: #d0d7de; --panel: #f6f8fa;
+  --mark: #fff1c2; --link: #0550ae; --bad: #b3261e; --good: #176f2c; --bar: #6f9fd8; --bar2: #d9822b; --box: #e7eef8; }
+@media (prefers-color-scheme: dark) { :root { --back: #0d1117; --text: #e6edf3; --soft: #9aa5b1; --line: #30363d;
+  --panel: #161b22; --mark: #5a4500; --link: #79b8ff; --bad: #ff8a80; --good: #7ee2a0;
+  --bar: #3f75b5; --bar2: #c77a2a; --box: #1c2a3d; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .6rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem; }
 h3 { font-size: 1rem; margin: .6rem 0 .4rem; overflow-wrap: anywhere; }
@@ -37,7 +39,8 @@ mark { background: var(--mark); color: inherit; border-radius: 2px; }
 .row .code { white-space: pre; overflow-x: auto; }
 .row.hit { background: var(--panel); padding-block: .2rem; }
 .row aside { font-size: .88rem; }
-.row .no { display: inline-block; min-width: 3rem; text-align: right; padding-right: .8rem; color: var(--soft); user-select: none; }
+.row .no { display: inline-block; min-width: 3rem; text-align: right; padding-right: .8rem; color: var(--soft);
+  user-select: none; }
 .gap { color: var(--soft); padding: 0 .6rem; }
 .add { color: var(--good); }
 .del { color: var(--bad); }

@@ -26,13 +26,31 @@ def timeline(found: list[Span]) -> Html:
         parts.append(element("text", element("title", name), shown, x=4, y=i * ROW + 15))
     for span in found:
         y = rows.index(span.function) * ROW + 4
-        title = element("title", f"{span.function}: {span.state}, {_time(span.end - span.start)}, at {_time(span.start - first)}")
-        bar = [element("g", _bar(LABEL + (span.start - first) * scale, (span.end - span.start) * scale, y, "bar"), title, class_="capture")]
-        bar += [_bar(LABEL + (start - first) * scale, (end - start) * scale, y + 4, "part", ROW - 16) for start, end in span.compiles]
+        title = element(
+            "title", f"{span.function}: {span.state}, {_time(span.end - span.start)}, at {_time(span.start - first)}"
+        )
+        bar = [
+            element(
+                "g", _bar(LABEL + (span.start - first) * scale, (span.end - span.start) * scale, y, "bar"), title,
+                class_="capture",
+            )
+        ]
+        bar += [
+            _bar(LABEL + (start - first) * scale, (end - start) * scale, y + 4, "part", ROW - 16)
+            for start, end in span.compiles
+        ]
         parts += bar
-    picture = element("svg", parts, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img", aria_label=f"timeline of {len(found)} captures")
-    note = element("p", f"{len(found)} captures in {_time(last - first)}. Blue: capture of a frame; orange in it: its graph at the backend.", class_="soft")
-    return element("div", note, element("div", picture, class_="scroll", tabindex=0), id="timeline-picture", data_count=len(found))
+    picture = element(
+        "svg", parts, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img",
+        aria_label=f"timeline of {len(found)} captures",
+    )
+    note = element("p", (
+        f"{len(found)} captures in {_time(last - first)}. Blue: capture of a frame; orange in it: its graph at the "
+        "backend."
+    ), class_="soft")
+    return element(
+        "div", note, element("div", picture, class_="scroll", tabindex=0), id="timeline-picture", data_count=len(found)
+    )
 
 
 def _bar(x: float, width: float, y: float, kind: str, height: int = ROW - 8) -> Html:

@@ -1,4 +1,5 @@
-"""What was asked about sizes while something was captured, and the answers: they must be the same at each call that what was captured serves."""
+"""What was asked about sizes while something was captured, and the answers: they must be the same at each call that
+what was captured serves."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from framejit.signals import Unsupported
 from framejit.symbols.expression import Expression, Symbol
 
 ZERO: Final = Expression({})
@@ -36,7 +38,8 @@ class Condition:
 
 
 class Conditions:
-    """Decides questions about expressions by the hints of their symbols, and keeps the answers that do not go without saying."""
+    """Decides questions about expressions by the hints of their symbols, and keeps the answers that do not go without
+    saying."""
 
     def __init__(self, on_condition: Callable[[Condition], None] | None = None) -> None:
         self._known: dict[tuple[Expression, Relation], Condition] = {}
@@ -53,12 +56,24 @@ class Conditions:
 
     def granted(self) -> list[str]:
         """What is taken for granted, as text: equal for conditions from which the same follows."""
-        answers = [f"{expression} {relation} 0 is {condition.outcome}" for (expression, relation), condition in self._granted.items()]
-        return sorted([*answers, *(f"{symbol} is {expression}" for symbol, expression in self._replaced.items() if str(symbol) != str(expression))])
+        answers = [
+            f"{expression} {relation} 0 is {condition.outcome}"
+            for (expression, relation), condition in self._granted.items()
+        ]
+        return sorted(
+            [
+                *answers,
+                *(
+                    f"{symbol} is {expression}"
+                    for symbol, expression in self._replaced.items()
+                    if str(symbol) != str(expression)
+                ),
+            ]
+        )
 
     def with_hints(self, hints: Mapping[Symbol, int]) -> tuple[Conditions, dict[Symbol, Symbol]]:
-        """New conditions that take the answers so far for granted and keep only further ones, and the symbols that stand for these symbols there: their
-        hints are others."""
+        """New conditions that take the answers so far for granted and keep only further ones, and the symbols that
+        stand for these symbols there: their hints are others."""
         made = Conditions()
         symbols = {symbol: Symbol(symbol.name, hint, symbol.bounds) for symbol, hint in hints.items()}
         made._replaced = {symbol: Expression.of(symbols[symbol]) for symbol in symbols}
@@ -97,8 +112,13 @@ class Conditions:
         if known is not None:
             return known
         expression = _normal(self.simplified(expression), relation)
+        if expression.is_of_data:
+            raise Unsupported(
+                f"whether {Condition(expression, relation, True)} depends on the data of a tensor", "FJ102"
+            )
         outcome = expression.hint == 0 if relation == "==" else expression.hint < 0
-        if any(abs(coefficient) > _LARGEST for coefficient in expression.terms.values()):  # which no program of guards computes with
+        # which no program of guards computes with
+        if any(abs(coefficient) > _LARGEST for coefficient in expression.terms.values()):
             for symbol in dict.fromkeys(expression.symbols()):
                 self.pin(Expression.of(symbol))
             return outcome
@@ -121,7 +141,9 @@ class Conditions:
                 rest = Expression({p: c for p, c in expression.terms.items() if p != product})
                 if symbol not in rest.symbols():
                     solution = -rest if coefficient == 1 else rest
-                    self._replaced = {known: value.substitute({symbol: solution}) for known, value in self._replaced.items()}
+                    self._replaced = {
+                        known: value.substitute({symbol: solution}) for known, value in self._replaced.items()
+                    }
                     self._replaced[symbol] = solution
                     return
 
@@ -134,10 +156,15 @@ def _nobody(condition: Condition) -> None:
 
 
 def _normal(expression: Expression, relation: Relation) -> Expression:
-    """One form for questions with the same answer: coefficients without a common divisor, and for `== 0` the first of them positive."""
+    """One form for questions with the same answer: coefficients without a common divisor, and for `== 0` the first of
+    them positive."""
     if not expression.terms:
         return expression
     divisor = math.gcd(*expression.terms.values())
     if relation == "==" and min(expression.terms.items(), key=lambda term: str(term[0]))[1] < 0:
         divisor = -divisor
-    return expression if divisor == 1 else Expression({product: coefficient // divisor for product, coefficient in expression.terms.items()})
+    return (
+        expression
+        if divisor == 1
+        else Expression({product: coefficient // divisor for product, coefficient in expression.terms.items()})
+    )

@@ -1,6 +1,8 @@
-"""Integer expressions over sizes, in canonical form: sums of products of symbols, so that equal ones are most often recognised as equal.
+"""Integer expressions over sizes, in canonical form: sums of products of symbols, so that equal ones are most often
+recognised as equal.
 
-A polynomial with integer coefficients; quotients, remainders, minima and maxima that do not simplify stand in it as if they were symbols.
+A polynomial with integer coefficients; quotients, remainders, minima and maxima that do not simplify stand in it as if
+they were symbols.
 """
 
 from __future__ import annotations
@@ -24,6 +26,17 @@ class Symbol:
         return self.name
 
 
+class DataSymbol(Symbol):
+    """A size that data decides while the graph runs.
+
+    Torch's shape functions may take it for any size but 0 and 1: the formulas that they give hold for these, too
+    (slices, where they would not, have symbols of their own). What the program itself asks is not answered.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 4099, (2, INFINITE))
+
+
 class Compound:
     """`op` of two expressions, where it could not be simplified. Equal by structure."""
 
@@ -36,7 +49,9 @@ class Compound:
         self._hash = hash((op, left, right))
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Compound) and (self.op, self.left, self.right) == (other.op, other.left, other.right))
+        return self is other or (
+            isinstance(other, Compound) and (self.op, self.left, self.right) == (other.op, other.left, other.right)
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -47,7 +62,9 @@ class Compound:
         left, right = str(self.left), str(self.right)
         if len(self.left.terms) > 1:
             left = f"({left})"
-        if self.right.value is None and [*self.right.terms.items()] != [((atom,), 1) for product in self.right.terms for atom in product]:
+        if self.right.value is None and [*self.right.terms.items()] != [
+            ((atom,), 1) for product in self.right.terms for atom in product
+        ]:
             right = f"({right})"
         return f"({left} {self.op} {right})"
 
@@ -56,7 +73,9 @@ Atom = Symbol | Compound
 Product = tuple[Atom, ...]
 """Factors in order of their text; the empty product is 1."""
 
-FUNCTIONS: Final[dict[str, Callable[[int, int], int]]] = {"//": int.__floordiv__, "%": int.__mod__, "min": min, "max": max}
+FUNCTIONS: Final[dict[str, Callable[[int, int], int]]] = {
+    "//": int.__floordiv__, "%": int.__mod__, "min": min, "max": max,
+}
 
 
 class Expression:
@@ -66,7 +85,9 @@ class Expression:
 
     def __init__(self, terms: Mapping[Product, int]) -> None:
         self.terms = terms
-        self.hint = sum(coefficient * math.prod(atom.hint for atom in product) for product, coefficient in terms.items())
+        self.hint = sum(
+            coefficient * math.prod(atom.hint for atom in product) for product, coefficient in terms.items()
+        )
         self.bounds = _sum_bounds(terms)
         self._hash = hash(frozenset(terms.items()))
 
@@ -79,7 +100,9 @@ class Expression:
         return Expression({(atom,): 1})
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms)
+        return self is other or (
+            isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -89,7 +112,12 @@ class Expression:
             factors = [str(atom) for atom in product]
             return "*".join([str(coefficient), *factors] if coefficient != 1 or not factors else factors)
 
-        return " + ".join(text(*term) for term in sorted(self.terms.items(), key=lambda term: (-len(term[0]), str(term[0])))) or "0"
+        return (
+            " + ".join(
+                text(*term) for term in sorted(self.terms.items(), key=lambda term: (-len(term[0]), str(term[0])))
+            )
+            or "0"
+        )
 
     @property
     def value(self) -> int | None:
@@ -97,7 +125,7 @@ class Expression:
         return self.terms.get((), 0) if all(not product for product in self.terms) else None
 
     def symbols(self) -> Iterator[Symbol]:
-        """Those it depends on, some of them more than once."""
+        """The symbols in its terms, some of them more than once."""
         for product in self.terms:
             for atom in product:
                 if isinstance(atom, Symbol):
@@ -105,6 +133,11 @@ class Expression:
                 else:
                     yield from atom.left.symbols()
                     yield from atom.right.symbols()
+
+    @property
+    def is_of_data(self) -> bool:
+        """Whether some symbol in it is one that data decides."""
+        return any(isinstance(symbol, DataSymbol) for symbol in self.symbols())
 
     def __add__(self, other: Expression) -> Expression:
         return _sum(self.terms, other.terms, 1)
@@ -191,7 +224,8 @@ def _sum(a: Mapping[Product, int], b: Mapping[Product, int], sign: int) -> Expre
 
 
 def _divide(a: Expression, b: Expression) -> tuple[Expression, Expression]:
-    """`(q, r)` with `a == q * b + r`, such that `a // b == q + r // b` for whole numbers; all of `a` is in `r` where `b` is a sum."""
+    """`(q, r)` with `a == q * b + r`, such that `a // b == q + r // b` for whole numbers; all of `a` is in `r` where
+    `b` is a sum."""
     if b.value == 0:
         divmod(1, 0)  # which raises in the words of this Python
     if a == b and b.bounds[0] > 0:
@@ -259,7 +293,11 @@ def evaluate(expression: Expression, values: Mapping[Symbol, Any]) -> Any:
     for product, coefficient in expression.terms.items():
         term: Any = coefficient
         for atom in product:
-            factor = values[atom] if isinstance(atom, Symbol) else FUNCTIONS[atom.op](evaluate(atom.left, values), evaluate(atom.right, values))
+            factor = (
+                values[atom]
+                if isinstance(atom, Symbol)
+                else FUNCTIONS[atom.op](evaluate(atom.left, values), evaluate(atom.right, values))
+            )
             term = factor if term == 1 and type(term) is int else term * factor
         total = term if total == 0 and type(total) is int else total + term
     return total

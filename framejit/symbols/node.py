@@ -1,8 +1,10 @@
-"""Expressions over sizes as torch's own symbolic integers, so that its operators, shape functions and views compute with them.
+"""Expressions over sizes as torch's own symbolic integers, so that its operators, shape functions and views compute
+with them.
 
-`torch.SymInt` forwards all that is done with it to a node; torch has one that is built on sympy, whose import alone costs more than a capture. These nodes
-speak the same protocol (torch/csrc/utils/python_symnode.h, torch/fx/experimental/sym_node.py): arithmetic gives further nodes, and wherever torch
-has to know a number or the outcome of a comparison, it asks, and the answer becomes a condition.
+`torch.SymInt` forwards all that is done with it to a node; torch has one that is built on sympy, whose import alone
+costs more than a capture. These nodes speak the same protocol (torch/csrc/utils/python_symnode.h,
+torch/fx/experimental/sym_node.py): arithmetic gives further nodes, and wherever torch has to know a number or the
+outcome of a comparison, it asks, and the answer becomes a condition.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -45,7 +47,7 @@ class Node:
         """The value where it is the same at each call, or None."""
         raise NotImplementedError
 
-    def settle(self) -> Any:
+    def decide(self) -> Any:
         """The value now, made a condition."""
         raise NotImplementedError
 
@@ -98,13 +100,13 @@ class Node:
         return self
 
     def guard_int(self, file: str, line: int) -> int:
-        return int(self.settle())
+        return int(self.decide())
 
     def guard_bool(self, file: str, line: int) -> bool:
-        return bool(self.settle())
+        return bool(self.decide())
 
     def guard_float(self, file: str, line: int) -> float:
-        return float(self.settle())
+        return float(self.decide())
 
     guard_size_oblivious = guard_or_false = guard_or_true = expect_true = guard_bool
 
@@ -115,10 +117,10 @@ class Node:
         return True  # every expression that is made a size has been asked already whether it is negative
 
     def int_(self) -> int:
-        return int(self.settle())
+        return int(self.decide())
 
     def bool_(self) -> bool:
-        return bool(self.settle())
+        return bool(self.decide())
 
     def _graph_repr(self) -> builtins.str:
         return builtins.str(self)
@@ -142,7 +144,7 @@ class IntegerNode(Node):
     def known(self) -> int | None:
         return self.conditions.simplified(self.expression).value
 
-    def settle(self) -> int:
+    def decide(self) -> int:
         return self.conditions.pin(self.expression)
 
     def neg(self) -> Node:
@@ -152,7 +154,7 @@ class IntegerNode(Node):
         total: Any = parts[0]
         for part in parts[1:]:
             total = total.add(part)
-        return total
+        return cast(Node, total)
 
     def sym_float(self) -> Node:
         return FloatNode(float(self.hint), (self,), self.conditions)
@@ -179,10 +181,12 @@ class IntegerNode(Node):
 
     def is_non_overlapping_and_dense(self, sizes: list[Node], strides: list[Node]) -> Node:
         order = sorted((dim for dim in range(len(sizes)) if sizes[dim].hint != 1), key=lambda dim: strides[dim].hint)
-        return self.wrap_bool(_is_contiguous(sizes, strides, [*(dim for dim in range(len(sizes)) if sizes[dim].hint == 1), *order]))
+        return self.wrap_bool(
+            _is_contiguous(sizes, strides, [*(dim for dim in range(len(sizes)) if sizes[dim].hint == 1), *order])
+        )
 
     def is_non_overlapping_and_dense_indicator(self, sizes: list[Node], strides: list[Node]) -> Node:
-        return self.wrap_int(int(self.is_non_overlapping_and_dense(sizes, strides).settle()))
+        return self.wrap_int(int(self.is_non_overlapping_and_dense(sizes, strides).decide()))
 
 
 def _is_contiguous(sizes: list[Node], strides: list[Node], order: Any) -> bool:
@@ -190,28 +194,28 @@ def _is_contiguous(sizes: list[Node], strides: list[Node], order: Any) -> bool:
     expected: Any = sizes[0].wrap_int(1) if sizes else None
     for dim in order:
         size: Any = sizes[dim]
-        if not size.eq(size.wrap_int(1)).settle():
-            if not expected.eq(strides[dim]).settle():
+        if not size.eq(size.wrap_int(1)).decide():
+            if not expected.eq(strides[dim]).decide():
                 return False
             expected = expected.mul(size)
     return True
 
 
 def _rises(sizes: list[Node], strides: list[Node], order: tuple[int, ...]) -> bool:
-    """Whether strides are those of a channels-last tensor, by the rule of c10/core/MemoryFormat.h: each at least what is inside of it, and not
-    ambiguous where channels and rows have size 1."""
+    """Whether strides are those of a channels-last tensor, by the rule of c10/core/MemoryFormat.h: each at least what
+    is inside of it, and not ambiguous where channels and rows have size 1."""
     least: Any = strides[1].wrap_int(0)
-    if strides[1].eq(strides[1].wrap_int(0)).settle():  # type: ignore[attr-defined]
+    if strides[1].eq(strides[1].wrap_int(0)).decide():  # type: ignore[attr-defined]
         return False
     for dim in order:
         size: Any = sizes[dim]
         stride: Any = strides[dim]
-        if size.eq(size.wrap_int(0)).settle() or stride.lt(least).settle():
+        if size.eq(size.wrap_int(0)).decide() or stride.lt(least).decide():
             return False
-        if dim == 0 and least.eq(strides[1]).settle():
+        if dim == 0 and least.eq(strides[1]).decide():
             return False
         least = stride
-        if not size.le(size.wrap_int(1)).settle():
+        if not size.le(size.wrap_int(1)).decide():
             least = least.mul(size)
     return True
 
@@ -239,11 +243,11 @@ for _name, _symbol, _plain in (
 
 
 def _power(self: Node, other: Node) -> Node:
-    if isinstance(self, IntegerNode) and isinstance(other, IntegerNode) and other.settle() >= 0:
+    if isinstance(self, IntegerNode) and isinstance(other, IntegerNode) and other.decide() >= 0:
         result: Any = self.wrap_int(1)
         for _ in range(other.hint):
             result = result.mul(self)
-        return result
+        return cast(Node, result)
     return FloatNode(self.hint**other.hint, _leaves(self, other), self.conditions)
 
 
@@ -259,7 +263,9 @@ def _comparison(name: str) -> Callable[[Any, Any], Node]:
         conditions = self.conditions
         if not (isinstance(self, IntegerNode) and isinstance(other, IntegerNode)):
             leaves = _leaves(self, other)
-            return TruthNode(lambda: None if leaves else outcome, lambda: (_settle(leaves), outcome)[1], outcome, conditions)
+            return TruthNode(
+                lambda: None if leaves else outcome, lambda: (_settle(leaves), outcome)[1], outcome, conditions
+            )
         # a > b is b < a, a <= b is not b < a
         swapped, negated = name in ("gt", "le"), name in ("le", "ge", "ne")
         a, b = (other, self) if swapped else (self, other)
@@ -270,7 +276,10 @@ def _comparison(name: str) -> Callable[[Any, Any], Node]:
             answer = conditions.known(difference, relation)
             return None if answer is None else answer != negated
 
-        return TruthNode(known, lambda: conditions.decide(difference, relation) != negated, outcome, conditions, f"{self} {name} {other}")
+        return TruthNode(
+            known, lambda: conditions.decide(difference, relation) != negated, outcome, conditions,
+            f"{self} {name} {other}",
+        )
 
     return compare
 
@@ -284,8 +293,11 @@ class TruthNode(Node):
 
     pytype = bool
 
-    def __init__(self, known: Callable[[], bool | None], ask: Callable[[], bool], hint: bool, conditions: Conditions, text: str = "") -> None:
-        self.known, self.settle = known, ask  # type: ignore[method-assign]
+    def __init__(
+        self, known: Callable[[], bool | None], ask: Callable[[], bool], hint: bool, conditions: Conditions,
+        text: str = "",
+    ) -> None:
+        self.known, self.decide = known, ask  # type: ignore[method-assign]
         self.hint, self.conditions, self.text = hint, conditions, text
 
     def __str__(self) -> str:
@@ -296,7 +308,7 @@ class TruthNode(Node):
             answer = self.known()
             return None if answer is None else not answer
 
-        return TruthNode(known, lambda: not self.settle(), not self.hint, self.conditions, f"not ({self})")
+        return TruthNode(known, lambda: not self.decide(), not self.hint, self.conditions, f"not ({self})")
 
     def sym_and(self, other: Node) -> Node:
         def known() -> bool | None:
@@ -304,7 +316,7 @@ class TruthNode(Node):
             return False if a is False or b is False else True if a and b else None
 
         # where it is False, one operand that is says so
-        ask = lambda: other.settle() and self.settle() if self.hint else self.settle()  # noqa: E731
+        ask = lambda: other.decide() and self.decide() if self.hint else self.decide()  # noqa: E731
         return TruthNode(known, ask, self.hint and other.hint, self.conditions, f"({self} and {other})")
 
     def sym_or(self, other: Node) -> Node:
@@ -312,13 +324,13 @@ class TruthNode(Node):
             a, b = self.known(), other.known()
             return True if a or b else False if a is False and b is False else None
 
-        ask = lambda: self.settle() if self.hint else other.settle() or self.settle()  # noqa: E731
+        ask = lambda: self.decide() if self.hint else other.decide() or self.decide()  # noqa: E731
         return TruthNode(known, ask, self.hint or other.hint, self.conditions, f"({self} or {other})")
 
     and_, or_ = sym_and, sym_or
 
     def sym_ite(self, then: Node, otherwise: Node) -> Node:
-        return then if self.settle() else otherwise
+        return then if self.decide() else otherwise
 
 
 class FloatNode(Node):
@@ -335,9 +347,9 @@ class FloatNode(Node):
     def known(self) -> float | None:
         return None if any(leaf.known() is None for leaf in self.leaves) else self.hint
 
-    def settle(self) -> float:
+    def decide(self) -> float:
         _settle(self.leaves)
-        return self.hint
+        return cast(float, self.hint)
 
     def sym_float(self) -> Node:
         return self
@@ -365,7 +377,9 @@ def _unary(name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Node]:
 def _install_unary() -> None:
     import math
 
-    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "exp", "log", "log2", "asinh"):
+    for name in (
+        "sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "exp", "log", "log2", "asinh",
+    ):
         setattr(Node, f"sym_{name}", _unary(name, getattr(math, name)))
         setattr(Node, name, _unary(name, getattr(math, name)))
     for name, compute in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc), ("sym_int", int)):
@@ -387,7 +401,7 @@ def _leaves(*nodes: Node) -> tuple[IntegerNode, ...]:
 
 def _settle(leaves: tuple[IntegerNode, ...]) -> None:
     for leaf in leaves:
-        leaf.settle()
+        leaf.decide()
 
 
 def symbolic(expression: Expression, conditions: Conditions) -> Any:
@@ -397,7 +411,8 @@ def symbolic(expression: Expression, conditions: Conditions) -> Any:
 
 
 def expression_of(value: Any) -> Expression | None:
-    """The expression of a size that `symbolic` made, or that was computed from such; a plain int is one too. None for torch's own symbols."""
+    """The expression of a size that `symbolic` made, or that was computed from such; a plain int is one too. None for
+    torch's own symbols."""
     if isinstance(value, torch.SymInt):
         node = value.node
         return node.expression if isinstance(node, IntegerNode) else None

@@ -6,22 +6,24 @@ None if it was made here), and, for tensors, its graph node.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from framejit.signals import NotConstant, Unsupported
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Codegen, Frame
-
-Args = "list[Value]"
-Kwargs = "dict[str, Value]"
+    from framejit.values.builtins.reflection import IdValue
+    from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.objects.user_object import ObjectValue
 
 
 class Value:
     source: Source | None = None
     mutable = False  # what it holds may change
     built_once: bool = True  # two names of one object are one object outside, too; of numbers and text nobody can tell
+    # another object may take its place, as a function does that is defined anew by each call of another
+    is_one_of_many = False
+    looked_up = False  # an object whose attributes and special methods are looked up in it and its class
     enters_natively = False  # a context manager written in C whose methods the value itself has
 
     @property
@@ -41,6 +43,13 @@ class Value:
         except Unsupported:
             return f"{type(self).__name__.removesuffix('Value').lower()}{where}"
 
+    def realize(self, frame: Frame) -> Value:
+        """The value that stands for the object once somebody looks at it."""
+        return self
+
+    def realize_parts(self, frame: Frame) -> None:
+        """Look at what is inside a container."""
+
     # ---- what is known ----------------------------------------------------------------------
 
     def constant(self) -> Any:
@@ -55,6 +64,27 @@ class Value:
         except NotConstant:
             return False
         return True
+
+    def plain_copy(self, frame: Frame) -> Any:
+        """A Python object of the same content, for functions that only read it: of containers of constants a copy."""
+        return self.constant()
+
+    def identity(self) -> Any:
+        """What is the same for all values of one object: an operation may give the tensor it was given."""
+        return self
+
+    def table_key(self, capture: Capture) -> Any:
+        """What stands for the object in a table, where its class is written in C and says what its hash is made of;
+        None for others."""
+        return None
+
+    def ids(self) -> Iterator[IdValue]:
+        """The results of id() that the value is, or is a tuple of."""
+        return iter(())
+
+    def dict_snapshot(self, frame: Frame) -> Value | None:
+        """The dict that a view of an object's attributes shows now; None for what is no such view."""
+        return None
 
     def proxy(self) -> Any:
         """The value as an argument of a graph node."""
@@ -81,37 +111,37 @@ class Value:
 
     # ---- behaviour ---------------------------------------------------------------------------
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.builtins.c_methods import builtin_attribute
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return frame.builtin_attribute(self, name)
 
-        return builtin_attribute(tx, self, name)
-
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         """Set attribute `name`, or delete it when `value` is None."""
         raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported(f"calling {self.describe()}", "FJ110")
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call method `name` of this value's type; containers implement theirs here."""
         if name == "__call__":
-            return self.call(tx, args, kwargs)
+            return self.call(frame, args, kwargs)
         raise Unsupported(f"method {name!r} of {self.describe()}", "FJ111")
 
-    def truth(self, tx: Frame) -> bool:
+    def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call a method that is written in C, which was looked up and bound; `static` is its descriptor where that is
+        known."""
+        return self.call_method(frame, name, args, kwargs)
+
+    def truth(self, frame: Frame) -> bool:
         return True
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         """Items of a finite iterable, as they are now."""
         raise Unsupported(f"iterating over {self.describe()}")
 
-    def iterator(self, tx: Frame) -> Value:
+    def iterator(self, frame: Frame) -> Value:
         """`iter(self)`."""
-        from framejit.values.containers.iterators import ItemsIterator
-        from framejit.values.containers.sequence import TupleValue
-
-        return ItemsIterator(TupleValue(list(self.iterate(tx))), type(iter(())))
+        return frame.iterator_over(list(self.iterate(frame)))
 
     # ---- output -------------------------------------------------------------------------------
 
@@ -120,8 +150,22 @@ class Value:
         raise Unsupported(f"{self.describe()} can't be rebuilt outside the graph", "FJ130")
 
 
-def realize(tx: Frame, value: Value) -> Value:
+def realize(frame: Frame, value: Value) -> Value:
     """The value itself, wrapping it now if nothing looked at it before."""
-    from framejit.values.lazy import LazyValue
+    return value.realize(frame)
 
-    return value.realize(tx) if isinstance(value, LazyValue) else value
+
+def deep_realize(frame: Frame, values: list[Value]) -> list[Value]:
+    """Realise values and what sits inside containers among them: all of it is used, in a graph or by real Python."""
+    found = []
+    for value in values:
+        value = value.realize(frame)
+        value.realize_parts(frame)
+        found.append(value)
+    return found
+
+
+def is_user_object(value: Value) -> TypeGuard[ObjectValue]:
+    """Whether attributes and special methods are looked up in the object and its class, as Python does: see
+    ObjectValue."""
+    return value.looked_up

@@ -15,32 +15,41 @@ if TYPE_CHECKING:
     from framejit.signals import Raised
     from framejit.values.context import Frame
 
-_SAMPLES: tuple[Any, ...] = ([], (), {}, set(), frozenset(), "", b"", bytearray(), 1, 1.0, 1j, True, None, ..., range(1), slice(1), len, object(), type)
+_SAMPLES: tuple[Any, ...] = (
+    [], (), {}, set(), frozenset(), "", b"", bytearray(), 1, 1.0, 1j, True, None, ..., range(1), slice(1), len,
+    object(), type,
+)
 _BY_CLASS = {type(sample): sample for sample in (*_SAMPLES, collections.deque(), collections.OrderedDict())}
-SPECIAL: dict[str, Callable[..., Any]] = {"__setitem__": operator.setitem, "__delitem__": operator.delitem, "__index__": operator.index}
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "__setitem__": operator.setitem, "__delitem__": operator.delitem, "__index__": operator.index,
+}
 
 
-def refused(tx: Frame, function: Callable[..., Any], operands: list[Value], otherwise: str) -> Raised:
-    """The TypeError of `function` on operands whose classes don't have it; `otherwise` is said where that can't be tried."""
+def refused(frame: Frame, function: Callable[..., Any], operands: list[Value], otherwise: str) -> Raised:
+    """The TypeError of `function` on operands whose classes don't have it; `otherwise` is said where that can't be
+    tried."""
     try:
         function(*(_like(v.python_type()) for v in operands))
     except TypeError as e:
-        return tx.raised(TypeError, str(e))
+        return frame.raised(TypeError, str(e))
     except Exception:
         pass
-    return tx.raised(TypeError, otherwise)
+    return frame.raised(TypeError, otherwise)
 
 
-def wrong_answer(tx: Frame, cls: type, method: str, ask: Callable[[Any], Any], answer: Value, otherwise: str) -> Raised:
-    """The error of `ask` on an object whose special method gave `answer`, which is of no use; `otherwise` is said where that can't be tried."""
+def wrong_answer(
+    frame: Frame, cls: type, method: str, ask: Callable[[Any], Any], answer: Value, otherwise: str
+) -> Raised:
+    """The error of `ask` on an object whose special method gave `answer`, which is of no use; `otherwise` is said where
+    that can't be tried."""
     try:
         given = _like(answer.python_type())
         ask(type(cls.__name__, (), {**_names(cls), method: lambda self, *_: given})())
     except LookupError:
         pass
     except Exception as e:
-        return tx.raised(type(e), str(e))
-    return tx.raised(TypeError, otherwise)
+        return frame.raised(type(e), str(e))
+    return frame.raised(TypeError, otherwise)
 
 
 def _names(cls: type) -> dict[str, str]:
@@ -51,6 +60,8 @@ def _like(cls: type) -> Any:
     """An object whose class has the name of `cls` and, if `cls` is the program's own, no special methods."""
     if cls in _BY_CLASS:
         return _BY_CLASS[cls]
-    if not cls.__flags__ & HEAP_TYPE or module_of(cls) in ("builtins", "collections", "functools", "itertools", "operator"):
+    if not cls.__flags__ & HEAP_TYPE or module_of(cls) in (
+        "builtins", "collections", "functools", "itertools", "operator",
+    ):
         raise LookupError(cls)
     return type(cls.__name__, (), _names(cls))()

@@ -5,30 +5,43 @@ from __future__ import annotations
 import enum
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
-from framejit.values.base import Value
+from framejit.values.base import Value, deep_realize
+from framejit.values.indices import as_index
 from framejit.values.inspection import is_a
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
 ANNOTATION_TYPES = (types.UnionType, types.GenericAlias)
-RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))  # the 0 that functions of re have for a default, since CPython 3.13
-SINGLETON_TYPES = (*RE_DEFAULTS, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
-CONSTANT_TYPES: frozenset[type] = frozenset((*EQUAL_TYPES, *SINGLETON_TYPES))
+# the 0 that functions of re have for a default, since CPython 3.13
+RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))
+SINGLETON_TYPES = (
+    *RE_DEFAULTS, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format,
+    torch.qscheme,
+)
+_BOUND = [
+    found for found in vars(torch._C).values() if isinstance(found, type) and type(found) is type(torch._C._SDPBackend)
+]
+TORCH_ENUMS = tuple(found for found in _BOUND if "__members__" in vars(found))
+"""Enumerations of torch that pybind11 has made: their members never change, and are compared by their numbers."""
+CONSTANT_TYPES: frozenset[type] = frozenset((*EQUAL_TYPES, *SINGLETON_TYPES, *TORCH_ENUMS))
 
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
 _ARITHMETIC = "add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split()
-_OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r")) | frozenset("__lt__ __le__ __eq__ __ne__ __gt__ __ge__".split())
+_OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r")) | frozenset("""
+    __lt__ __le__ __eq__ __ne__ __gt__ __ge__
+""".split())
 
 
 def is_constant_object(obj: Any) -> bool:
@@ -43,10 +56,15 @@ def is_constant_object(obj: Any) -> bool:
     return is_a(obj, (torch.finfo, torch.iinfo)) or is_a(obj, np.dtype) and obj.isbuiltin == 1
 
 
-def _counted(tx: Frame, items: Iterable[Any]) -> Iterator[Value]:
+def _counted(frame: Frame, items: Iterable[Any]) -> Iterator[Value]:
     for item in items:  # a range may be far longer than what can be captured
-        tx.capture.spend(1)
+        frame.capture.spend(1)
         yield ConstantValue(item)
+
+
+ITERATORS: dict[type, Callable[[Any], Value]] = {}
+"""How constants are iterated, by their class, where that is not over a copy of the items: registered by the
+iterators."""
 
 
 class ConstantValue(Value):
@@ -62,44 +80,44 @@ class ConstantValue(Value):
 
     def describe(self) -> str:
         # a member of an enum that is being made has no name yet
-        text = f"{type(self.value).__qualname__}.{vars(self.value).get('_name_')}" if is_a(self.value, enum.Enum) else repr(self.value)
+        text = (
+            f"{type(self.value).__qualname__}.{vars(self.value).get('_name_')}"
+            if is_a(self.value, enum.Enum)
+            else repr(self.value)
+        )
         return f"{type(self.value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
 
     def constant(self) -> Any:
         return self.value
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return bool(self.value)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         if isinstance(self.value, (str, bytes, range, frozenset)):
-            return _counted(tx, self.value)
-        raise tx.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+            return _counted(frame, self.value)
+        raise frame.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.iterators import RangeIterator, TextIterator
+    def iterator(self, frame: Frame) -> Value:
+        for cls, make in ITERATORS.items():
+            if isinstance(self.value, cls):
+                return make(self.value)
+        return super().iterator(frame)
 
-        if isinstance(self.value, (str, bytes)):
-            return TextIterator(self.value)
-        return RangeIterator(self.value) if isinstance(self.value, range) else super().iterator(tx)
-
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.containers.sequence import as_index
-        from framejit.values.folding import fold, fold_plain
-
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.value is None:
-            raise tx.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
         if name in _OPERATORS and type(self.value) in _PLAIN and args and not args[0].is_constant():
             text, other = isinstance(self.value, (str, bytes)), args[0].python_type()
             if text and name in ("__mul__", "__rmul__") and static_lookup(other, "__index__", None) is not None:
-                args = [ConstantValue(as_index(tx, args[0]))]
+                args = [ConstantValue(as_index(frame, args[0]))]
             elif not issubclass(other, _PLAIN) and not (text and name == "__mod__"):
                 return ConstantValue(NotImplemented)  # numbers and text only work with their own kind
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
-            args = [ConstantValue(tuple(tx.constants(tx.iterate(args[0]))))]
+            args = [ConstantValue(tuple(frame.constants(frame.iterate(args[0]))))]
         if name == "format" and isinstance(self.value, str):
-            return fold_plain(tx, self.value.format, args, kwargs)
-        return fold(tx, getattr(self.value, name), args, kwargs)
+            return frame.fold_plain(self.value.format, args, kwargs)
+        return frame.fold(getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         if isinstance(self.value, enum.Enum) or not isinstance(self.value, slice):
@@ -123,6 +141,9 @@ class SliceValue(Value):
     def symbolic(self) -> bool:
         return any(part.symbolic for part in self.parts)
 
+    def realize_parts(self, frame: Frame) -> None:
+        self.parts[:] = deep_realize(frame, self.parts)
+
     def proxy(self) -> Any:
         return slice(*(p.proxy() for p in self.parts))
 
@@ -132,10 +153,10 @@ class SliceValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(self.parts)
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
-        return super().getattr(tx, name)
+        return super().getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         for part in self.parts:
@@ -148,3 +169,18 @@ NONE = ConstantValue(None)
 
 def is_none(value: Value) -> bool:
     return isinstance(value, ConstantValue) and value.value is None
+
+
+def guarded_constant(capture: Capture, obj: Any, source: Source) -> Value:
+    """A constant that is read at `source`, guarded to be what it is now."""
+    by_value = (
+        type(obj) not in SINGLETON_TYPES
+        and not is_a(obj, (bool, enum.Enum))
+        and (type(obj) in EQUAL_TYPES or type(obj) is slice)
+    )
+    capture.add_guard(source, native.C_EQUALS if by_value else native.C_ID, obj)
+    return ConstantValue(obj, source)
+
+
+def is_not_implemented(value: Value) -> bool:
+    return isinstance(value, ConstantValue) and value.value is NotImplemented

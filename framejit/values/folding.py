@@ -1,72 +1,81 @@
 """Running real Python on known values, instead of modelling it again."""
+
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from framejit.signals import NotConstant, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
+from framejit.values.constant import ConstantValue, is_constant_object
+from framejit.values.inspection import instance_dict, is_a
+from framejit.values.size import on_sizes
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
-def fold(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call the pure `function` on constants now.  What it raises, the captured program raises."""
-    from framejit.values.constant import is_constant_object
-    from framejit.values.lazy import deep_realize
-    from framejit.values.size import on_sizes
-    from framejit.values.wrap import from_python
-
-    args = deep_realize(tx, args)
+    args = deep_realize(frame, args)
     expression = on_sizes(function, *args) if not kwargs else None
     if expression is not None:
         return expression
     try:
         real_args = [a.constant() for a in args]
-        real_kwargs = {k: v.constant() for k, v in zip(kwargs, deep_realize(tx, list(kwargs.values())))}
+        real_kwargs = {k: v.constant() for k, v in zip(kwargs, deep_realize(frame, list(kwargs.values())))}
     except NotConstant as e:
-        raise Unsupported(f"{getattr(function, '__qualname__', function)}() on {e.what}, which is not known before the program runs", "FJ121") from None
+        raise Unsupported(
+            f"{getattr(function, '__qualname__', function)}() on {e.what}, which is not known before the program runs",
+            "FJ121",
+        ) from None
+    if any(
+        type(part) is type and part in frame.capture.made_classes
+        for part in (getattr(function, "__self__", None), *real_args, *real_kwargs.values())
+    ):
+        raise Unsupported("what is made of a class that was made here, and would hold the one of the capture")
     try:
         result = function(*real_args, **real_kwargs)
     except Exception as e:
-        raise tx.raised_from(e) from None
+        raise frame.raised_from(e) from None
     for value, real in zip(args, real_args):
         if result is real:
             return value
-    if not is_constant_object(result) and type(result) not in (list, tuple, dict, set):
+    if (
+        not is_constant_object(result)
+        and type(result) not in (list, tuple, dict, set)
+        or is_a(result, enum.Enum)
+        and not _is_member(result)
+    ):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
 
 
-def fold_plain(tx: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The same for functions that only read their arguments, which may be containers of constants, and give a constant."""
-    from framejit.values.constant import ConstantValue
+def _is_member(made: enum.Enum) -> bool:
+    """Whether an enum's class knows an instance, which is then the only one of its kind; `int.__new__` of the class
+    makes another each time."""
+    cls: Any = type(made)
+    held = instance_dict(made) or {}
+    if cls._member_map_.get(held.get("_name_")) is made:
+        return True
+    try:
+        return bool(cls._value2member_map_.get(held.get("_value_")) is made)
+    except TypeError:  # a value that can't be hashed
+        return False
 
-    real_args, real_kwargs = [plain(tx, a) for a in args], {k: plain(tx, v) for k, v in kwargs.items()}
+
+def fold_plain(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a function now that gives a constant, and only reads its arguments, which may be containers of constants."""
+    real_args, real_kwargs = [plain(frame, a) for a in args], {k: plain(frame, v) for k, v in kwargs.items()}
     try:
         return ConstantValue(function(*real_args, **real_kwargs))
     except Exception as e:
-        raise tx.raised_from(e) from None
+        raise frame.raised_from(e) from None
 
 
-def plain(tx: Frame, value: Value) -> Any:
-    """A Python copy of containers of constants, for functions that only read them."""
-    from framejit.values.containers.mapping import DictValue
-    from framejit.values.containers.sequence import ListValue, TupleValue
-    from framejit.values.containers.sets import SetValue
-
-    value = realize(tx, value)
-    if isinstance(value, ListValue):
-        items = [plain(tx, i) for i in value.items]
-        return items if value.cls is list else value.cls(items, value.maxlen)  # type: ignore[attr-defined]
-    if isinstance(value, TupleValue):
-        return value.real([plain(tx, i) for i in value.items])
-    if isinstance(value, DictValue):
-        return value.cls({k.constant() if isinstance(k, Value) else k: plain(tx, v) for k, v in value.items.items()})
-    if isinstance(value, SetValue):
-        if any(isinstance(k, Value) for k in value.items):
-            raise NotConstant(value.describe())
-        value.in_order(tx)
-        return value.items
-    return value.constant()
+def plain(frame: Frame, value: Value) -> Any:
+    """A Python object of the content of a value: of containers of constants a copy, for functions that only read
+    them."""
+    return realize(frame, value).plain_copy(frame)

@@ -1,7 +1,9 @@
-"""What built-in functions and constructors do on values: the registry that maps the real callable to its handler."""
+"""What calls of functions and classes do that framejit models: the registry that maps the real callable to its
+handler."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from framejit.values.base import Value
@@ -9,16 +11,46 @@ from framejit.values.base import Value
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
-Handler = Callable[["Frame", list[Value], dict[str, Value]], Value]
+Handler = Callable[["Frame", list[Value], dict[str, Value]], Value | None]
+"""What a call gives; None where it is one like any other: a function of Python is inlined, one of torch's becomes a
+node of the graph."""
 HANDLERS: dict[Any, Handler] = {}
 
 
 def handles(*functions: Any) -> Callable[[Handler], Handler]:
-    """Register a handler; it gets its arguments looked at."""
+    """Register a handler, which gets its arguments looked at; a None among the functions stands for one that this
+    version of a library does not have."""
 
     def register(handler: Handler) -> Handler:
-        for f in functions:
-            HANDLERS[f] = handler
+        HANDLERS.update({f: handler for f in functions if f is not None})
         return handler
 
     return register
+
+
+Family = Callable[[FunctionType], "Handler | None"]
+_FAMILIES: list[Family] = []
+
+
+def handles_family(family: Family) -> Family:
+    """Register what tells the handler of a Python function by what the function says of itself."""
+    _FAMILIES.append(family)
+    return family
+
+
+def handler_of_family(function: FunctionType) -> Handler | None:
+    """What is done for a call of a Python function that is not registered itself, in place of inlining it."""
+    return next(filter(None, (family(function) for family in _FAMILIES)), None)
+
+
+class NativeMethodValue(Value):
+    """A method framejit itself implements for a value."""
+
+    def __init__(self, function: Callable[[Frame, list[Value], dict[str, Value]], Value], name: str) -> None:
+        self.function, self.name = function, name
+
+    def describe(self) -> str:
+        return f"method {self.name!r}"
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function(frame, args, kwargs)

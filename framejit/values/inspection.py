@@ -12,7 +12,14 @@ from typing import Any
 from framejit.guards.type_flags import HEAP_TYPE
 
 _MODULE = vars(type)["__module__"]
+_QUALNAME = vars(type)["__qualname__"]
 _DICT = vars(type)["__dict__"]
+
+BUILTIN_TYPES = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+"""The classes of functions and methods that are written in C."""
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
@@ -24,6 +31,16 @@ def module_of(cls: type) -> str:
     """The module that a class says it is of, whatever its metaclass says."""
     found = _MODULE.__get__(cls)
     return found if isinstance(found, str) else ""
+
+
+def qualified_name(cls: type) -> str:
+    """A class's `__qualname__`, whatever its metaclass says."""
+    return _QUALNAME.__get__(cls)
+
+
+def is_of_torch(module: str | None) -> bool:
+    """Whether a module of this name is one of torch's."""
+    return module is not None and (module == "torch" or module.startswith("torch."))
 
 
 def type_name(cls: type) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
+from framejit.guards.sources import AttrSource
 from framejit.signals import Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value
+from framejit.values.wrap import from_python, wrap
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -18,13 +20,11 @@ class LazyValue(Value):
         self.obj, self.source = obj, source
         self._value: Value | None = None
 
-    def realize(self, tx: Frame) -> Value:
-        return self.realize_in(tx.capture)
+    def realize(self, frame: Frame) -> Value:
+        return self.realize_in(frame.capture)
 
     def realize_in(self, capture: Capture) -> Value:
         if self._value is None:
-            from framejit.values.wrap import wrap
-
             assert self.source is not None
             try:
                 self._value = wrap(capture, self.obj, self.source)
@@ -54,25 +54,6 @@ class LazyValue(Value):
         return super().proxy() if self._value is None else self._value.proxy()
 
 
-def deep_realize(tx: Frame, values: list[Value]) -> list[Value]:
-    """Realise values and what sits inside containers among them: all of it is used, in a graph or by real Python."""
-    from framejit.values.constant import SliceValue
-    from framejit.values.containers.mapping import DictValue
-    from framejit.values.containers.sequence import SequenceValue
-
-    found = []
-    for value in values:
-        value = realize(tx, value)
-        if isinstance(value, SequenceValue):
-            value.items[:] = deep_realize(tx, value.items)
-        elif isinstance(value, SliceValue):
-            value.parts[:] = deep_realize(tx, value.parts)
-        elif isinstance(value, DictValue):
-            value.replace_values(deep_realize(tx, list(value.items.values())))
-        found.append(value)
-    return found
-
-
 class OpaqueValue(Value):
     """An object framejit has no model of: it can be passed on, and anything else breaks the graph."""
 
@@ -85,11 +66,16 @@ class OpaqueValue(Value):
     def proxy(self) -> Any:
         raise self.why.again()
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         raise self.why.again()
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         raise self.why.again()
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise self.why.again()
+
+
+def wrap_attribute(obj: Any, source: Source | None, name: str) -> Value:
+    """Attribute `name` (with value `obj`) of what stands at `source`."""
+    return LazyValue(obj, AttrSource(source, name)) if source is not None else from_python(obj)

@@ -10,14 +10,19 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Unsupported
+from framejit.values.arrays.array_functions import operate
 from framejit.values.arrays.ndarray import NumberValue, NumpyValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
-from framejit.values.constant import ConstantValue
+from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
+from framejit.values.folding import fold, plain
+from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.user_object import ObjectValue
 from framejit.values.read_number import ReadNumberValue, compute
 from framejit.values.scalar import ScalarValue
 from framejit.values.size import SizeValue, on_sizes
+from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.tensor_classes import is_overridden
 
@@ -40,65 +45,87 @@ BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "|": (operator.or_, operator.ior, "or"),
     "^": (operator.xor, operator.ixor, "xor"),
 }
-COMPARE: dict[str, Callable[..., Any]] = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge}
+COMPARE: dict[str, Callable[..., Any]] = {
+    "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge,
+}
 _REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 _SYMBOL = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 _ABSENT = object()
-UNARY: dict[str, tuple[Callable[..., Any], str]] = {"-": (operator.neg, "__neg__"), "+": (operator.pos, "__pos__"), "~": (operator.invert, "__invert__")}
+UNARY: dict[str, tuple[Callable[..., Any], str]] = {
+    "-": (operator.neg, "__neg__"), "+": (operator.pos, "__pos__"), "~": (operator.invert, "__invert__"),
+}
 
 
-def is_not_implemented(value: Value) -> bool:
-    return isinstance(value, ConstantValue) and value.value is NotImplemented
-
-
-def binary(tx: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
-    from framejit.values.tensors.overrides import handed_over
-
+def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
     function, in_place_function, name = BINARY[symbol]
-    a, b = _numbers_of_numpy(tx, a, b)
+    a, b = _numbers_of_numpy(frame, a, b)
     expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
     if expression is not None:
         return expression
     a, b = _scalars(a, b, function)
+    number = _of_scalar(symbol, a, b) or compute(frame, function, a, b)
+    if number is not None:
+        return number
+    if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
+        return operate(frame, function, [a, b], in_place)
+    found = _of_tensors(frame, symbol, a, b, in_place)
+    if found is None:
+        found = _of_constants(frame, symbol, a, b)
+    if found is not None:
+        return found
+    says = (
+        f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and "
+        f"{b.python_type().__name__!r}"
+    )
+    return by_special_methods(frame, in_place_function if in_place else function, name, a, b, says, in_place)
+
+
+def _of_scalar(symbol: str, a: Value, b: Value) -> Value | None:
+    """An operation with a number that is not assumed, where no tensor takes part."""
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
-    computed = compute(tx, function, a, b)
-    if computed is not None:
-        return computed
-    if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
-        from framejit.values.arrays.array_functions import operate
+    return None
 
-        return operate(tx, function, [a, b], in_place)
-    own = _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__")
-    made = None if own else handed_over(tx, in_place_function if in_place else function, [a, b])
+
+def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -> Value | None:
+    """An operation that torch does, or hands to the program's `__torch_function__`; None where a special method of the
+    program comes first."""
+    function, in_place_function, name = BINARY[symbol]
+    if _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__"):
+        return None
+    made = handed_over(frame, in_place_function if in_place else function, [a, b])
     if made is not None:
         return made
-    if not own and (
-        isinstance(a, TensorValue) or isinstance(b, TensorValue) and not _overrides(a, f"__{name}__") and not (in_place and _overrides(a, f"__i{name}__"))
+    if isinstance(a, TensorValue):
+        return frame.capture.graph.call(in_place_function if in_place else function, [a, b])
+    if (
+        isinstance(b, TensorValue)
+        and not _overrides(a, f"__{name}__")
+        and not (in_place and _overrides(a, f"__i{name}__"))
     ):
-        if isinstance(a, TensorValue) and in_place:
-            return tx.capture.graph.call(in_place_function, [a, b])
-        return tx.capture.graph.call(function, [a, b])
+        return frame.capture.graph.call(function, [a, b])
+    return None
+
+
+def _of_constants(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None:
+    """An operation on known objects, done now; of text that is formatted only the text need be a constant itself."""
     if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
-        from framejit.values.folding import fold
-
-        return fold(tx, function, [a, b], {})
-    if isinstance(a, ConstantValue) and isinstance(a.value, str) and symbol == "%":
-        from framejit.values.folding import plain
-
-        given = plain(tx, b)
-        try:
-            return ConstantValue(a.value % given)
-        except Exception as e:
-            raise tx.raised_from(e) from None
-    says = f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and {b.python_type().__name__!r}"
-    return by_special_methods(tx, in_place_function if in_place else function, name, a, b, says, in_place)
+        return fold(frame, BINARY[symbol][0], [a, b], {})
+    if not isinstance(a, ConstantValue) or not isinstance(a.value, str) or symbol != "%":
+        return None
+    given = plain(frame, b)
+    try:
+        return ConstantValue(a.value % given)
+    except Exception as e:
+        raise frame.raised_from(e) from None
 
 
-def by_special_methods(tx: Frame, function: Callable[..., Any], name: str, a: Value, b: Value, says: str, in_place: bool = False) -> Value:
+def by_special_methods(
+    frame: Frame, function: Callable[..., Any], name: str, a: Value, b: Value, says: str, in_place: bool = False
+) -> Value:
     """A binary operation by the methods of its operands: `__name__` of the left one, `__rname__` of the right one."""
     attempts: list[tuple[Value, str, Value]] = []
     if in_place and _has(a, f"__i{name}__"):
@@ -111,10 +138,10 @@ def by_special_methods(tx: Frame, function: Callable[..., Any], name: str, a: Va
         if static_lookup(b.python_type(), mirrored[1]) is not static_lookup(a.python_type(), mirrored[1], None):
             both.reverse()  # a subclass on the right that has its own method goes first
     for owner, method, other in attempts + both:
-        result = owner.call_method(tx, method, [other], {})
+        result = owner.call_method(frame, method, [other], {})
         if not is_not_implemented(result):
             return result
-    raise refused(tx, function, [a, b], says)
+    raise refused(frame, function, [a, b], says)
 
 
 def _joined_sizes(a: Value, b: Value) -> Value | None:
@@ -133,8 +160,6 @@ def _has(value: Value, method: str) -> bool:
 
 
 def _overrides(value: Value, method: str) -> bool:
-    from framejit.values.objects.user_object import ObjectValue
-
     return isinstance(value, ObjectValue) and _has(value, method)
 
 
@@ -143,12 +168,17 @@ def _own(a: Value, b: Value, *methods: str) -> bool:
     return any(isinstance(v, TensorValue) and is_overridden(v.cls, method) for v in (a, b) for method in methods)
 
 
-def _numbers_of_numpy(tx: Frame, a: Value, b: Value) -> tuple[Value, Value]:
-    """A number of numpy beside a tensor is to torch the same as one of Python, but for bools; numpy leaves such operations to torch."""
+def _numbers_of_numpy(frame: Frame, a: Value, b: Value) -> tuple[Value, Value]:
+    """A number of numpy beside a tensor is to torch the same as one of Python, but for bools; numpy leaves such
+    operations to torch."""
     for number, tensor in ((a, b), (b, a)):
-        if isinstance(number, NumberValue) and isinstance(tensor, TensorValue) and tensor.cls in (torch.Tensor, torch.nn.Parameter):
+        if (
+            isinstance(number, NumberValue)
+            and isinstance(tensor, TensorValue)
+            and tensor.cls in (torch.Tensor, torch.nn.Parameter)
+        ):
             if number.dtype.kind in "iuf":
-                plain = number.plain(tx)
+                plain = number.plain(frame)
                 return (plain, b) if number is a else (a, plain)
     return a, b
 
@@ -166,11 +196,9 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
     return a, b
 
 
-def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
+def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
-    from framejit.values.tensors.overrides import handed_over
-
-    a, b = _numbers_of_numpy(tx, a, b)
+    a, b = _numbers_of_numpy(frame, a, b)
     known = on_sizes(COMPARE[name], a, b)
     if known is not None:
         return known
@@ -181,77 +209,75 @@ def compare(tx: Frame, name: str, a: Value, b: Value) -> Value:
             if outcome is not None:
                 return outcome
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
-        from framejit.values.arrays.array_functions import operate
-
-        return operate(tx, COMPARE[name], [a, b])
-    if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(a, b, f"__{name}__", f"__{_REFLECTED[name]}__"):
-        made = handed_over(tx, COMPARE[name], [a, b])
+        return operate(frame, COMPARE[name], [a, b])
+    if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(
+        a, b, f"__{name}__", f"__{_REFLECTED[name]}__"
+    ):
+        made = handed_over(frame, COMPARE[name], [a, b])
         if made is not None:
             return made
         other = b if isinstance(a, TensorValue) else a
-        if name in ("eq", "ne") and isinstance(other, ConstantValue) and not isinstance(other.value, (int, float, complex, bool)):
+        if (
+            name in ("eq", "ne")
+            and isinstance(other, ConstantValue)
+            and not isinstance(other.value, (int, float, complex, bool))
+        ):
             return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
-        return tx.capture.graph.call(COMPARE[name], [a, b])
+        return frame.capture.graph.call(COMPARE[name], [a, b])
     if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
-        from framejit.values.folding import fold
-
-        return fold(tx, COMPARE[name], [a, b], {})
+        return fold(frame, COMPARE[name], [a, b], {})
     attempts = [(a, f"__{name}__", b), (b, f"__{_REFLECTED[name]}__", a)]
     if a.python_type() is not b.python_type() and a.python_type() in b.python_type().__mro__:
         attempts.reverse()
     for owner, method, other in attempts:
         if _has(owner, method):
-            result = owner.call_method(tx, method, [other], {})
+            result = owner.call_method(frame, method, [other], {})
             if not is_not_implemented(result):
                 return result
     if name in ("eq", "ne"):
-        return ConstantValue(tx.same(a, b) == (name == "eq"))
-    says = f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and {b.python_type().__name__!r}"
-    raise refused(tx, COMPARE[name], [a, b], says)
+        return ConstantValue(frame.same(a, b) == (name == "eq"))
+    says = (
+        f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and "
+        f"{b.python_type().__name__!r}"
+    )
+    raise refused(frame, COMPARE[name], [a, b], says)
 
 
-def unary(tx: Frame, symbol: str, a: Value) -> Value:
-    from framejit.values.tensors.overrides import handed_over
-
+def unary(frame: Frame, symbol: str, a: Value) -> Value:
     function, method = UNARY[symbol]
     if isinstance(a, NumpyValue):
-        from framejit.values.arrays.array_functions import operate
-
-        return operate(tx, function, [a])
+        return operate(frame, function, [a])
     if isinstance(a, TensorValue) and not is_overridden(a.cls, method):
-        made = handed_over(tx, function, [a])
+        made = handed_over(frame, function, [a])
         if made is not None:
             return made
-        return tx.capture.graph.call(function, [a])
-    expression = on_sizes(function, a) or compute(tx, function, a)
+        return frame.capture.graph.call(function, [a])
+    expression = on_sizes(function, a) or compute(frame, function, a)
     if expression is not None:
         return expression
     if a.is_constant() or isinstance(a, SizeValue):
-        from framejit.values.folding import fold
-
-        return fold(tx, function, [a], {})
+        return fold(frame, function, [a], {})
     if not _has(a, method):
-        raise refused(tx, function, [a], f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
-    return a.call_method(tx, method, [], {})
+        raise refused(frame, function, [a], f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
+    return a.call_method(frame, method, [], {})
 
 
-def contains(tx: Frame, container: Value, item: Value) -> bool:
-    from framejit.values.objects.user_object import ObjectValue
-
+def contains(frame: Frame, container: Value, item: Value) -> bool:
     if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
-        from framejit.values.folding import fold
-
-        return bool(fold(tx, operator.contains, [container, item], {}).constant())
+        return bool(fold(frame, operator.contains, [container, item], {}).constant())
     if _has(container, "__contains__"):
-        return tx.truth(container.call_method(tx, "__contains__", [item], {}))
+        return frame.truth(container.call_method(frame, "__contains__", [item], {}))
     if not _has(container, "__iter__") and not _has(container, "__getitem__") and isinstance(container, ObjectValue):
-        raise refused(tx, operator.contains, [container, item], f"argument of type {container.python_type().__name__!r} is not iterable")
-    return any(tx.equal(realize(tx, x), item) for x in tx.iterate(container))
+        raise refused(
+            frame, operator.contains, [container, item],
+            f"argument of type {container.python_type().__name__!r} is not iterable",
+        )
+    return any(frame.equal(realize(frame, x), item) for x in frame.iterate(container))
 
 
-def equal(tx: Frame, a: Value, b: Value) -> bool:
+def equal(frame: Frame, a: Value, b: Value) -> bool:
     """`a is b or a == b`, as containers compare their items."""
-    a, b = realize(tx, a), realize(tx, b)
+    a, b = realize(frame, a), realize(frame, b)
     if a is b:
         return True
     known = on_sizes(operator.eq, a, b)
@@ -262,27 +288,26 @@ def equal(tx: Frame, a: Value, b: Value) -> bool:
     except NotConstant:
         pass
     else:
-        return bool(x == y) or (x is y or type(x) in (float, complex)) and tx.same(a, b)
+        return bool(x == y) or (x is y or type(x) in (float, complex)) and frame.same(a, b)
     if isinstance(a, TensorValue) != isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
         if other.is_constant() and not isinstance(other.constant(), (int, float)):
             return False
-    if isinstance(a, TensorValue) and isinstance(b, TensorValue) and tx.same(a, b):
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue) and frame.same(a, b):
         return True
-    return tx.truth(compare(tx, "eq", a, b))
+    return frame.truth(compare(frame, "eq", a, b))
 
 
-def subscript(tx: Frame, container: Value, key: Value) -> Value:
-    from framejit.values.objects.classes import ClassValue
-
+def subscript(frame: Frame, container: Value, key: Value) -> Value:
     if isinstance(container, ConstantValue):
-        from framejit.values.folding import fold
-
-        return fold(tx, operator.getitem, [container, key], {})
+        return fold(frame, operator.getitem, [container, key], {})
     if isinstance(container, ClassValue) and static_lookup(type(container.cls), "__getitem__", None) is None:
         if not hasattr(container.cls, "__class_getitem__"):
-            raise tx.raised(TypeError, f"type {container.cls.__name__!r} is not subscriptable")
-        return container.call_method(tx, "__getitem__", [key], {})
+            raise frame.raised(TypeError, f"type {container.cls.__name__!r} is not subscriptable")
+        return container.call_method(frame, "__getitem__", [key], {})
     if not _has(container, "__getitem__"):
-        raise refused(tx, operator.getitem, [container, ConstantValue(0)], f"{container.python_type().__name__!r} object is not subscriptable")
-    return container.call_method(tx, "__getitem__", [key], {})
+        raise refused(
+            frame, operator.getitem, [container, ConstantValue(0)],
+            f"{container.python_type().__name__!r} object is not subscriptable",
+        )
+    return container.call_method(frame, "__getitem__", [key], {})

@@ -1,7 +1,7 @@
 """`float(tensor)`: a Python number that nobody knows before the graph runs, as a tensor without dimensions.
 
-Arithmetic with it stays in the graph, in float64, which is what Python computes in; results are handed out as Python's. Whatever else asks for the number
-starts the capture again, and breaks the graph where the tensor is read.
+Arithmetic with it stays in the graph, in float64, which is what Python computes in; results are handed out as Python's.
+Whatever else asks for the number starts the capture again, and breaks the graph where the tensor is read.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 _ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
 _UNARY: Final = frozenset((operator.neg, operator.pos, abs))
-_COMPUTE_WITH_NUMBERS: Final = frozenset("add sub mul div true_divide pow float_power clamp clamp_min clamp_max fill lerp addcmul addcdiv batch_norm".split())
-"""Operations that only compute with the floats they are given: none of them decides about shapes or dtypes, and none is refused."""
+_COMPUTE_WITH_NUMBERS: Final = frozenset("""
+    add sub mul div true_divide pow float_power clamp clamp_min clamp_max fill lerp addcmul addcdiv batch_norm
+""".split())
+"""Operations that only compute with the floats they are given: none of them decides about shapes or dtypes, and none is
+refused."""
 _STAND_IN: Final = 0.5
 """The number that fakes of such operations are made with."""
 
@@ -42,8 +45,8 @@ class ReadNumberValue(Value):
 
     built_once = True
 
-    def __init__(self, tx: Frame, tensor: TensorValue, seq: int, refusal: Unsupported) -> None:
-        self.capture, self.tensor, self.seq, self.refusal = tx.capture, tensor, seq, refusal
+    def __init__(self, frame: Frame, tensor: TensorValue, seq: int, refusal: Unsupported) -> None:
+        self.capture, self.tensor, self.seq, self.refusal = frame.capture, tensor, seq, refusal
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -61,10 +64,10 @@ class ReadNumberValue(Value):
     def proxy(self) -> Any:
         return self.must_be_known()
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return bool(self.must_be_known())
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__float__" and not args:
             return self
         found: Value = self.must_be_known()
@@ -79,37 +82,53 @@ class ReadNumberValue(Value):
         return self._read
 
     def beside(self, function: Callable[..., Any], tensor: TensorValue) -> Value:
-        """What stands for the number in `function(tensor, number)`: a tensor where that gives the same (ScalarValue.as_tensor), so that it can be fused."""
+        """What stands for the number in `function(tensor, number)`: a tensor where that gives the same
+        (ScalarValue.as_tensor), so that it can be fused."""
         dtype, fake = tensor.fake.dtype, tensor.fake
-        if function not in ELEMENTWISE or dtype not in (torch.float32, torch.float64) or fake.device != self.tensor.fake.device:
+        if (
+            function not in ELEMENTWISE
+            or dtype not in (torch.float32, torch.float64)
+            or fake.device != self.tensor.fake.device
+        ):
             return self
         if tensor.cls not in (torch.Tensor, torch.nn.Parameter):
             return self
-        return self.capture.graph.call("to", [self.tensor, ConstantValue(dtype)], is_method=True) if dtype is not torch.float64 else self.tensor
+        return (
+            self.capture.graph.call("to", [self.tensor, ConstantValue(dtype)], is_method=True)
+            if dtype is not torch.float64
+            else self.tensor
+        )
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(torch.Tensor.item, lambda: cg.load(self.tensor))
 
 
-def read_float(tx: Frame, tensor: TensorValue) -> Value | None:
-    """`float(tensor)`; None where a graph can't read it: of a program's class, with a gradient (torch warns), of more than one element (torch refuses)."""
+def read_float(frame: Frame, tensor: TensorValue) -> Value | None:
+    """`float(tensor)`; None where a graph can't read it: of a program's class, with a gradient (torch warns), of more
+    than one element (torch refuses)."""
     fake = tensor.fake
     if tensor.cls not in (torch.Tensor, torch.nn.Buffer) or fake.requires_grad or fake.is_complex():
         return None
     if fake.is_inference() or fake.device.type not in ("cpu", "cuda"):
         return None
-    if fake._has_symbolic_sizes_strides or fake.numel() != 1 or tx.capture.transforms or getattr(fake, "constant", None) is not None:
+    if (
+        fake._has_symbolic_sizes_strides
+        or fake.numel() != 1
+        or frame.capture.transforms
+        or getattr(fake, "constant", None) is not None
+    ):
         return None
-    graph = tx.capture.graph
+    graph = frame.capture.graph
     number = graph.call("reshape", [tensor, ConstantValue(())], is_method=True) if fake.dim() else tensor
     copied = graph.call("to", [number, ConstantValue(torch.float64)], {"copy": ConstantValue(True)}, is_method=True)
     assert isinstance(copied, TensorValue)
     refusal = Unsupported("float() of a tensor needs its data", "FJ101", "keep the number as a tensor")
-    return ReadNumberValue(tx, copied, tx.seq, refusal)
+    return ReadNumberValue(frame, copied, frame.seq, refusal)
 
 
-def compute(tx: Frame, function: Callable[..., Any], *operands: Value) -> Value | None:
-    """`function` of numbers of which one was read from a tensor; None where it was not, or the other operand is a tensor."""
+def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Value | None:
+    """`function` of numbers of which one was read from a tensor; None where it was not, or the other operand is a
+    tensor."""
     read = next((value for value in operands if isinstance(value, ReadNumberValue)), None)
     if read is None or any(isinstance(value, TensorValue) for value in operands):
         return None
@@ -119,23 +138,27 @@ def compute(tx: Frame, function: Callable[..., Any], *operands: Value) -> Value 
     for value in operands:
         if isinstance(value, ReadNumberValue) and value.tensor.fake.device == read.tensor.fake.device:
             numbers.append(value.tensor)
-        elif isinstance(value, ConstantValue) and type(value.value) in (int, float) and abs(value.value) <= _LARGEST_EXACT:
+        elif (
+            isinstance(value, ConstantValue)
+            and type(value.value) in (int, float)
+            and abs(value.value) <= _LARGEST_EXACT
+        ):
             numbers.append(ConstantValue(float(value.value)))
         else:
             read.must_be_known()
     if function is operator.truediv:
-        _check_divisor(tx, numbers[1])
-    made = tx.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
+        _check_divisor(frame, numbers[1])
+    made = frame.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
     assert isinstance(made, TensorValue)
-    return ReadNumberValue(tx, made, read.seq, read.refusal)
+    return ReadNumberValue(frame, made, read.seq, read.refusal)
 
 
 _LARGEST_EXACT: Final = 2**53
 
 
-def _check_divisor(tx: Frame, divisor: Value) -> None:
+def _check_divisor(frame: Frame, divisor: Value) -> None:
     """Have the graph raise where Python does: the call goes on in plain Python then."""
     if isinstance(divisor, TensorValue):
-        check_all(tx, tx.capture.graph.call(torch.ne, [divisor, ConstantValue(0.0)]))
+        check_all(frame, frame.capture.graph.call(torch.ne, [divisor, ConstantValue(0.0)]))
     elif not divisor.constant():
-        raise tx.raised(ZeroDivisionError, "float division by zero")
+        raise frame.raised(ZeroDivisionError, "float division by zero")

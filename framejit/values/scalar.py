@@ -15,10 +15,12 @@ from framejit import _native as native
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.tensors.tensor import TensorValue
+from framejit.values.size import LARGEST, SizeValue
+from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Frame
+    from framejit.values.tensors.tensor import TensorValue
 
 # Operations that can't raise on numbers, so that they may run later than the program says.
 _SAFE = {"+": "add", "-": "sub", "*": "mul"}
@@ -49,7 +51,9 @@ class ScalarValue(Value):
 
     source: Source
 
-    def __init__(self, capture: Capture, value: int | float, source: Source, leaves: tuple[ScalarValue, ...] = ()) -> None:
+    def __init__(
+        self, capture: Capture, value: int | float, source: Source, leaves: tuple[ScalarValue, ...] = ()
+    ) -> None:
         self.capture, self.value, self.source = capture, value, source
         self.leaves = leaves or (self,)  # what must be guarded to know the value
 
@@ -67,14 +71,14 @@ class ScalarValue(Value):
     def is_constant(self) -> bool:
         return True  # it can be had, at the price of a guard
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         if self.leaves != (self,):
             return bool(self.constant())
         self.capture.add_guard(self.source, native.C_TRUTH, bool(self.value))
         return bool(self.value)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return ConstantValue(self.constant()).call_method(tx, name, args, kwargs)
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return ConstantValue(self.constant()).call_method(frame, name, args, kwargs)
 
     # ---- arithmetic -------------------------------------------------------------------------------
 
@@ -85,12 +89,18 @@ class ScalarValue(Value):
         function = getattr(operator, _SAFE[symbol])
         if isinstance(other, ScalarValue):
             a, b = (other, self) if reflected else (self, other)
-            return ScalarValue(self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, _SAFE[symbol]), a.leaves + b.leaves)
+            return ScalarValue(
+                self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, _SAFE[symbol]),
+                a.leaves + b.leaves,
+            )
         number = _plain_number(other)
         if number is None:
             return None
         value = function(number, self.value) if reflected else function(self.value, number)
-        return ScalarValue(self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected), self._inner_leaves())
+        return ScalarValue(
+            self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected),
+            self._inner_leaves(),
+        )
 
     def _inner_leaves(self) -> tuple[ScalarValue, ...]:
         """The leaves an expression over this value has: none of its own, where a guard can reach the expression."""
@@ -103,7 +113,9 @@ class ScalarValue(Value):
             return None
         function = getattr(operator, name)
         outcome = function(number, self.value) if reflected else function(self.value, number)
-        self.capture.add_guard(BinarySource(self.source, _COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome)
+        self.capture.add_guard(
+            BinarySource(self.source, _COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome
+        )
         return ConstantValue(outcome)
 
     # ---- graphs -----------------------------------------------------------------------------------
@@ -116,14 +128,18 @@ class ScalarValue(Value):
         """
         make = _TO_TENSOR.get(tensor.fake.dtype)
         exact = tensor.fake.dtype.is_floating_point or (
-            type(self.value) is int and -(2**63) <= self.value < 2**63 and function not in (operator.truediv, operator.itruediv)
+            type(self.value) is int
+            and -(2**63) <= self.value < 2**63
+            and function not in (operator.truediv, operator.itruediv)
         )
         if make is None or function not in ELEMENTWISE or not exact:
             return ConstantValue(self.constant())
         key = (self.source, make)
         found = self.capture.scalar_inputs.get(key)
         if found is None:
-            found = self.capture.scalar_inputs[key] = self.capture.graph.add_input(make(self.value), CallSource(self.source, make))
+            found = self.capture.scalar_inputs[key] = self.capture.graph.add_input(
+                make(self.value), CallSource(self.source, make)
+            )
         return found
 
 
@@ -144,3 +160,14 @@ _TO_TENSOR = {torch.float32: to_float32, torch.float64: to_float64, torch.int64:
 
 def _plain_number(value: Value) -> int | float | None:
     return value.value if isinstance(value, ConstantValue) and type(value.value) in (int, float) else None
+
+
+@wraps(int, float)
+def _open_number(capture: Capture, obj: Any, source: Source) -> Value | None:
+    """A number that is not assumed, because it was seen to change or because all are left open."""
+    if source.name() not in capture.changing and not capture.dynamic.leaves_open(obj, source):
+        return None
+    capture.add_guard(source, native.C_TYPE, type(obj))
+    if type(obj) is int and not capture.dynamic.never and 0 <= obj <= LARGEST:
+        return SizeValue(capture.sizes.number(obj, source), source, obj)
+    return ScalarValue(capture, obj, source)

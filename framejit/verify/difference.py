@@ -15,9 +15,16 @@ import torch
 from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 
-_EXACT = (type(None), bool, int, str, bytes, range, slice, type, ModuleType, CodeType, torch.dtype, torch.device, torch.layout, torch.Size)
-_TOLERANCES = {torch.float64: (1e-7, 1e-8), torch.float32: (1e-4, 1e-5), torch.float16: (1e-2, 1e-3), torch.bfloat16: (2e-2, 1e-2)}
-"""For each dtype, rtol and atol: what another order of summation and fused multiply-adds may change. Others are compared exactly."""
+_EXACT = (
+    type(None), bool, int, str, bytes, range, slice, type, ModuleType, CodeType, torch.dtype, torch.device,
+    torch.layout, torch.Size,
+)
+_TOLERANCES = {
+    torch.float64: (1e-7, 1e-8), torch.float32: (1e-4, 1e-5), torch.float16: (1e-2, 1e-3),
+    torch.bfloat16: (2e-2, 1e-2),
+}
+"""For each dtype, rtol and atol: what another order of summation and fused multiply-adds may change. Others are
+compared exactly."""
 _COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 
@@ -35,7 +42,8 @@ class Difference:
 
 
 def first_difference(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Difference | None:
-    """The first difference of what was got to what was expected, by names; None if there is none. Which parts are shared counts too."""
+    """The first difference of what was got to what was expected, by names; None if there is none. Which parts are
+    shared counts too."""
     comparison = _Comparison()
     try:
         for name, value in expected.items():
@@ -85,12 +93,17 @@ class _Comparison:
             self._object(a, b, place)
 
     def _seen(self, a: Any, b: Any, place: str) -> bool:
-        """Whether this pair was met before. An object whose partner changes is shared on one side only; tuples may be, for nobody can change them."""
+        """Whether this pair was met before. An object whose partner changes is shared on one side only; tuples may be,
+        for nobody can change them."""
         there, back = self._partner.get(id(a)), self._back.get(id(b))
         if (there, back) == (id(b), id(a)):
             return True
         if (there or back) and not isinstance(a, (tuple, frozenset, FunctionType, MethodType)):
-            raise _Found(place, _Words("an object met before" if there else "an object of its own"), _Words("an object met before" if back else "another one"))
+            raise _Found(
+                place,
+                _Words("an object met before" if there else "an object of its own"),
+                _Words("an object met before" if back else "another one"),
+            )
         self._partner[id(a)], self._back[id(b)] = id(b), id(a)
         self._kept += (a, b)  # their addresses must stay theirs
         return False
@@ -99,7 +112,11 @@ class _Comparison:
         if isinstance(a, torch.Tensor):
             self._tensor(a, b, place)
         elif isinstance(a, np.ndarray):
-            alike = np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) if a.dtype.kind in "fc" and a.shape == b.shape else np.array_equal(a, b)
+            alike = (
+                np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+                if a.dtype.kind in "fc" and a.shape == b.shape
+                else np.array_equal(a, b)
+            )
             if a.dtype != b.dtype or not alike:
                 raise _Found(place, a, b)
         elif isinstance(a, (list, tuple, deque)):
@@ -132,8 +149,13 @@ class _Comparison:
             return
         for name in [*one, *(name for name in two if name not in one)]:
             if name not in one or name not in two:
-                raise _Found(f"{place}.{name}", _Words("an attribute" if name in one else "no attribute"), _Words("none" if name in one else "one"))
-            if not (isinstance(a, torch.nn.Module) and name.endswith("hooks")):  # keyed by a counter of the process, so never alike
+                raise _Found(
+                    f"{place}.{name}",
+                    _Words("an attribute" if name in one else "no attribute"),
+                    _Words("none" if name in one else "one"),
+                )
+            # keyed by a counter of the process, so never alike
+            if not (isinstance(a, torch.nn.Module) and name.endswith("hooks")):
                 self.same(one[name], two[name], f"{place}.{name}")
 
     def _sequence(self, a: list[Any], b: list[Any], place: str) -> None:
@@ -145,7 +167,8 @@ class _Comparison:
     def _number(self, a: complex, b: complex, place: str) -> None:
         if a == b or (a != a and b != b):
             return
-        if not isinstance(a, complex) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5):  # a tensor's element, of a dtype that nobody knows any more
+        # a tensor's element, of a dtype that nobody knows any more
+        if not isinstance(a, complex) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5):
             return
         if not (isinstance(a, complex) and abs(a - b) <= 1e-5 + 1e-4 * abs(a)):
             raise _Found(place, a, b)
@@ -154,7 +177,11 @@ class _Comparison:
         for fact in ("dtype", "device", "shape", "layout", "requires_grad"):
             one, two = getattr(a, fact), getattr(b, fact)
             if one != two:
-                raise _Found(place, _Words(f"{fact} {tuple(one) if fact == 'shape' else one}"), _Words(str(tuple(two) if fact == "shape" else two)))
+                raise _Found(
+                    place,
+                    _Words(f"{fact} {tuple(one) if fact == 'shape' else one}"),
+                    _Words(str(tuple(two) if fact == "shape" else two)),
+                )
         if a is b or a.device.type == "meta":
             return
         with torch.no_grad():

@@ -1,7 +1,7 @@
 """The first node of a graph that a backend computes differently, by bisection.
 
-The graph is cut after some node and the front part is compiled by the same backend, with everything that the rest would have used as outputs.
-A front part that differs has the culprit in it; the shortest such part ends with it.
+The graph is cut after some node and the front part is compiled by the same backend, with everything that the rest would
+have used as outputs. A front part that differs has the culprit in it; the shortest such part ends with it.
 """
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ def _operations(graph: fx.Graph) -> list[fx.Node]:
 
 def _changes_modes(node: fx.Node) -> bool:
     """Whether a node switches a mode of the thread: it neither takes nor makes a tensor."""
-    return "val" not in node.meta and node.op == "call_function" and not any("val" in used.meta for used in node.all_input_nodes)
+    return (
+        "val" not in node.meta
+        and node.op == "call_function"
+        and not any("val" in used.meta for used in node.all_input_nodes)
+    )
 
 
 def _compare(run: GraphRun, count: int) -> tuple[Difference | None, fx.GraphModule]:
@@ -67,7 +71,8 @@ def _compare(run: GraphRun, count: int) -> tuple[Difference | None, fx.GraphModu
 
 
 def front_part(module: fx.GraphModule, count: int) -> fx.GraphModule:
-    """The first `count` operations of a graph. Changes of modes all stay, so that what is switched on is switched off."""
+    """The first `count` operations of a graph. Changes of modes all stay, so that what is switched on is switched
+    off."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     taken = set(_operations(module.graph)[:count])
     for node in module.graph.nodes:
@@ -94,7 +99,8 @@ def _tensors(graph: fx.Graph, node: fx.Node, value: Any) -> list[fx.Node]:
 
 
 def _text(node: fx.Node) -> str:
-    return f"{node.name} = {node._pretty_print_target(node.target)}({', '.join(map(str, (*node.args, *(f'{k}={v}' for k, v in node.kwargs.items()))))})"
+    arguments = (*node.args, *(f"{name}={value}" for name, value in node.kwargs.items()))
+    return f"{node.name} = {node._pretty_print_target(node.target)}({', '.join(map(str, arguments))})"
 
 
 def _user_line(node: fx.Node) -> str:

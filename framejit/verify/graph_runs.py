@@ -78,8 +78,11 @@ def inside() -> bool:
     return _local.runs is not None
 
 
-def watched(compiled: Callable[..., Any], graph: Graph, chosen: Callable[[], bool], check: Callable[[GraphRun], object]) -> Callable[..., Any]:
-    """`compiled`, recorded while its thread records. Where no dispatcher verifies whole calls (under `framejit run`), `chosen` calls are checked."""
+def watched(
+    compiled: Callable[..., Any], graph: Graph, chosen: Callable[[], bool], check: Callable[[GraphRun], object]
+) -> Callable[..., Any]:
+    """`compiled`, recorded while its thread records. Where no dispatcher verifies whole calls (under `framejit run`),
+    `chosen` calls are checked."""
 
     def run(*inputs: torch.Tensor) -> Any:
         if _local.runs is None and (_local.dispatched or not chosen()):
@@ -107,14 +110,16 @@ def before_compilation(module: fx.GraphModule, options: Options) -> Graph:
 
 
 def against_eager(
-    module: fx.GraphModule, inputs: list[torch.Tensor], inputs_after: list[torch.Tensor], outputs: list[torch.Tensor], restore: Callable[[], None]
+    module: fx.GraphModule, inputs: list[torch.Tensor], inputs_after: list[torch.Tensor], outputs: list[torch.Tensor],
+    restore: Callable[[], None]
 ) -> Difference | None:
     """How outputs and inputs after a call differ from those of the graph's own Python code."""
     own = private(inputs)
     restore()
     expected = private(module.forward(*own))
     return first_difference(
-        {"output": expected, "input, after the call,": private(own)}, {"output": outputs, "input, after the call,": inputs_after}
+        {"output": expected, "input, after the call,": private(own)},
+        {"output": outputs, "input, after the call,": inputs_after}
     )
 
 

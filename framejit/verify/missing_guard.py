@@ -1,4 +1,5 @@
-"""The guard that an entry should have had: what a new capture of the same call assumes, and the entry that ran does not."""
+"""The guard that an entry should have had: what a new capture of the same call assumes, and the entry that ran does
+not."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -38,8 +39,11 @@ class Hits:
 
 
 def recaptured(dispatcher: Dispatcher, world: World, options: Options) -> tuple[Any, list[Entry]]:
-    """What the call gives when it is captured anew, and the entries made for it. The backend is left out: only the capture is in question."""
-    fresh = Dispatcher(world.fn, dispatcher.on_miss, replace(options, backend=eager, backend_name="eager", fullgraph=False, verify=0.0))
+    """What the call gives when it is captured anew, and the entries made for it. The backend is left out: only the
+    capture is in question."""
+    fresh = Dispatcher(
+        world.fn, dispatcher.on_miss, replace(options, backend=eager, backend_name="eager", fullgraph=False, verify=0.0)
+    )
     result = fresh(*world.args, **world.kwargs)
     return result, entries_of(fresh)
 
@@ -50,7 +54,8 @@ def capture_agrees(result: Any, world: World, expected: Any, expected_world: Wor
 
 
 def missing_guards(ran: Iterable[Entry], made: Iterable[Entry]) -> list[str]:
-    """In words: first assumptions about things the entry that ran has no guard on, then guards that held though they should have failed."""
+    """In words: first assumptions about things the entry that ran has no guard on, then guards that held though they
+    should have failed."""
     old = [record for entry in ran for record in entry.tag.records]
     new = [record for entry in made for record in entry.tag.records]
     places = {record.source_name for record in old}

@@ -1,7 +1,7 @@
 """State that is reached without being copied: globals that methods of the arguments' classes name.
 
-A method keeps its module's globals whatever instance it is called on. So the plain run works on the real ones, set back to what they were before
-the call, and afterwards they are set to what the call made of them.
+A method keeps its module's globals whatever instance it is called on. So the plain run works on the real ones, set back
+to what they were before the call, and afterwards they are set to what the call made of them.
 """
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from framejit.events import emit, warn
 
 BACKEND, GUARD, CAPTURE = "FJ401", "FJ402", "FJ403"
-"""Codes of differences: the backend computes a graph differently; an entry ran that did not fit; the capture itself is wrong."""
+"""Codes of differences: the backend computes a graph differently; an entry ran that did not fit; the capture itself is
+wrong."""
 
 
 @dataclass
@@ -51,9 +52,13 @@ class Reporter:
                 ending = f"no reproduction could be written: {type(e).__name__}: {e}"
             self._told[key] = script
             warn(f"{title}; {ending} [{finding.code}]", (self.file, self.line))
-        self._emit("different", finding.code, f"{finding.difference}; {finding.cause}", finding.node, finding.guard, script)
+        self._emit(
+            "different", finding.code, f"{finding.difference}; {finding.cause}", finding.node, finding.guard, script
+        )
 
-    def _emit(self, outcome: str, code: str = "", reason: str = "", node: str = "", guard: str = "", script: str = "") -> None:
+    def _emit(
+        self, outcome: str, code: str = "", reason: str = "", node: str = "", guard: str = "", script: str = ""
+    ) -> None:
         emit(
             "verify",
             function=self.function,

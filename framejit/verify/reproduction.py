@@ -56,12 +56,14 @@ for name in {qualname!r}.split("."):
     function = getattr(function, name)
 function = getattr(function, "__wrapped__", function)
 compiled = framejit.optimize(function, backend="eager")
-for path in sorted(Path(__file__).parent.glob("call-*.pt")):  # the first is the call that was compiled, where it is known; the last one differed
+# the first is the call that was compiled, where it is known; the last one differed
+for path in sorted(Path(__file__).parent.glob("call-*.pt")):
     load = lambda: torch.load(path, weights_only=False)
     args, kwargs = load()
     expected = function(*args, **kwargs)
     args, kwargs = load()
-    print(path.name, first_difference({{"result": expected}}, {{"result": compiled(*args, **kwargs)}}) or "no difference")
+    result = compiled(*args, **kwargs)
+    print(path.name, first_difference({{"result": expected}}, {{"result": result}}) or "no difference")
 '''
 
 
@@ -70,14 +72,24 @@ def write_graph(function: str, title: str, found: NodeDifference, options: Optio
     code = found.module.graph.python_code("self")
     folder = _folder(function)
     torch.save([t.detach() for t in found.inputs], folder / "inputs.pt")
-    imports = "\n".join(filter(None, (_import(name, value) for name, value in sorted(code.globals.items()) if re.search(rf"\b{re.escape(name)}\b", code.src))))
+    imports = "\n".join(
+        filter(
+            None,
+            (
+                _import(name, value)
+                for name, value in sorted(code.globals.items())
+                if re.search(rf"\b{re.escape(name)}\b", code.src)
+            ),
+        )
+    )
     forward = "\n".join(f"    {line}".rstrip() for line in code.src.strip().splitlines())
     text = _GRAPH.format(title=_docstring(title), imports=imports, forward=forward, backend=_backend(options))
     return _written(folder, text)
 
 
 def write_call(name: str, fn: Any, title: str, calls: list[Callable[[Path], None]]) -> Path:
-    """A script that makes the given calls, each run plainly and optimized. A function without an importable name has to be put in by hand."""
+    """A script that makes the given calls, each run plainly and optimized. A function without an importable name has to
+    be put in by hand."""
     folder = _folder(name)
     for i, save in enumerate(calls, 1):
         try:
@@ -85,7 +97,13 @@ def write_call(name: str, fn: Any, title: str, calls: list[Callable[[Path], None
         except Exception as e:  # arguments that can't be pickled
             (folder / f"call-{i}.txt").write_text(f"The arguments can't be stored: {type(e).__name__}: {e}\n")
             (folder / f"call-{i}.pt").unlink(missing_ok=True)
-    return _written(folder, _CALL.format(title=_docstring(title), module=_importable(fn.__module__), file=fn.__code__.co_filename, qualname=fn.__qualname__))
+    return _written(
+        folder,
+        _CALL.format(
+            title=_docstring(title), module=_importable(fn.__module__), file=fn.__code__.co_filename,
+            qualname=fn.__qualname__,
+        ),
+    )
 
 
 def _importable(module: str) -> str:
@@ -137,7 +155,8 @@ def _backend(options: Options) -> str:
     from framejit.backends.registry import is_registered
 
     if is_registered(options.backend_name, options.backend):
-        return f"from framejit.backends.registry import resolve  # noqa: E402\n\nbackend, _ = resolve({options.backend_name!r})"
+        name = options.backend_name
+        return f"from framejit.backends.registry import resolve  # noqa: E402\n\nbackend, _ = resolve({name!r})"
     module, qualname = getattr(options.backend, "__module__", ""), getattr(options.backend, "__qualname__", "")
     if module not in ("", "__main__") and qualname.isidentifier():
         return f"from {module} import {qualname} as backend  # noqa: E402"

@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from framejit import _native
 from framejit._native import Dispatcher
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Sample:
-    """Chooses a fraction of calls: the first, which is the one most likely to be wrong, and then by chance, out of step with the program."""
+    """Chooses a fraction of calls: the first, which is the one most likely to be wrong, and then by chance, out of step
+    with the program."""
 
     def __init__(self, fraction: float) -> None:
         self._fraction, self._any, self._lock = fraction, False, threading.Lock()
@@ -45,10 +46,12 @@ def verifying(dispatcher: Dispatcher, options: Options) -> FunctionType:
 
     made: Any = verified
     made._framejit_verified, made.options = fn, options
-    return made
+    return cast(FunctionType, made)
 
 
-def watched_graph(compiled: Callable[..., Any], graph: graph_runs.Graph, place: tuple[str, str, int]) -> Callable[..., Any]:
+def watched_graph(
+    compiled: Callable[..., Any], graph: graph_runs.Graph, place: tuple[str, str, int]
+) -> Callable[..., Any]:
     """A compiled graph that can be verified; `place` is function, file and line of the frame it belongs to."""
     reporter = Reporter(*place)
     return graph_runs.watched(compiled, graph, Sample(graph.options.verify), functools.partial(check_graph, reporter))

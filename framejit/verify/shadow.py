@@ -1,4 +1,5 @@
-"""One verified call: run as compiled code for the program, run as plain Python on copies, compared, and explained where they differ."""
+"""One verified call: run as compiled code for the program, run as plain Python on copies, compared, and explained where
+they differ."""
 from __future__ import annotations
 
 import sys
@@ -41,7 +42,9 @@ class Shadow:
     def __init__(self, dispatcher: Dispatcher, fn: FunctionType, options: Options) -> None:
         self.dispatcher, self.fn, self.options = dispatcher, fn, options
         code = fn.__code__
-        self.reporter = Reporter(options.name or code.co_qualname, options.file or code.co_filename, options.line or code.co_firstlineno)
+        self.reporter = Reporter(
+            options.name or code.co_qualname, options.file or code.co_filename, options.line or code.co_firstlineno
+        )
         self._first_call: Callable[[Path], None] | None = None
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,7 +77,8 @@ class Shadow:
         return compiled.result
 
     def _explain(
-        self, difference: Difference, runs: list[GraphRun], hits: Hits, before: Callable[[], None], expected: _Outcome, spare: World
+        self, difference: Difference, runs: list[GraphRun], hits: Hits, before: Callable[[], None], expected: _Outcome,
+        spare: World
     ) -> None:
         try:
             if not self._wrong_graph(difference, runs):
@@ -83,7 +87,9 @@ class Shadow:
             if config.debug:
                 raise
             cause = f"looking for the cause raised {type(e).__name__}: {e}"
-            self.reporter.different(Finding(CAPTURE, str(difference), cause), lambda title: self._write_calls(title, spare))
+            self.reporter.different(
+                Finding(CAPTURE, str(difference), cause), lambda title: self._write_calls(title, spare)
+            )
 
     def _wrong_graph(self, difference: Difference, runs: list[GraphRun]) -> bool:
         for run in runs:
@@ -93,7 +99,9 @@ class Shadow:
                 return True
         return False
 
-    def _wrong_capture(self, difference: Difference, hits: Hits, before: Callable[[], None], expected: _Outcome, spare: World) -> None:
+    def _wrong_capture(
+        self, difference: Difference, hits: Hits, before: Callable[[], None], expected: _Outcome, spare: World
+    ) -> None:
         again = self._again(spare)
         ran = hits.reused()
         before()
@@ -102,7 +110,10 @@ class Shadow:
             cause = "the graphs compute what their nodes say, so the capture is at fault"
             finding = Finding(CAPTURE, str(difference), cause)
         elif not ran:
-            cause = "the graphs compute what their nodes say, and a capture of the copies is right, so something that was not copied is at fault"
+            cause = (
+                "the graphs compute what their nodes say, and a capture of the copies is right, so something that was "
+                "not copied is at fault"
+            )
             finding = Finding(CAPTURE, str(difference), cause)
         else:
             guards = missing_guards(ran, made)
@@ -119,7 +130,9 @@ class Shadow:
 
     def _write_calls(self, title: str, spare: World) -> Path:
         calls = [self._first_call] if self._first_call is not None else []
-        return reproduction.write_call(self.reporter.function, self.fn, title, [*calls, reproduction.saver(spare.args, spare.kwargs)])
+        return reproduction.write_call(
+            self.reporter.function, self.fn, title, [*calls, reproduction.saver(spare.args, spare.kwargs)]
+        )
 
 
 def check_graph(reporter: Reporter, run: GraphRun, difference: Difference | None = None, seen: str = "") -> None:
@@ -138,13 +151,17 @@ def check_graph(reporter: Reporter, run: GraphRun, difference: Difference | None
     if found is None:
         cause = f"a graph compiled by {options.backend_name!r} differs from its nodes: {differs}{note}"
         whole = NodeDifference("", "", differs, run.graph.module, run.inputs)
-        reporter.different(Finding(BACKEND, seen or str(differs), cause), lambda title: reproduction.write_graph(reporter.function, title, whole, options))
+        reporter.different(
+            Finding(BACKEND, seen or str(differs), cause),
+            lambda title: reproduction.write_graph(reporter.function, title, whole, options),
+        )
         return
     where = f" at {found.user_line}" if found.user_line else ""
     cause = f"first node that differs when compiled by {options.backend_name!r}: {found.node}{where}"
     culprit = found
     reporter.different(
-        Finding(BACKEND, seen or str(differs), cause, node=found.node), lambda title: reproduction.write_graph(reporter.function, title, culprit, options)
+        Finding(BACKEND, seen or str(differs), cause, node=found.node),
+        lambda title: reproduction.write_graph(reporter.function, title, culprit, options)
     )
 
 
@@ -161,7 +178,9 @@ def _run(call: Callable[..., Any], world: World) -> _Outcome:
 
 def _difference(expected: _Outcome, got: _Outcome) -> Difference | None:
     if (expected.error is None) != (got.error is None):
-        return Difference("exception", *(repr(side.error) if side.error is not None else "none" for side in (expected, got)))
+        return Difference(
+            "exception", *(repr(side.error) if side.error is not None else "none" for side in (expected, got))
+        )
     if expected.error is not None:
         raised = first_difference({"exception": expected.error}, {"exception": got.error})
         if raised is not None:
@@ -180,7 +199,8 @@ def _together(*restorers: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def plain_python() -> Iterator[None]:
-    """Within the block nothing is compiled or dispatched, and what this thread prints goes nowhere: the program printed it already."""
+    """Within the block nothing is compiled or dispatched, and what this thread prints goes nowhere: the program printed
+    it already."""
     global _plain_runs
     out, err = sys.stdout, sys.stderr
     with _changing:

@@ -1,7 +1,9 @@
-"""A copy of everything a function can reach: the plain run works on it, so that the program sees the effects of one call only.
+"""A copy of everything a function can reach: the plain run works on it, so that the program sees the effects of one
+call only.
 
-Arguments, variables of enclosing functions and the globals that the function and its neighbours in the module name are copied together, once, so
-that what was shared stays shared. Functions of the module are copied too where their variables or globals were, to see the copies.
+Arguments, variables of enclosing functions and the globals that the function and its neighbours in the module name are
+copied together, once, so that what was shared stays shared. Functions of the module are copied too where their
+variables or globals were, to see the copies.
 """
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ class _Reachable:
             self.tensors[id(obj)] = obj
         function = function_behind(obj)
         if isinstance(function, FunctionType):
-            if not function.__code__.co_filename.startswith(_PACKAGE) and (function.__globals__ is self.home or function.__closure__):
+            if not function.__code__.co_filename.startswith(_PACKAGE) and (
+                function.__globals__ is self.home or function.__closure__
+            ):
                 self.functions[id(obj)] = (obj, function)
                 yield from self._of_function(function)
         elif isinstance(obj, (list, tuple, set, frozenset)):
@@ -129,7 +133,10 @@ class _Copier:
                 pass
         for _, function in self.reachable.functions.values():
             twin = self.memo[id(function)]
-            twin.__defaults__, twin.__kwdefaults__ = self._copied(function.__defaults__), self._copied(function.__kwdefaults__)
+            twin.__defaults__, twin.__kwdefaults__ = (
+                self._copied(function.__defaults__),
+                self._copied(function.__kwdefaults__),
+            )
         for name in self.reachable.names:
             self.globals[name] = self._copied(self.world.fn.__globals__[name])
         self._complete()
@@ -146,7 +153,12 @@ class _Copier:
                     twin.grad = self._copied(obj.grad)
                 continue
             attributes, copies = instance_dict(obj), instance_dict(twin)
-            if attributes is not None and copies is not None and type(obj) is type(twin) and not isinstance(obj, FunctionType):
+            if (
+                attributes is not None
+                and copies is not None
+                and type(obj) is type(twin)
+                and not isinstance(obj, FunctionType)
+            ):
                 for name in [name for name in attributes if name not in copies]:
                     copies[name] = self._copied(attributes[name])
 
@@ -164,7 +176,8 @@ class _Copier:
         return twin
 
     def _copy_history(self) -> None:
-        """Results of differentiable operations, which deepcopy refuses: a copy whose history ends at itself, so that no gradient reaches the original."""
+        """Results of differentiable operations, which deepcopy refuses: a copy whose history ends at itself, so that no
+        gradient reaches the original."""
         storages: set[int] = set()
         for tensor in self.reachable.tensors.values():
             if tensor.requires_grad and not tensor.is_leaf:

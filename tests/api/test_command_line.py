@@ -1,4 +1,5 @@
-"""`framejit run`, `status` and `explain` on unchanged scripts: arguments, exit code, output and exceptions are the script's own."""
+"""`framejit run`, `status` and `explain` on unchanged scripts: arguments, exit code, output and exceptions are the
+script's own."""
 import json
 import os
 import subprocess
@@ -26,11 +27,17 @@ def shell(tmp_path):
         def framejit(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
             return self.python("-m", "framejit", *arguments, **environment)
 
-        def same(self, *arguments: str, framejit: tuple[str, ...] = ("run",), fresh: bool = False) -> subprocess.CompletedProcess:
-            """The script runs as it does without framejit. `fresh`: in processes in which nothing stands below it, not even in a traceback."""
+        def same(
+            self, *arguments: str, framejit: tuple[str, ...] = ("run",), fresh: bool = False
+        ) -> subprocess.CompletedProcess:
+            """The script runs as it does without framejit. `fresh`: in processes in which nothing stands below it, not
+            even in a traceback."""
             commands = arguments, ("-m", "framejit", *framejit, *arguments)
             if fresh:
-                plain, ours = (subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, timeout=300) for line in commands)
+                plain, ours = (
+                    subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+                    for line in commands
+                )
             else:
                 plain, ours = (self.python(*line) for line in commands)
             assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
@@ -117,7 +124,9 @@ def test_classes_of_the_script_can_be_pickled(shell):
 
 
 def test_a_module_attribute_of_main(shell):
-    shell.write("main.py", "import __main__, sys; here = 1; print(__main__.here, sys.modules['__main__'].__dict__ is globals())")
+    shell.write(
+        "main.py", "import __main__, sys; here = 1; print(__main__.here, sys.modules['__main__'].__dict__ is globals())"
+    )
     shell.same("main.py")
 
 

@@ -32,7 +32,10 @@ def test_an_unknown_setting_gets_a_suggestion():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("recompile_limit", "3"), ("recompile_limit", True), ("recompile_limit", -1), ("debug", 1), ("default_backend", None)],
+    [
+        ("recompile_limit", "3"), ("recompile_limit", True), ("recompile_limit", -1), ("debug", 1),
+        ("default_backend", None),
+    ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(name, value):
     before = getattr(framejit.config, name)

@@ -49,7 +49,10 @@ def test_a_finding_says_where_why_and_what_to_do():
 
 def test_a_break_met_often_is_one_finding():
     explanation = Explanation()
-    fields = dict(function="f", file="a.py", line=3, column=4, reason="because", code="FJ101", hint="", user_stack=[("a.py", 3, "f")], in_graph_ops=1)
+    fields = dict(
+        function="f", file="a.py", line=3, column=4, reason="because", code="FJ101", hint="",
+        user_stack=[("a.py", 3, "f")], in_graph_ops=1,
+    )
     for frame_id, line in enumerate((3, 3, 5)):
         explanation.hear(Event("graph_break", 0, 0, {**fields, "frame_id": frame_id, "line": line}))
     assert [(finding.line, finding.count) for finding in explanation.findings] == [(3, 2), (5, 1)]
@@ -90,7 +93,9 @@ def test_an_exception_of_the_call_is_kept():
 def test_json():
     data = json.loads(framejit.explain(outer)(X).to_json())
     assert data["schema"] == "framejit.explain/1"
-    assert {"schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error", "timeline", "cost"} == set(data)
+    assert {
+        "schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error", "timeline", "cost",
+    } == set(data)
     [finding] = data["findings"]
     assert {"code", "file", "line", "column", "function", "reason", "hint", "count"} <= set(finding)
     assert len(data["graphs"]) > 1

@@ -65,7 +65,9 @@ def test_decorator_with_arguments():
 def test_the_result_looks_like_the_function():
     fast = framejit.optimize(double)
     assert fast.__wrapped__ is double
-    assert (fast.__name__, fast.__qualname__, fast.__doc__, fast.__module__) == (double.__name__, double.__qualname__, double.__doc__, double.__module__)
+    assert (fast.__name__, fast.__qualname__, fast.__doc__, fast.__module__) == (
+        double.__name__, double.__qualname__, double.__doc__, double.__module__,
+    )
     assert inspect.signature(fast) == inspect.signature(double)
     assert torch.equal(fast(X, times=5), X * 5)
 
@@ -158,7 +160,9 @@ def test_what_cannot_be_called_is_refused(target):
         framejit.optimize(target)
 
 
-@pytest.mark.parametrize("option", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"dynamic": "yes"}, {"fullgraph": 1}])
+@pytest.mark.parametrize(
+    "option", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"dynamic": "yes"}, {"fullgraph": 1}]
+)
 @pytest.mark.parametrize("disable", [False, True])
 def test_unsupported_options_are_refused_in_one_sentence(option, disable):
     with pytest.raises(InvalidOption) as caught:
@@ -167,7 +171,9 @@ def test_unsupported_options_are_refused_in_one_sentence(option, disable):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("option", [{"mode": "default"}, {"mode": None}, {"options": {}}, {"options": None}, {"dynamic": False}])
+@pytest.mark.parametrize(
+    "option", [{"mode": "default"}, {"mode": None}, {"options": {}}, {"options": None}, {"dynamic": False}]
+)
 def test_options_that_ask_for_nothing_new_are_accepted(option):
     assert torch.equal(framejit.optimize(double, **option)(X), X * 2)
 
@@ -181,7 +187,10 @@ def closed(gm, inputs):
 
 def test_dynamic_warns_once_and_specialises_where_the_backend_wants_to_know_sizes():
     fast = framejit.optimize(double, backend=closed, dynamic=True)
-    with pytest.warns(framejit.FramejitWarning, match="'closed' compiles double anew for each new size: it raised TypeError: tensors only") as caught:
+    with pytest.warns(
+        framejit.FramejitWarning,
+        match="'closed' compiles double anew for each new size: it raised TypeError: tensors only",
+    ) as caught:
         for size in (3, 4):
             assert torch.equal(fast(torch.ones(size)), torch.ones(size) * 2)
     assert len(caught) == 1

@@ -84,7 +84,9 @@ def test_the_module_it_was_given_stays_eager(net, fast, backend):
 
 def test_class_and_names(net, fast):
     assert isinstance(fast, Net)
-    assert (type(fast).__name__, type(fast).__qualname__, type(fast).__module__) == (Net.__name__, Net.__qualname__, Net.__module__)
+    assert (type(fast).__name__, type(fast).__qualname__, type(fast).__module__) == (
+        Net.__name__, Net.__qualname__, Net.__module__,
+    )
     assert repr(fast) == repr(net)
     assert Net.registered == []
 
@@ -95,7 +97,9 @@ def test_modules_of_one_class_share_the_class_made_for_it(net, fast):
 
 def test_state_dict_has_the_same_keys_and_tensors(net, fast):
     assert list(fast.state_dict()) == list(net.state_dict())
-    assert all(a.data_ptr() == b.data_ptr() for a, b in zip(fast.state_dict().values(), net.state_dict().values(), strict=True))
+    assert all(
+        a.data_ptr() == b.data_ptr() for a, b in zip(fast.state_dict().values(), net.state_dict().values(), strict=True)
+    )
 
 
 def test_parameters_buffers_and_children_are_shared(net, fast):

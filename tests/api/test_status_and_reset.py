@@ -34,7 +34,9 @@ def test_a_function_in_one_graph():
     for _ in range(3):
         fast(X)
     seen = record("whole")
-    assert (seen.state, seen.graphs, seen.ops, len(seen.breaks), seen.recompiles, seen.entries, seen.hits) == ("compiled", 1, 1, 0, 0, 1, 2)
+    assert (seen.state, seen.graphs, seen.ops, len(seen.breaks), seen.recompiles, seen.entries, seen.hits) == (
+        "compiled", 1, 1, 0, 0, 1, 2,
+    )
     assert (seen.file, seen.line) == (__file__, whole.__code__.co_firstlineno)
     assert seen.seconds > 0
 

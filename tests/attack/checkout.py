@@ -8,7 +8,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
 ROOT = pathlib.Path(__file__).parents[2]
-AT_THE_TOP = ("framejit.guards", "framejit.backends")  # packages that stand at the top of the repository, where only an installation looks for them
+# packages that stand at the top of the repository, where only an installation looks for them
+AT_THE_TOP = ("framejit.guards", "framejit.backends")
 
 
 class AtTheTop(MetaPathFinder):
@@ -16,7 +17,9 @@ class AtTheTop(MetaPathFinder):
         if name not in AT_THE_TOP:
             return None
         folder = ROOT / name.rpartition(".")[2]
-        return importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+        return importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
 
 
 def make_importable() -> None:

@@ -15,21 +15,38 @@ def main() -> int:
     run.add_argument("--seeds", type=span, metavar="FIRST:END", help="these programs, instead of --programs of --seed")
     run.add_argument("--jobs", type=int, default=1, help="processes")
     run.add_argument("--minutes", type=float, help="begin no program after that")
-    run.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/attack"),
-        help="keeps what was run, and each difference as a line of differences.jsonl; a second run goes on where the first ended")
+    run.add_argument(
+        "--folder", type=pathlib.Path, default=pathlib.Path("build/attack"),
+        help=(
+            "keeps what was run, and each difference as a line of differences.jsonl; a second run goes on where the "
+            "first ended"
+        ),
+    )
     run.add_argument("--seconds", type=float, default=120.0, help="what takes longer hangs")
-    run.add_argument("--mutate", action="store_true", help="change one thing at a time that the first call can look at, instead of calling as the program does")
-    for name, text in (("show", "print a program"), ("check", "compare it"), ("reduce", "print a smaller one that differs in the same way")):
+    run.add_argument(
+        "--mutate",
+        action="store_true",
+        help="change one thing at a time that the first call can look at, instead of calling as the program does",
+    )
+    for name, text in (
+        ("show", "print a program"),
+        ("check", "compare it"),
+        ("reduce", "print a smaller one that differs in the same way"),
+    ):
         command = commands.add_parser(name, help=text)
         command.add_argument("program", help="a program's number, or a file with its text")
-        command.add_argument("--backend", choices=("eager", "fuse"), help="by default eager for even numbers, fuse for odd ones")
+        command.add_argument(
+            "--backend", choices=("eager", "fuse"), help="by default eager for even numbers, fuse for odd ones"
+        )
         command.add_argument("--seconds", type=float, default=120, help="for how long smaller programs are tried")
         command.add_argument("--mutate", action="store_true")
     soak = commands.add_parser("soak", help="threads that compile, call, reset and drop at once")
     soak.add_argument("--minutes", type=float, default=30)
     soak.add_argument("--threads", type=int, default=16)
     soak.add_argument("--seed", type=int, default=0)
-    fuzz = commands.add_parser("fuzz", help="guard trees and the inputs of plans: random ones, against what they mean in Python")
+    fuzz = commands.add_parser(
+        "fuzz", help="guard trees and the inputs of plans: random ones, against what they mean in Python"
+    )
     fuzz.add_argument("--minutes", type=float, default=15)
     fuzz.add_argument("--seed", type=int, default=1, help="which million")
     fuzz.add_argument("--only", choices=("guards", "plans"))

@@ -1,6 +1,7 @@
 """Random guard trees over random objects, evaluated natively and by the reference while the objects change.
 
-In a hostile round the objects' own methods change the world in the middle of an evaluation: then nothing is compared, but all must survive.
+In a hostile round the objects' own methods change the world in the middle of an evaluation: then nothing is compared,
+but all must survive.
 """
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ class Builder:
         places: list[tuple[int, Any]] = [(native.A_ARG, i) for i in range(len(self.world.args)) if rng.random() < 0.9]
         if self.world.fn is not None:
             places.append((native.A_FUNC, None))
-            places += [(native.A_GLOBAL, name) for name in NAMES if name in self.world.fn.__globals__ and rng.random() < 0.7]
+            places += [
+                (native.A_GLOBAL, name) for name in NAMES if name in self.world.fn.__globals__ and rng.random() < 0.7
+            ]
             places += [(native.A_CLOSURE_CELL, i) for i in range(len(self.world.fn.__closure__ or ()))]
             places.append((native.A_BUILTIN, rng.choice(("len", "print", "__name__", "nothing"))))
         holders = self.world.holders()
@@ -82,7 +85,12 @@ class Builder:
             relations.checks = [self.numbered(self.relation()) for _ in range(rng.randint(1, 4))]
             found.append(relations)
         if rng.random() < 0.5:
-            found.append(Node(native.A_STATE, None, reference.reader(native.A_STATE, None), [self.numbered(reference.state())], guard_id=self.guard_id()))
+            found.append(
+                Node(
+                    native.A_STATE, None, reference.reader(native.A_STATE, None), [self.numbered(reference.state())],
+                    guard_id=self.guard_id(),
+                )
+            )
         return found
 
     def root(self, accessor: int, key: Any) -> list[Node]:
@@ -121,24 +129,37 @@ class Builder:
         rng = self.rng
         found: list[tuple[int, Any]] = [(native.A_TYPE, None)] if rng.random() < 0.2 else []
         if isinstance(value, dict):
-            found += [(rng.choice((native.A_KEY,) * 6 + (native.A_GETITEM,)), key) for key in dict.keys(value) if rng.random() < 0.8]
+            found += [
+                (rng.choice((native.A_KEY,) * 6 + (native.A_GETITEM,)), key)
+                for key in dict.keys(value)
+                if rng.random() < 0.8
+            ]
             found.append((native.A_DICT_KEY_AT, rng.randrange(4)))
         elif isinstance(value, (list, tuple, Sized)):
-            found += [(rng.choice((native.A_INDEX,) * 5 + (native.A_GETITEM,)), rng.choice((i, i, i - len(value)))) for i in range(len(value))]
+            found += [
+                (rng.choice((native.A_INDEX,) * 5 + (native.A_GETITEM,)), rng.choice((i, i, i - len(value))))
+                for i in range(len(value))
+            ]
         elif isinstance(value, types.CellType):
             found.append((native.A_CELL, None))
         elif isinstance(value, type):
-            found += [(rng.choice((native.A_TYPE_LOOKUP, native.A_ATTR)), name) for name in (*NAMES, "shared", "__init__") if rng.random() < 0.4]
+            found += [
+                (rng.choice((native.A_TYPE_LOOKUP, native.A_ATTR)), name)
+                for name in (*NAMES, "shared", "__init__")
+                if rng.random() < 0.4
+            ]
         elif isinstance(value, types.FunctionType):
             parts = ("__globals__", "__code__", "__closure__", "__defaults__", "__kwdefaults__", "a", "__name__")
             found += [(native.A_ATTR, name) for name in parts if rng.random() < 0.4]
         elif isinstance(value, types.CodeType):
             found += [(native.A_ATTR, name) for name in ("co_consts", "co_names", "co_name") if rng.random() < 0.6]
         elif isinstance(value, torch.Tensor):
-            found += [(native.A_ATTR, name) for name in ("requires_grad", "grad", "dtype", "shape") if rng.random() < 0.2]
+            found += [
+                (native.A_ATTR, name) for name in ("requires_grad", "grad", "dtype", "shape") if rng.random() < 0.2
+            ]
         elif isinstance(value, (int, float)):
             found += rng.sample([(native.A_BINOP, ("add", 1)), (native.A_RBINOP, ("sub", 7)), (native.A_CALL, type),
-                (native.A_BINOP, ("floordiv", 0))], 1)  # fmt: skip
+                (native.A_BINOP, ("floordiv", 0))], 1)
         else:
             if hasattr(value, "__dict__"):
                 found.append((native.A_DICT, None))
@@ -150,14 +171,21 @@ class Builder:
         """One that holds for a value, most of the time."""
         rng = self.rng
         if value is Failed or rng.random() < 0.05:
-            return rng.choice((reference.type_is(int), reference.equals(1), reference.length(2), reference.keys(("a",)), reference.truth(True)))
+            return rng.choice(
+                (
+                    reference.type_is(int), reference.equals(1), reference.length(2), reference.keys(("a",)),
+                    reference.truth(True),
+                )
+            )
         if isinstance(value, torch.Tensor) and rng.random() < 0.7:
             if rng.random() < 0.1:
                 return reference.version(value)
             free = rng.choice((0, 0, 0, 1, 2, 3, 255))
             return reference.tensor(value, free, rng.choice((0, free)))
         if isinstance(value, dict) and rng.random() < 0.6:
-            absent = [reference.key_absent(key) for key in ("a", "nothing", 1, Sized(2)) if not dict.__contains__(value, key)]
+            absent = [
+                reference.key_absent(key) for key in ("a", "nothing", 1, Sized(2)) if not dict.__contains__(value, key)
+            ]
             return rng.choice((reference.keys(tuple(value)), reference.length(len(value)), *absent))
         if isinstance(value, (list, tuple, set, frozenset)) and rng.random() < 0.5:
             return reference.length(len(value))
@@ -173,13 +201,21 @@ class Builder:
             return reference.truth(bool(value))
         if kind == 6:
             return reference.python(is_plain if is_plain(value) else always)
-        return reference.equals(value) if not isinstance(value, (torch.Tensor, torch.nn.Module, types.FunctionType)) else reference.identity(value)
+        return (
+            reference.equals(value)
+            if not isinstance(value, (torch.Tensor, torch.nn.Module, types.FunctionType))
+            else reference.identity(value)
+        )
 
     def relation(self) -> Check:
         """Of recorded values."""
         rng, known = self.rng, self.recorded
         slots = [*range(len(known))]
-        tensors = [slot for slot in slots if isinstance(known[slot], torch.Tensor) and known[slot].dim() and known[slot].layout is torch.strided]
+        tensors = [
+            slot
+            for slot in slots
+            if isinstance(known[slot], torch.Tensor) and known[slot].dim() and known[slot].layout is torch.strided
+        ]
         numbers = [slot for slot in slots if type(known[slot]) is int and abs(known[slot]) < 2**63]
         kind = rng.randrange(3)
         if kind == 0 and tensors:
@@ -201,8 +237,14 @@ class Builder:
                 i = rng.randrange(len(slots))
                 if rng.random() < 0.3:
                     return native.S_CONST, rng.choice((0, 1, 2, 3, -1, 2**62))
-                return (native.S_SIZE, i, 0) if slots[i] < 0 else (rng.choice((native.S_SIZE, native.S_STRIDE)), i, rng.randrange(known[slots[i]].dim()))
-            operation = rng.choice((native.S_ADD, native.S_SUB, native.S_MUL, native.S_FLOORDIV, native.S_MOD, native.S_MIN, native.S_MAX))
+                return (
+                    (native.S_SIZE, i, 0)
+                    if slots[i] < 0
+                    else (rng.choice((native.S_SIZE, native.S_STRIDE)), i, rng.randrange(known[slots[i]].dim()))
+                )
+            operation = rng.choice(
+                (native.S_ADD, native.S_SUB, native.S_MUL, native.S_FLOORDIV, native.S_MOD, native.S_MIN, native.S_MAX)
+            )
             return (*term(depth - 1), *term(depth - 1), operation)
 
         left, right = term(2), term(2)
@@ -316,7 +358,8 @@ class HostileString(str):
 
 
 def one_hostile_tree(seed: int) -> None:
-    """Builds a tree over objects that change the world while they are looked at; there is nothing to compare, but it must come to an end."""
+    """Builds a tree over objects that change the world while they are looked at; there is nothing to compare, but it
+    must come to an end."""
     rng = random.Random(seed)
     world = World(rng)
     trees: list[tuple[native.GuardTree, list[Node]]] = []

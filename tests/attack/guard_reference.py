@@ -1,4 +1,5 @@
-"""What a guard tree means, said in Python: the same nodes, evaluated one after the other as guard_eval.c is to evaluate them."""
+"""What a guard tree means, said in Python: the same nodes, evaluated one after the other as guard_eval.c is to evaluate
+them."""
 from __future__ import annotations
 
 import ctypes
@@ -46,7 +47,10 @@ class Node:
 
     def described(self) -> tuple[Any, ...]:
         """As GuardTree takes it."""
-        return self.accessor, self.key, [(c.kind, c.payload, c.guard_id) for c in self.checks], [c.described() for c in self.children], self.guard_id
+        return (
+            self.accessor, self.key, [(c.kind, c.payload, c.guard_id) for c in self.checks],
+            [c.described() for c in self.children], self.guard_id,
+        )
 
 
 def verdict(roots: list[Node], frame: Frame) -> tuple[int, bool] | None:
@@ -123,7 +127,8 @@ def _key(parent: Any, frame: Frame, key: Any) -> Any:
 
 def _instance_dict(parent: Any) -> dict[str, Any]:
     found: Any = object.__getattribute__(parent, "__dict__")
-    return gc.get_referents(found)[0] if isinstance(found, types.MappingProxyType) else found  # a class shows its dictionary through a proxy
+    # a class shows its dictionary through a proxy
+    return gc.get_referents(found)[0] if isinstance(found, types.MappingProxyType) else found
 
 
 def _key_at(parent: Any, frame: Frame, key: int) -> Any:
@@ -196,7 +201,13 @@ def equal(a: Any, b: Any) -> bool:
     if type(a) in (float, complex):
         return [struct.pack("d", part) for part in parts_of(a)] == [struct.pack("d", part) for part in parts_of(b)]
     if isinstance(a, tuple) or type(a) is list:
-        return len(a) == len(b) and all(map(equal, tuple.__iter__(a) if isinstance(a, tuple) else a, tuple.__iter__(b) if isinstance(b, tuple) else b))
+        return len(a) == len(b) and all(
+            map(
+                equal,
+                tuple.__iter__(a) if isinstance(a, tuple) else a,
+                tuple.__iter__(b) if isinstance(b, tuple) else b,
+            )
+        )
     if type(a) is dict:
         return equal(list(a.items()), list(b.items()))
     if type(a) in (set, frozenset):
@@ -219,7 +230,9 @@ def keys(expected: tuple[Any, ...]) -> Check:
         if not isinstance(value, dict):
             return False
         found = list(value)
-        return len(found) == len(expected) and all(a is b or (type(a) is type(b) and a == b) for a, b in zip(found, expected))
+        return len(found) == len(expected) and all(
+            a is b or (type(a) is type(b) and a == b) for a, b in zip(found, expected)
+        )
 
     return Check(native.C_KEYS, expected, holds)
 
@@ -243,7 +256,9 @@ def tensor(example: torch.Tensor, free_sizes: int = 0, free_strides: int = 0) ->
             return False
         if any(a != b and not free_sizes >> i & 1 for i, (a, b) in enumerate(zip(found[6], expected[6]))):
             return False
-        return expected[7] is None or not any(a != b and not free_strides >> i & 1 for i, (a, b) in enumerate(zip(found[7], expected[7])))
+        return expected[7] is None or not any(
+            a != b and not free_strides >> i & 1 for i, (a, b) in enumerate(zip(found[7], expected[7]))
+        )
 
     return Check(native.C_TENSOR, (example, free_sizes, free_strides) if free_sizes | free_strides else example, holds)
 
@@ -254,7 +269,10 @@ def metadata(value: torch.Tensor) -> tuple[Any, ...]:
     except RuntimeError:  # a layout without
         strides = None
     keyset = torch._C._dispatch_keys(value).raw_repr()
-    return type(value), value.dtype, value.layout, value.device, value.requires_grad, keyset, tuple(value.shape), strides
+    return (
+        type(value), value.dtype, value.layout, value.device, value.requires_grad, keyset, tuple(value.shape),
+        strides,
+    )
 
 
 def version(example: torch.Tensor) -> Check:
@@ -297,17 +315,22 @@ def distinct(slots: tuple[int, ...]) -> Check:
 
 
 _OPERATIONS: dict[int, Callable[[int, int], int]] = {
-    native.S_ADD: operator.add, native.S_SUB: operator.sub, native.S_MUL: operator.mul, native.S_FLOORDIV: operator.floordiv, native.S_MOD: operator.mod,
-    native.S_MIN: min, native.S_MAX: max, native.S_EQ: operator.eq, native.S_NE: operator.ne, native.S_LT: operator.lt, native.S_LE: operator.le,
+    native.S_ADD: operator.add, native.S_SUB: operator.sub, native.S_MUL: operator.mul,
+    native.S_FLOORDIV: operator.floordiv, native.S_MOD: operator.mod,
+    native.S_MIN: min, native.S_MAX: max, native.S_EQ: operator.eq, native.S_NE: operator.ne, native.S_LT: operator.lt,
+    native.S_LE: operator.le,
     native.S_AND: lambda a, b: bool(a and b), native.S_OR: lambda a, b: bool(a or b),
-}  # fmt: skip
+}
 
 
 def sizes(slots: tuple[int, ...], program: tuple[int, ...]) -> Check:
     """A size program in postfix. The slot of an int is given as its complement."""
 
     def holds(_: Any, records: dict[int, Any]) -> bool:
-        if any(type(records[~slot]) is not int if slot < 0 else not isinstance(records[slot], torch.Tensor) for slot in slots):
+        if any(
+            type(records[~slot]) is not int if slot < 0 else not isinstance(records[slot], torch.Tensor)
+            for slot in slots
+        ):
             return False  # read or not
         stack: list[int] = []
         code = iter(program)

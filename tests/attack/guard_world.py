@@ -109,7 +109,9 @@ CONSTANTS: tuple[Any, ...] = (*NUMBERS, None, "a", "b", "weight", b"x", ..., (1,
 
 def tensor(rng: random.Random) -> torch.Tensor:
     shape = [rng.choice((0, 1, 2, 3, 5)) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4, 6, 7)))]
-    dtype = rng.choice((torch.float32, torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16))
+    dtype = rng.choice(
+        (torch.float32, torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
+    )
     made = torch.zeros(shape, dtype=dtype, device=rng.choice(("cpu",) * 9 + ("meta",)))
     kind = rng.randrange(12)
     if kind == 0 and made.dim() >= 2:
@@ -191,7 +193,10 @@ def function(rng: random.Random, more: Callable[[], Any]) -> types.FunctionType:
     namespace: dict[str, Any] = {name: more() for name in rng.sample(NAMES, rng.randrange(1, len(NAMES) + 1))}
     cells = [more() for _ in range(rng.randrange(3))]
     names = [f"cell{i}" for i in range(len(cells))]
-    text = f"def outer({', '.join(names)}):\n    def inner(x=None, *, y=None):\n        return x, y{''.join(', ' + name for name in names)}\n    return inner\n"
+    text = (
+        f"def outer({', '.join(names)}):\n    def inner(x=None, *, y=None):\n"
+        f"        return x, y{''.join(', ' + name for name in names)}\n    return inner\n"
+    )
     exec(text, namespace)
     made: types.FunctionType = namespace.pop("outer")(*cells)
     made.__defaults__ = (more(),)
@@ -218,7 +223,12 @@ class World:
         todo: list[Any] = [*self.args, self.fn]
         while todo:
             one = todo.pop()
-            if id(one) in seen or isinstance(one, (str, int, float, type(None))) or type(one).__module__ == "builtins" and isinstance(one, type):
+            if (
+                id(one) in seen
+                or isinstance(one, (str, int, float, type(None)))
+                or type(one).__module__ == "builtins"
+                and isinstance(one, type)
+            ):
                 continue
             seen.add(id(one))
             found.append(one)
@@ -292,7 +302,12 @@ def changed(rng: random.Random, one: Any) -> Undo:
 def _changed(rng: random.Random, one: Any) -> Undo:
     if isinstance(one, list):
         old = list(one)
-        act: Callable[[], Any] = rng.choice((one.clear, one.reverse, one.pop, lambda: one.append(value(rng, 1)), lambda: one.__setitem__(0, value(rng, 1))))
+        act: Callable[[], Any] = rng.choice(
+            (
+                one.clear, one.reverse, one.pop, lambda: one.append(value(rng, 1)),
+                lambda: one.__setitem__(0, value(rng, 1)),
+            )
+        )
         if act is one.pop and not one:
             return _nothing
         act()
@@ -301,7 +316,12 @@ def _changed(rng: random.Random, one: Any) -> Undo:
         return _changed_dict(rng, one)
     if isinstance(one, types.FunctionType):
         new = value(rng, 1)
-        return _set(one, *rng.choice((("__defaults__", (new,)), ("__kwdefaults__", {"y": new}), ("__code__", _code(one)), ("a", new))))
+        return _set(
+            one,
+            *rng.choice(
+                (("__defaults__", (new,)), ("__kwdefaults__", {"y": new}), ("__code__", _code(one)), ("a", new))
+            ),
+        )
     if isinstance(one, types.CellType):
         return _set(one, "cell_contents", value(rng, 1)) if rng.random() < 0.8 else _deleted(one, "cell_contents")
     if isinstance(one, torch.Tensor):

@@ -46,33 +46,55 @@ TENSORS: list[Mutant] = [
 ]
 NUMBERS: list[Mutant] = [
     *[(f"{n}", lambda _, n=n: n) for n in (0, 1, -1, 2, 3, 2**40)],
-    ("one more", lambda n: n + 1), ("a float", float), ("a bool", bool), ("nan", lambda _: float("nan")), ("-0.0", lambda _: -0.0), ("a tensor",
+    ("one more", lambda n: n + 1), ("a float", float), ("a bool", bool), ("nan", lambda _: float("nan")),
+    ("-0.0", lambda _: -0.0), ("a tensor",
         lambda n: torch.tensor(n)), ("text", str),
-]  # fmt: skip
-WORDS: list[Mutant] = [("longer", lambda s: s + "x"), ("empty", lambda _: ""), ("'b'", lambda _: "b"), ("'add'", lambda _: "add"), ("None", lambda _: None)]
+]
+WORDS: list[Mutant] = [
+    ("longer", lambda s: s + "x"), ("empty", lambda _: ""), ("'b'", lambda _: "b"), ("'add'", lambda _: "add"),
+    ("None", lambda _: None),
+]
 LISTS: list[Mutant] = [
-    ("longer", lambda v: [*v, *v[:1], 1]), ("shorter", lambda v: v[:-1]), ("reversed", lambda v: v[::-1]), ("empty", lambda _: []), ("a tuple", tuple),
+    ("longer", lambda v: [*v, *v[:1], 1]), ("shorter", lambda v: v[:-1]), ("reversed", lambda v: v[::-1]),
+    ("empty", lambda _: []), ("a tuple", tuple),
         ("of a subclass", ListOfOwn),
     ("one object twice", lambda v: [v[0]] * len(v)), ("another object", list),
-]  # fmt: skip
-TUPLES: list[Mutant] = [("longer", lambda v: (*v, 1)), ("shorter", lambda v: v[:-1]), ("reversed", lambda v: v[::-1]), ("a list", list), ("one object twice",
-    lambda v: (v[0],) * len(v))]
+]
+TUPLES: list[Mutant] = [
+    ("longer", lambda v: (*v, 1)), ("shorter", lambda v: v[:-1]), ("reversed", lambda v: v[::-1]), ("a list", list),
+    ("one object twice", lambda v: (v[0],) * len(v)),
+]
 DICTS: list[Mutant] = [
-    ("another key", lambda d: {**d, "new": 1}), ("a key less", lambda d: dict(list(d.items())[:-1])), ("another order", lambda d: dict(reversed(d.items()))),
+    ("another key", lambda d: {**d, "new": 1}), ("a key less", lambda d: dict(list(d.items())[:-1])),
+    ("another order", lambda d: dict(reversed(d.items()))),
         ("empty", lambda _: {}),
-    ("a key renamed", lambda d: {(f"{k}_" if i == 0 else k): v for i, (k, v) in enumerate(d.items())}), ("of a subclass", DictOfOwn), ("ordered",
+    ("a key renamed", lambda d: {(f"{k}_" if i == 0 else k): v for i, (k, v) in enumerate(d.items())}),
+    ("of a subclass", DictOfOwn), ("ordered",
         collections.OrderedDict),
-    ("with a default", lambda d: collections.defaultdict(int, d)), ("values turned round", lambda d: dict(zip(d, reversed(d.values())))),
-]  # fmt: skip
-SETS: list[Mutant] = [("another element", lambda s: {*s, "new"}), ("an element less", lambda s: set(list(s)[1:])), ("frozen", frozenset), ("empty",
-    lambda s: set())]
-QUEUES: list[Mutant] = [("longer", lambda d: collections.deque([*d, 1], d.maxlen)), ("bounded", lambda d: collections.deque(d, 2)), ("unbounded",
-    lambda d: collections.deque(d)), ("turned", lambda d: collections.deque([*d][::-1], d.maxlen))]
-FUNCTIONS: list[Mutant] = [("another function", lambda f: other_function(f)), ("wrapped", lambda f: lambda *args, **kwargs: f(*args, **kwargs))]
-OBJECTS: list[Mutant] = [("of a subclass", lambda o: of_subclass(o)), ("an attribute more", lambda o: with_attribute(o)), ("a method of its own",
-    lambda o: with_method(o))]
-MODULES: list[Mutant] = [("in another mode", lambda m: m.train(not m.training)), ("with a hook", lambda m: hooked(m)), ("frozen",
-    lambda m: m.requires_grad_(False)), ("double", lambda m: m.double())]
+    ("with a default", lambda d: collections.defaultdict(int, d)),
+    ("values turned round", lambda d: dict(zip(d, reversed(d.values())))),
+]
+SETS: list[Mutant] = [
+    ("another element", lambda s: {*s, "new"}), ("an element less", lambda s: set(list(s)[1:])),
+    ("frozen", frozenset), ("empty", lambda s: set()),
+]
+QUEUES: list[Mutant] = [
+    ("longer", lambda d: collections.deque([*d, 1], d.maxlen)), ("bounded", lambda d: collections.deque(d, 2)),
+    ("unbounded", lambda d: collections.deque(d)), ("turned", lambda d: collections.deque([*d][::-1], d.maxlen)),
+]
+FUNCTIONS: list[Mutant] = [
+    ("another function", lambda f: other_function(f)),
+    ("wrapped", lambda f: lambda *args, **kwargs: f(*args, **kwargs)),
+]
+OBJECTS: list[Mutant] = [
+    ("of a subclass", lambda o: of_subclass(o)),
+    ("an attribute more", lambda o: with_attribute(o)),
+    ("a method of its own", lambda o: with_method(o)),
+]
+MODULES: list[Mutant] = [
+    ("in another mode", lambda m: m.train(not m.training)), ("with a hook", lambda m: hooked(m)),
+    ("frozen", lambda m: m.requires_grad_(False)), ("double", lambda m: m.double()),
+]
 
 
 def mutants(value: Any) -> list[Mutant]:
@@ -80,12 +102,20 @@ def mutants(value: Any) -> list[Mutant]:
     if isinstance(value, torch.nn.Module):
         return MODULES
     if isinstance(value, torch.nn.Parameter):
-        return [m for m in TENSORS if m[0] == "None"] + [("another parameter", lambda p: torch.nn.Parameter(p.detach() * 2)), ("frozen",
-        lambda p: torch.nn.Parameter(p.detach(), requires_grad=False))]
+        return [m for m in TENSORS if m[0] == "None"] + [
+            ("another parameter", lambda p: torch.nn.Parameter(p.detach() * 2)),
+            ("frozen", lambda p: torch.nn.Parameter(p.detach(), requires_grad=False)),
+        ]
     kinds = (
-        *((torch.Tensor, TENSORS), (bool, NUMBERS), ((int, float), NUMBERS), (str, WORDS), (list, LISTS), (dict, DICTS), ((set, frozenset), SETS),
-            (collections.deque, QUEUES)),
-        *((types.FunctionType, FUNCTIONS), (type(None), NUMBERS[:2]), ((type, types.ModuleType, property, classmethod, staticmethod), [])),
+        *(
+            (torch.Tensor, TENSORS), (bool, NUMBERS), ((int, float), NUMBERS), (str, WORDS), (list, LISTS),
+            (dict, DICTS), ((set, frozenset), SETS), (collections.deque, QUEUES),
+        ),
+        *(
+            (types.FunctionType, FUNCTIONS),
+            (type(None), NUMBERS[:2]),
+            ((type, types.ModuleType, property, classmethod, staticmethod), []),
+        ),
     )
     for kind, found in kinds:
         if isinstance(value, kind):

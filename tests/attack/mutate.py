@@ -1,4 +1,5 @@
-"""Captures a program's first call, then changes one thing at a time that the call can look at: the next call must notice."""
+"""Captures a program's first call, then changes one thing at a time that the call can look at: the next call must
+notice."""
 from __future__ import annotations
 
 import contextlib
@@ -24,7 +25,8 @@ MODES: dict[str, Callable[[], Any]] = {
     "deterministic": lambda: deterministic(),
 }
 MOST = 30  # changes of one program
-SECONDS = 10.0  # after which a changed program is taken to run for ever in plain Python too: a count of 2**40 may be one of turns
+# after which a changed program is taken to run for ever in plain Python too: a count of 2**40 may be one of turns
+SECONDS = 10.0
 
 
 class EndlessError(BaseException):
@@ -66,7 +68,9 @@ def deterministic() -> Any:
 
 def roots(world: World, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     fn = world.globals["fn"]
-    state = {name: value for name, value in world.globals.items() if name not in world.hidden and not name.startswith("__")}
+    state = {
+        name: value for name, value in world.globals.items() if name not in world.hidden and not name.startswith("__")
+    }
     return {"args": list(args), "kwargs": kwargs, "globals": world.globals, "own": state, "fn": fn}
 
 
@@ -80,7 +84,9 @@ class Change:
     def __str__(self) -> str:
         return f"{words(self.path)}: {self.name}"
 
-    def __call__(self, world: World, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def __call__(
+        self, world: World, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         root = roots(world, args, kwargs)
         path = self.path if self.path[0] != ("item", "own") else (("item", "globals"), *self.path[1:])
         self.undo.append(write(root, path, self.make(read(root, path))))
@@ -110,7 +116,9 @@ def mutate(program: Program) -> Difference | None:
     rng = random.Random(program.seed)
     with quiet_collector(), Watch() as watch, framejit.config.patch(recompile_limit=1000):
         eager = World(name, program.text)
-        compiled = World(name, program.text, lambda fn: framejit.optimize(fn, backend=program.backend, **program.options))
+        compiled = World(
+            name, program.text, lambda fn: framejit.optimize(fn, backend=program.backend, **program.options)
+        )
         todo = changes(eager, rng)[:MOST]
         compiled.call(0)  # as often as eager: what the call changes it has changed once on both sides
         for mode in (None, *MODES):
@@ -137,7 +145,9 @@ def named(difference: Difference, change: str) -> Difference:
     return difference
 
 
-def step(program: Program, watch: Any, eager: World, compiled: World, change: Change | None, around: Callable[[], Any]) -> Difference | None:
+def step(
+    program: Program, watch: Any, eager: World, compiled: World, change: Change | None, around: Callable[[], Any]
+) -> Difference | None:
     watch.clear()
     with around():
         with at_most(SECONDS):

@@ -1,4 +1,5 @@
-"""What a call can look at: arguments, globals, cells, defaults, class attributes, and everything they hold; each can be changed, and changed back."""
+"""What a call can look at: arguments, globals, cells, defaults, class attributes, and everything they hold; each can be
+changed, and changed back."""
 from __future__ import annotations
 
 import collections
@@ -38,16 +39,27 @@ def steps(value: Any) -> Iterator[tuple[tuple[str, Any], Any]]:
     elif isinstance(value, types.FunctionType):
         if value.__module__.startswith(OWN):
             yield from ((("default", i), inner) for i, inner in enumerate(value.__defaults__ or ()))
-            yield from ((("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if cell_is_full(cell))
+            yield from (
+                (("cell", i), cell.cell_contents)
+                for i, cell in enumerate(value.__closure__ or ())
+                if cell_is_full(cell)
+            )
     elif isinstance(value, type):
         if value.__module__.startswith(OWN):
-            yield from ((("attr", name), inner) for name, inner in vars(value).items() if not name.startswith("__") and not isinstance(inner,
-                types.MemberDescriptorType))
+            yield from (
+                (("attr", name), inner)
+                for name, inner in vars(value).items()
+                if not name.startswith("__") and not isinstance(inner, types.MemberDescriptorType)
+            )
     elif isinstance(value, torch.nn.Module):
         yield ("attr", "training"), value.training
         for table in ("_parameters", "_buffers", "_modules"):
             yield from ((("attr", name), inner) for name, inner in vars(value)[table].items())
-        yield from ((("attr", name), inner) for name, inner in vars(value).items() if not name.startswith("_") and name != "training")
+        yield from (
+            (("attr", name), inner)
+            for name, inner in vars(value).items()
+            if not name.startswith("_") and name != "training"
+        )
     elif type(value).__module__.startswith(OWN) and not isinstance(value, BaseException):
         yield from ((("attr", name), inner) for name, inner in getattr(value, "__dict__", {}).items())
 
@@ -79,8 +91,13 @@ def write(root: Any, path: Path, new: Any) -> Callable[[], None]:
     holder = read(root, tuple(way))
     old = read(root, path)
     if kind == "item" and isinstance(holder, tuple):
-        return write(root, tuple(way), type(holder)(*(new if i == key else one for i, one in enumerate(holder))) if hasattr(holder,
-            "_fields") else holder[:key] + (new,) + holder[key + 1 :])
+        return write(
+            root,
+            tuple(way),
+            type(holder)(*(new if i == key else one for i, one in enumerate(holder)))
+            if hasattr(holder, "_fields")
+            else holder[:key] + (new,) + holder[key + 1 :],
+        )
     put(holder, kind, key, new)
     return lambda: put(holder, kind, key, old)
 
@@ -99,5 +116,8 @@ def put(holder: Any, kind: str, key: Any, value: Any) -> None:
 def words(path: Path) -> str:
     text = ""
     for kind, key in path:
-        text += {"item": f"[{key!r}]", "attr": f".{key}", "default": f".__defaults__[{key}]", "cell": f".__closure__[{key}]"}[kind]
+        text += {
+            "item": f"[{key!r}]", "attr": f".{key}", "default": f".__defaults__[{key}]",
+            "cell": f".__closure__[{key}]",
+        }[kind]
     return text

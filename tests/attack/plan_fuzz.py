@@ -1,4 +1,5 @@
-"""Plans called with inputs that differ in one property from those they were made for: a guard must say no, or the plan must give eager's answer."""
+"""Plans called with inputs that differ in one property from those they were made for: a guard must say no, or the plan
+must give eager's answer."""
 from __future__ import annotations
 
 import contextlib
@@ -91,7 +92,10 @@ def grown(x, y):
     return x.repeat(2, 1), y.expand(2, *y.shape) + 1, torch.nn.functional.pad(x, (1, 2)) * 2, x.unsqueeze(1) - y
 
 
-FUNCTIONS = (pointwise, rows, columns, turned, product, written, overwritten, views, same_again, scanned, chosen, normed, strided, sized, grown)
+FUNCTIONS = (
+    pointwise, rows, columns, turned, product, written, overwritten, views, same_again, scanned, chosen, normed,
+    strided, sized, grown,
+)
 
 
 # ---- what is done to the inputs ----
@@ -141,7 +145,9 @@ ONE: dict[str, Callable[[torch.Tensor], Any]] = {
     "offset by one": lambda t: offset(t, 1),
     "offset by three": lambda t: offset(t, 3),
     "offset by four": lambda t: offset(t, 4),
-    "misaligned": lambda t: torch.frombuffer(memoryview(bytearray(b"\0" + t.numpy().tobytes()))[1:], dtype=t.dtype).view(t.shape),
+    "misaligned": lambda t: torch.frombuffer(
+        memoryview(bytearray(b"\0" + t.numpy().tobytes()))[1:], dtype=t.dtype
+    ).view(t.shape),
     "float64": lambda t: t.double(),
     "float16": lambda t: t.half(),
     "int32": lambda t: t.int(),
@@ -170,7 +176,10 @@ ONE: dict[str, Callable[[torch.Tensor], Any]] = {
 SHARED: list[Mutant] = [
     ("one object twice", lambda inputs: [inputs[0]] * 2),
     ("two objects of one memory", lambda inputs: [inputs[0], inputs[0][:]]),
-    ("turned alias", lambda inputs: [inputs[0], inputs[0].t()] if inputs[0].shape[0] == inputs[0].shape[1] else [inputs[0]] * 2),
+    (
+        "turned alias",
+        lambda inputs: [inputs[0], inputs[0].t()] if inputs[0].shape[0] == inputs[0].shape[1] else [inputs[0]] * 2,
+    ),
     ("a row apart", lambda inputs: (lambda m: [m[:-1], m[1:]])(torch.cat([inputs[0], inputs[0][:1]]))),
     ("halves of one memory", lambda inputs: [*torch.cat([inputs[0], inputs[1]]).split(inputs[0].shape[0])]),
     ("interleaved", lambda inputs: (lambda m: [m[::2], m[1::2]])(torch.cat([inputs[0], inputs[0]]))),
@@ -218,7 +227,10 @@ class Case:
         optimized = framejit.optimize(self.fn, backend="fuse", dynamic=self.open or None)
         mode_name, mode = self.rng.choice(MODES) if self.rng.random() < 0.3 else MODES[0]
         first = self.calls(optimized, mode, mode, self.start)
-        where = f"seed {self.seed}, {self.fn.__code__.co_name} of {self.shape}, {'open' if self.open else 'closed'} sizes, made {mode_name} for {self.start[0]}"
+        where = (
+            f"seed {self.seed}, {self.fn.__code__.co_name} of {self.shape}, {'open' if self.open else 'closed'} sizes, "
+            f"made {mode_name} for {self.start[0]}"
+        )
         if first:
             return f"{where}: {first}"
         for mutant in self.rng.sample(ALL, MUTANTS):

@@ -33,9 +33,13 @@ class Worker:
         self.outcomes, outcomes = os.pipe()
         self.log = tempfile.TemporaryFile("w+", errors="replace")
         options = ["--mutate"] if mutated else []
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.attack", "work", *options, str(seeds), str(outcomes)]
+        command = [
+            sys.executable, "-X", "faulthandler", "-m", "tests.attack", "work", *options, str(seeds), str(outcomes),
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self.log, stderr=self.log, pass_fds=(seeds, outcomes))
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=self.log, stderr=self.log, pass_fds=(seeds, outcomes)
+        )
         os.close(seeds)
         os.close(outcomes)
         self.compared = 0
@@ -82,7 +86,9 @@ class Worker:
     def failure(self, kind: str, start: str) -> dict[str, Any]:
         self.log.seek(0)
         lines = self.log.read().splitlines()
-        first = max((i for i, line in enumerate(lines) if "Fatal Python error" in line), default=max(0, len(lines) - 12))
+        first = max(
+            (i for i, line in enumerate(lines) if "Fatal Python error" in line), default=max(0, len(lines) - 12)
+        )
         message = start + "\n".join(lines[first : first + 16])
         return {"kind": kind, "call": -1, "signature": f"{kind}: {message[:90]}", "message": message}
 
@@ -102,10 +108,13 @@ class Worker:
 
 
 class Pool:
-    """`jobs` processes for some seeds. The folder keeps every outcome, and each difference as a line of `differences.jsonl`."""
+    """`jobs` processes for some seeds. The folder keeps every outcome, and each difference as a line of
+    `differences.jsonl`."""
 
-    def __init__(self, seeds: Iterable[int], folder: pathlib.Path, jobs: int = 1, seconds: float = SECONDS, minutes: float | None = None,
-        mutated: bool = False) -> None:
+    def __init__(
+        self, seeds: Iterable[int], folder: pathlib.Path, jobs: int = 1, seconds: float = SECONDS,
+        minutes: float | None = None, mutated: bool = False,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         prefix = "mutated-" if mutated else ""
         self.path, self.differences = folder / f"{prefix}outcomes.jsonl", folder / f"{prefix}differences.jsonl"

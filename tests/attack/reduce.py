@@ -1,4 +1,5 @@
-"""Makes a program small that differs: takes away calls, statements and parts of expressions while the difference stays."""
+"""Makes a program small that differs: takes away calls, statements and parts of expressions while the difference
+stays."""
 from __future__ import annotations
 
 import ast
@@ -14,7 +15,9 @@ from tests.attack.generator.program import Program
 Edit = Callable[[], None]
 
 
-def reduced(program: Program, signature: str, seconds: float = 120, run: Callable[[Program], Difference | None] = compare) -> Program:
+def reduced(
+    program: Program, signature: str, seconds: float = 120, run: Callable[[Program], Difference | None] = compare
+) -> Program:
     """The same difference (`Difference.signature`) from less text."""
 
     def fails(text: str) -> bool:
@@ -55,10 +58,19 @@ def reduced(program: Program, signature: str, seconds: float = 120, run: Callabl
 
 def candidates(tree: ast.Module) -> Iterator[Edit]:
     """Changes to the tree that make it smaller, the largest first."""
-    bodies = [(getattr(node, name), name) for node in ast.walk(tree) for name in ("body", "orelse", "finalbody", "handlers") if isinstance(getattr(node, name,
-        None), list)]
+    bodies = [
+        (getattr(node, name), name)
+        for node in ast.walk(tree)
+        for name in ("body", "orelse", "finalbody", "handlers")
+        if isinstance(getattr(node, name, None), list)
+    ]
     statements = [(body, i) for body, _ in bodies for i in range(len(body))]
-    halves = [(body, half) for body, name in bodies if len(body) > 5 for half in (slice(0, len(body) // 2), slice(len(body) // 2, None))]
+    halves = [
+        (body, half)
+        for body, name in bodies
+        if len(body) > 5
+        for half in (slice(0, len(body) // 2), slice(len(body) // 2, None))
+    ]
     for body, half in halves:
         yield lambda body=body, half=half: body.__delitem__(half)
     for body, i in sorted(statements, key=lambda item: -len(ast.dump(item[0][item[1]]))):

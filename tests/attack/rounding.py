@@ -1,7 +1,8 @@
-"""How far rounding alone can move a program's numbers: eager once more, with every inexact result moved by its last bits.
+"""How far rounding alone can move a program's numbers: eager once more, with every inexact result moved by its last
+bits.
 
-Kernels that compute in another order, or keep more digits in between, may differ from eager by that much and by no more. A constant tolerance would say
-nothing of sums that cancel, and hide errors where numbers are small.
+Kernels that compute in another order, or keep more digits in between, may differ from eager by that much and by no
+more. A constant tolerance would say nothing of sums that cancel, and hide errors where numbers are small.
 """
 from __future__ import annotations
 
@@ -15,16 +16,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 EXACT = {
-    *("abs", "neg", "relu", "clamp", "maximum", "minimum", "where", "copy_", "fill_", "zero_", "clone", "_to_copy", "amax", "amin", "max", "min", "sort",
-        "topk", "index", "gather", "cat", "stack", "floor", "ceil", "trunc"),
-    *("round", "sign", "masked_fill", "zeros_like", "ones_like", "full_like", "empty_like", "empty", "zeros", "ones", "full", "arange", "rand", "randn",
-        "rand_like", "bernoulli", "normal_", "uniform_", "bernoulli_", "flip", "roll"),
-    *("repeat", "index_select", "nan_to_num", "tril", "eye", "scatter", "constant_pad_nd", "unique2", "_unique2", "lift_fresh", "scalar_tensor",
-        "empty_strided", "set_", "resize_", "detach", "alias", "median"),
+    *(
+        "abs", "neg", "relu", "clamp", "maximum", "minimum", "where", "copy_", "fill_", "zero_", "clone", "_to_copy",
+        "amax", "amin", "max", "min", "sort", "topk", "index", "gather", "cat", "stack", "floor", "ceil", "trunc",
+    ),
+    *(
+        "round", "sign", "masked_fill", "zeros_like", "ones_like", "full_like", "empty_like", "empty", "zeros",
+        "ones", "full", "arange", "rand", "randn", "rand_like", "bernoulli", "normal_", "uniform_", "bernoulli_",
+        "flip", "roll",
+    ),
+    *(
+        "repeat", "index_select", "nan_to_num", "tril", "eye", "scatter", "constant_pad_nd", "unique2", "_unique2",
+        "lift_fresh", "scalar_tensor", "empty_strided", "set_", "resize_", "detach", "alias", "median",
+    ),
 }
 SUMS = {
-    *("sum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "trace", "dot", "mv", "mm", "bmm", "addmm", "addmv", "baddbmm",
-        "convolution", "linalg_vector_norm", "norm", "logsumexp", "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm"),
+    *(
+        "sum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "trace", "dot", "mv", "mm",
+        "bmm", "addmm", "addmv", "baddbmm", "convolution", "linalg_vector_norm", "norm", "logsumexp", "_softmax",
+        "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm",
+    )
 }
 """Their rounding errors grow with what is added up, which may be far larger than what comes out."""
 
@@ -48,12 +59,15 @@ class Jitter(TorchDispatchMode):
             return result
         if name == "gelu":
             self.overflow(args[0], result)
-        for tensor in {id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel()}.values():
+        for tensor in {
+            id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel()
+        }.values():
             self.move(tensor)
         return result
 
     def overflow(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        """What gelu gives for what overflows when doubled: torch's vectors give inf, and nan for inf; the elements after them what they are given."""
+        """What gelu gives for what overflows when doubled: torch's vectors give inf, and nan for inf; the elements
+        after them what they are given."""
         doubled = torch.where(given.isinf(), math.nan, math.inf).to(result.dtype)
         result.copy_(torch.where(given > torch.finfo(given.dtype).max / 2, given if self.positive else doubled, result))
 

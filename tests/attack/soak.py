@@ -1,4 +1,5 @@
-"""Threads that compile, call, reset and drop random programs and shared functions at once, and compare every call with plain Python."""
+"""Threads that compile, call, reset and drop random programs and shared functions at once, and compare every call with
+plain Python."""
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +22,10 @@ from tests.attack.world import World
 
 STUCK = 240.0  # seconds without a step: threads wait for each other
 # what the process has only one of: calls of several threads would see each other's
-SHARED_STATE = ("rand", "seed", "dropout", "default_dtype", "bernoulli", "uniform_", "normal_", "stdout", "Dropout", "data_ptr", "empty")
+SHARED_STATE = (
+    "rand", "seed", "dropout", "default_dtype", "bernoulli", "uniform_", "normal_", "stdout", "Dropout", "data_ptr",
+    "empty",
+)
 TEMPLATE = """
 def shared(x, y, n=2, mode='a'):
     total = x

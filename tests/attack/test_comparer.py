@@ -64,7 +64,10 @@ def test_a_line_is_seen(two_sided):
 
 
 def test_reduction(two_sided):
-    body = "class Unused:\n    pass\n\ndef fn(x):\n    y = x + 1\n    if len(STATE):\n        z = y * 2\n        print('here', PLAIN)\n    return y"
+    body = (
+        "class Unused:\n    pass\n\ndef fn(x):\n    y = x + 1\n    if len(STATE):\n        z = y * 2\n"
+        "        print('here', PLAIN)\n    return y"
+    )
     text = f"{HEAD}\n{body}\n{CALLS}{CALLS.replace('call_0', 'call_1')}"
     program = Program(0, text, "eager", {})
     found = comparer.compare(program)
@@ -76,7 +79,10 @@ def test_reduction(two_sided):
 def test_rounding_is_no_difference():
     """The sum of numbers that cancel differs by as much as rounding can move it."""
     calls = CALLS.replace("torch.arange(6.0).reshape(2, 3)", "torch.randn(7, 33)")
-    text = f"import torch\ndef fn(x):\n    y = x * 3.3\n    return (y.exp() * y.sin()).sum(-1) - y.mean(), (x - x.mean()).sum()\n{calls}"
+    text = (
+        "import torch\ndef fn(x):\n    y = x * 3.3\n"
+        f"    return (y.exp() * y.sin()).sum(-1) - y.mean(), (x - x.mean()).sum()\n{calls}"
+    )
     assert comparer.compare(Program(1, text, "fuse", {})) is None
 
 
@@ -108,11 +114,20 @@ def test_halves_of_complex_numbers_are_compared(exact):
 
 @pytest.mark.parametrize("values", ["[time.perf_counter_ns()]", "x + time.perf_counter_ns() % 1000"])
 def test_what_differs_in_plain_python_too_is_no_difference(values):
-    """Some kernels of torch's, such as the median along an expanded dimension, read memory that nothing was written to."""
-    assert comparer.compare(Program(0, f"import time\nimport torch\ndef fn(x):\n    return {values}\n{CALLS}", "eager", {})) is None
+    """Some kernels of torch's, such as the median along an expanded dimension, read memory that nothing was written
+    to."""
+    assert (
+        comparer.compare(
+            Program(0, f"import time\nimport torch\ndef fn(x):\n    return {values}\n{CALLS}", "eager", {})
+        )
+        is None
+    )
 
 
-NORMALISED = "y = torch.nn.functional.batch_norm(torch.full((3, 1), 0.5), None, None, training=True); return y if PLAIN else y + "
+NORMALISED = (
+    "y = torch.nn.functional.batch_norm(torch.full((3, 1), 0.5), None, None, training=True); return y if PLAIN else y "
+    "+ "
+)
 TORCHS_OWN = {
     "sign of a NaN": (
         "y = x.new_full((3,), -1).sqrt(); return torch.ones(3).copysign(y if PLAIN else -y)",
@@ -128,7 +143,10 @@ TORCHS_OWN = {
 
 @pytest.mark.parametrize("name", TORCHS_OWN)
 def test_what_no_kernel_promises_is_no_difference(two_sided, name):
-    own, other = (comparer.compare(Program(1, f"{HEAD}\ndef fn(x):\n    {body}\n{CALLS}", "fuse", {})) for body in TORCHS_OWN[name])
+    own, other = (
+        comparer.compare(Program(1, f"{HEAD}\ndef fn(x):\n    {body}\n{CALLS}", "fuse", {}))
+        for body in TORCHS_OWN[name]
+    )
     assert own is None and other is not None
 
 

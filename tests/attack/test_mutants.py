@@ -41,7 +41,11 @@ def test_every_change_is_noticed(backend, monkeypatch):
 @pytest.mark.parametrize("changed", ["SCALE", "factor", "args"])
 def test_a_change_that_goes_unnoticed_is_found(changed, monkeypatch):
     """A function that remembers its first answers for a place stands in for one without the guard."""
-    known = {"SCALE": lambda world: None, "factor": lambda world: world.globals["box"].factor, "args": lambda world: world.globals["SCALE"]}
+    known = {
+        "SCALE": lambda world: None,
+        "factor": lambda world: world.globals["box"].factor,
+        "args": lambda world: world.globals["SCALE"],
+    }
     original = mutator.World
 
     def world(name, text, optimize=None, **options):

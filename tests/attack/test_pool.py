@@ -42,7 +42,9 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_crashes_and_hangs_are_differences(odd: None, tmp_path: pathlib.Path) -> None:
     done = pool.Pool(range(6), tmp_path, jobs=1, seconds=5).run()
-    assert {seed: outcome["kind"] for seed, outcome in done.items()} == {0: "equal", 1: "crash", 2: "hang", 3: "equal", 4: "result", 5: "equal"}
+    assert {seed: outcome["kind"] for seed, outcome in done.items()} == {
+        0: "equal", 1: "crash", 2: "hang", 3: "equal", 4: "result", 5: "equal",
+    }
     assert "SIGABRT" in done[1]["message"] and "stand_in" in done[1]["message"] and "stand_in" in done[2]["message"]
     lines = [json.loads(line) for line in (tmp_path / "differences.jsonl").read_text().splitlines()]
     assert [line["seed"] for line in lines] == [1, 2, 4] and lines[2]["alone"]

@@ -5,6 +5,8 @@ import ast
 import pathlib
 import re
 
+import pytest
+
 from tests.attack.generator.program import program
 from tests.attack.pool import Pool, groups
 
@@ -12,6 +14,7 @@ KNOWN = pathlib.Path(__file__).with_name("known_differences.txt")
 PROGRAMS = 80  # two minutes of a core; `make attack` runs thousands of others
 
 
+@pytest.mark.slow
 def test_random_programs(tmp_path: pathlib.Path) -> None:
     done = Pool(range(PROGRAMS), tmp_path).run()
     known = {int(line.split()[0]) for line in KNOWN.read_text().splitlines()}
@@ -38,7 +41,9 @@ def test_programs_mostly_run() -> None:
 
 def test_programs_end():
     """What a loop counts up to may itself grow in the loop: each has a bound that does not."""
-    loops = [node for seed in range(400) for node in ast.walk(ast.parse(program(seed).text)) if isinstance(node, ast.While)]
+    loops = [
+        node for seed in range(400) for node in ast.walk(ast.parse(program(seed).text)) if isinstance(node, ast.While)
+    ]
     assert len(loops) > 20
     for loop in loops:
         test, steps = ast.unparse(loop.test), [ast.unparse(step) for step in loop.body]

@@ -5,7 +5,10 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_threads_agree_with_plain_python() -> None:
     """In a process of its own: threads that hang can't be ended otherwise."""
     root = pathlib.Path(__file__).parents[2]

@@ -1,4 +1,5 @@
-"""The process that compares programs: seeds come in, outcomes go out, a line each. It may crash or hang; `pool.py` starts another."""
+"""The process that compares programs: seeds come in, outcomes go out, a line each. It may crash or hang; `pool.py`
+starts another."""
 from __future__ import annotations
 
 import gc
@@ -28,13 +29,17 @@ def work(seeds: TextIO, outcomes: TextIO, mutated: bool) -> None:
             found = Difference("attack", -1, f"{type(e).__name__}: {e}")
         outcome: dict[str, Any] = {"kind": "equal"}
         if found:
-            outcome = {"kind": found.kind, "call": found.call, "signature": found.signature, "backend": made.backend, "message": found.message[:4000]}
+            outcome = {
+                "kind": found.kind, "call": found.call, "signature": found.signature, "backend": made.backend,
+                "message": found.message[:4000],
+            }
         outcomes.write(json.dumps(outcome) + "\n")
         outcomes.flush()
         framejit.reset()
 
 
 def forget_what_lives() -> None:
-    """Modules and caches are gone through by no collection from here on: a program's collections then look at what the program made."""
+    """Modules and caches are gone through by no collection from here on: a program's collections then look at what the
+    program made."""
     gc.collect()
     gc.freeze()

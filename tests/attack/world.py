@@ -63,8 +63,10 @@ class Records(logging.Handler):
 class World:
     """`optimize` stands between the program and its function on one side and is absent on the other."""
 
-    def __init__(self, name: str, text: str, optimize: Callable[[Any], Any] | None = None, around: Callable[[], Any] = contextlib.nullcontext,
-        collects: bool = False) -> None:
+    def __init__(
+        self, name: str, text: str, optimize: Callable[[Any], Any] | None = None,
+        around: Callable[[], Any] = contextlib.nullcontext, collects: bool = False,
+    ) -> None:
         self.file = f"{name}.py"
         linecache.cache[self.file] = (len(text), None, text.splitlines(True), self.file)
         self.around, self.collects = around, collects
@@ -98,14 +100,19 @@ class World:
         seed(i)
         stdout, stderr = io.StringIO(), io.StringIO()
         printed, complained = contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr)
-        with Records() as logged, modes_restored() as modes, warnings.catch_warnings(record=True) as warned, printed, complained:
+        with (
+            Records() as logged, modes_restored() as modes, warnings.catch_warnings(record=True) as warned, printed,
+            complained,
+        ):
             warnings.simplefilter("always")
             try:
                 with self.around():
                     seen.result = self.calls[i](invoke)
             except Exception as e:
                 seen.error = e
-                seen.lines = [(f.name, f.lineno or 0) for f in traceback.extract_tb(e.__traceback__) if f.filename == self.file]
+                seen.lines = [
+                    (f.name, f.lineno or 0) for f in traceback.extract_tb(e.__traceback__) if f.filename == self.file
+                ]
             if self.collects:
                 gc.collect()
             seen.modes = modes()
@@ -118,10 +125,14 @@ class World:
             else:
                 seen.warnings.append((w.category.__name__, str(w.message)))
         seen.stdout, seen.stderr = stdout.getvalue(), stderr.getvalue() + "\n".join(logged.texts)
-        seen.state = {name: value for name, value in self.globals.items() if name not in self.hidden and not name.startswith("__")}
+        seen.state = {
+            name: value for name, value in self.globals.items() if name not in self.hidden and not name.startswith("__")
+        }
         for name, value in list(seen.state.items()):
             if isinstance(value, type):
-                seen.state[name] = {k: v for k, v in vars(value).items() if not k.startswith("__") and not isinstance(v, OPAQUE)}
+                seen.state[name] = {
+                    k: v for k, v in vars(value).items() if not k.startswith("__") and not isinstance(v, OPAQUE)
+                }
         seen.watched += [weakref.ref(one) for one in reachable(seen.result)]
         return seen
 
@@ -141,7 +152,8 @@ def is_state(value: Any) -> bool:
 
 def alive(watched: list[weakref.ref[Any]]) -> list[bool]:
     """Which arguments and results still live, which nobody outside holds."""
-    torch.zeros((), requires_grad=True).clone().backward()  # torch keeps the graph of a gradient that raised until the next one is computed
+    # torch keeps the graph of a gradient that raised until the next one is computed
+    torch.zeros((), requires_grad=True).clone().backward()
     return [ref() is not None for ref in watched]
 
 
@@ -173,7 +185,9 @@ def reachable(value: Any, depth: int = 3) -> list[Any]:
 def differentiate(result: Any) -> BaseException | None:
     """Sends gradients through what came back, as a user who trains would."""
     try:
-        outputs = [t for t in reachable(result) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn is not None]
+        outputs = [
+            t for t in reachable(result) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn is not None
+        ]
         if outputs:
             torch.autograd.backward([t.abs().sum() if t.is_complex() else t.sum() for t in outputs])
     except Exception as e:
@@ -186,8 +200,10 @@ def modes_restored() -> Iterator[Callable[[], Any]]:
     """Yields a reader of the modes a function may leave changed; they are put back at the end."""
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
-        yield lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"),
-            sys.exc_info()[0])
+        yield lambda: (
+            torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled("cpu"), sys.exc_info()[0],
+        )
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)

@@ -1,4 +1,5 @@
-"""A backend that raises or returns something that cannot be called: the eager result and one warning, or an error under `fullgraph`."""
+"""A backend that raises or returns something that cannot be called: the eager result and one warning, or an error under
+`fullgraph`."""
 import pytest
 import torch
 
@@ -24,7 +25,10 @@ def f(x):
     return x * 2 + 1
 
 
-BAD = [(raising, "'raising' raised KeyError: 'no kernel'"), (returning_nothing, "'returning_nothing' must return something that can be called, not NoneType")]
+BAD = [
+    (raising, "'raising' raised KeyError: 'no kernel'"),
+    (returning_nothing, "'returning_nothing' must return something that can be called, not NoneType"),
+]
 
 
 @pytest.mark.parametrize(("backend", "message"), BAD)
@@ -57,14 +61,14 @@ def test_it_is_in_the_status(backend, message):
 def test_the_cause_is_kept():
     graph = torch.fx.symbolic_trace(f)
     with pytest.raises(BackendError) as caught:
-        compile_with_backend(make_options(raising), graph, [X])
+        compile_with_backend(make_options(backend=raising), graph, [X])
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_success_is_an_event():
     graph = torch.fx.symbolic_trace(f)
     with recorded() as log:
-        compile_with_backend(make_options("eager"), graph, [X], frame_id=3)
+        compile_with_backend(make_options(backend="eager"), graph, [X], frame_id=3)
     [event] = of_kind(log, "backend")
     assert (event.name, event.frame_id) == ("eager", 3) and event.seconds >= 0
 
@@ -76,5 +80,8 @@ def test_what_only_the_compiled_graph_raises_is_told_and_kept_from_the_program()
 
         return run
 
-    with pytest.warns(FramejitWarning, match="'explosive' made of f raised RuntimeError: out of memory, and its operations don't raise"):
+    with pytest.warns(
+        FramejitWarning,
+        match="'explosive' made of f raised RuntimeError: out of memory, and its operations don't raise",
+    ):
         assert framejit.optimize(f, backend=explosive)(X).equal(f(X))

@@ -13,9 +13,16 @@ ATEN = torch.ops.aten
 
 
 def test_every_name_is_an_operation_of_this_torch():
-    namespaces = (torch, torch.nn.functional, torch.Tensor, torch._C, operator, torch.autograd.grad_mode, torch.special, torch.linalg, torch.fft)
+    namespaces = (
+        torch, torch.nn.functional, torch.Tensor, torch._C, operator, torch.autograd.grad_mode, torch.special,
+        torch.linalg, torch.fft,
+    )
     names = {name.strip("_") for namespace in namespaces for name in dir(namespace)}
-    names |= {name.removeprefix("aten::").split(".")[0].strip("_") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    names |= {
+        name.removeprefix("aten::").split(".")[0].strip("_")
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+    }
     listed = [known.QUIET, known.RANDOM, known.CHECKED, known.CHECKED_ON_CPU, known.SUBSCRIPTS, known.DIVISIONS]
     assert not {name for group in listed for name in group if name.strip("_") not in names}
     assert sum(map(len, listed)) == len(frozenset().union(*listed)), "a name stands in two groups"
@@ -73,9 +80,17 @@ def test_what_may_not(target, args, kwargs):
 
 
 def test_random_numbers():
-    assert draws_numbers(F.dropout, (X, 0.5), {}) and draws_numbers("normal_", (X,), {}) and draws_numbers(torch.rand_like, (X,), {})
-    assert draws_numbers(F.scaled_dot_product_attention, (X, X, X), {"dropout_p": 0.1}) and draws_numbers(torch.multinomial, (X, 1), {})
-    assert not draws_numbers(F.dropout, (X, 0.5, False), {}) and not draws_numbers(F.scaled_dot_product_attention, (X, X, X), {})
+    assert (
+        draws_numbers(F.dropout, (X, 0.5), {})
+        and draws_numbers("normal_", (X,), {})
+        and draws_numbers(torch.rand_like, (X,), {})
+    )
+    assert draws_numbers(F.scaled_dot_product_attention, (X, X, X), {"dropout_p": 0.1}) and draws_numbers(
+        torch.multinomial, (X, 1), {}
+    )
+    assert not draws_numbers(F.dropout, (X, 0.5, False), {}) and not draws_numbers(
+        F.scaled_dot_product_attention, (X, X, X), {}
+    )
     assert not draws_numbers(torch.gather, (X, 0, INTS), {}) and not draws_numbers(operator.getitem, (X, INTS), {})
     assert draws_numbers(lambda x: x, (X,), {})
 

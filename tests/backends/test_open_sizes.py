@@ -1,4 +1,5 @@
-"""Backends of torch.compile's contract get one graph for changing sizes, in torch's symbols; what these are asked while they compile is guarded."""
+"""Backends of torch.compile's contract get one graph for changing sizes, in torch's symbols; what these are asked while
+they compile is guarded."""
 
 import pytest
 import torch
@@ -27,7 +28,8 @@ class Remembering:
 
 
 def compare(f, calls, backend, entries, **options):
-    """`calls` make the arguments of calls; eager and compiled agree on results, gradients and the arguments after the call."""
+    """`calls` make the arguments of calls; eager and compiled agree on results, gradients and the arguments after the
+    call."""
     fast = framejit.optimize(f, backend=backend, **options)
     for make in calls:
         torch.manual_seed(0)
@@ -62,7 +64,10 @@ def test_a_callable_gets_numbers_and_tensors():
     assert [type(example) for example in second] == [torch.SymInt, torch.Tensor]
     assert type(second[1]) is torch.Tensor and second[1].shape == (6, 6)
     size, x, *_ = backend.graphs[1].graph.nodes
-    assert isinstance(size.meta["example_value"], torch.SymInt) and x.meta["example_value"].shape[0] == size.meta["example_value"]
+    assert (
+        isinstance(size.meta["example_value"], torch.SymInt)
+        and x.meta["example_value"].shape[0] == size.meta["example_value"]
+    )
     assert type(size.meta["val"].node).__name__ == "SymNode"
     backend.graphs[1].graph.lint()
 
@@ -133,7 +138,9 @@ def test_a_backend_that_cannot_do_without_sizes_gets_them():
             raise NotImplementedError("numbers")
         return gm.forward
 
-    with pytest.warns(FramejitWarning, match="'backend' compiles rows anew for each new size: it raised NotImplementedError: numbers") as caught:
+    with pytest.warns(
+        FramejitWarning, match="'backend' compiles rows anew for each new size: it raised NotImplementedError: numbers"
+    ) as caught:
         compare(rows, [lambda n=n: (torch.randn(n, 6), 3) for n in SIZES], backend, 5)
     assert len(caught) == 1
 
@@ -217,7 +224,10 @@ def test_sizes_that_agree_or_do_not(backend):
 
 @BY_NAME
 def test_a_module_with_changing_batches(backend):
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)).eval()
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(4 * 36, 5),
+    ).eval()
     fast = framejit.optimize(model, backend=backend)
     for n in (2, 3, 4, 5, 17, 1):
         x = torch.randn(n, 3, 8, 8)

@@ -25,7 +25,9 @@ def gradient_of(function):
     return value.detach(), w.grad
 
 
-@pytest.mark.parametrize("name", ["aot_eager", "eager_debug", "cudagraphs", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["aot_eager", "eager_debug", "cudagraphs", pytest.param("inductor", marks=pytest.mark.slow)]
+)
 def test_by_name(name):
     fast = framejit.optimize(f, backend=name, fullgraph=True)
     assert fast.options.backend_name == name
@@ -64,7 +66,10 @@ def test_ours_come_first():
 
 
 def test_naming_one_does_not_import_dynamo():
-    program = "import sys, framejit; framejit.optimize(lambda x: x, backend='inductor'); print('torch._dynamo' in sys.modules)"
+    program = (
+        "import sys, framejit; framejit.optimize(lambda x: x, backend='inductor'); print('torch._dynamo' in "
+        "sys.modules)"
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "False"
 
 

@@ -91,7 +91,9 @@ def test_the_program_goes_on_when_a_compiled_graph_raises(error):
             torch.testing.assert_close(compiled(X), body(X))
     out_of_memory = isinstance(error, MemoryError)  # which may be otherwise next time
     assert len(runs) == (5 if out_of_memory else 2)
-    assert [type(error).__name__ in str(w.message) for w in caught if "its operations don't raise" in str(w.message)] == ([] if out_of_memory else [True] * 2)
+    assert [
+        type(error).__name__ in str(w.message) for w in caught if "its operations don't raise" in str(w.message)
+    ] == ([] if out_of_memory else [True] * 2)
 
 
 def test_backend_with_a_wrong_signature():

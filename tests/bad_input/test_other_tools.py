@@ -1,6 +1,9 @@
-"""Other tools of the same process, which hold the watchers, the frame hook or the tracing: the answers stay plain Python's."""
+"""Other tools of the same process, which hold the watchers, the frame hook or the tracing: the answers stay plain
+Python's."""
 
+import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -39,9 +42,12 @@ def agree():
         for _ in range(6):
             assert torch.equal(compiled(x), model(x)), change
 """
+SMALL_PROGRAM = PROGRAM.replace("range(6)", "range(1)")  # where every line of the compiler is counted
+assert SMALL_PROGRAM != PROGRAM
 TAKE_ALL_WATCHERS = """
 import ctypes
-watch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(lambda *args: 0)
+signature = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
+watch = signature(lambda *args: 0)
 add = ctypes.pythonapi.PyDict_AddWatcher
 taken = 0
 try:
@@ -53,7 +59,9 @@ assert taken >= 2, taken
 
 
 def run(program: str, **environment: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,8 +85,126 @@ assert torch.equal(theirs(x), g(x))
 
 
 def test_a_tracer_and_a_profiler():
-    run(PROGRAM + "import sys\nlines = []\nsys.settrace(lambda frame, event, arg: lines.append(event))\nagree()\nsys.settrace(None)\nassert lines\nagree()")
-    run(PROGRAM + "import sys\ncalls = []\nsys.setprofile(lambda frame, event, arg: calls.append(event))\nagree()\nsys.setprofile(None)\nassert calls\nagree()")
+    for tool in ("settrace", "setprofile"):
+        traced = f"""
+import sys
+events = []
+sys.{tool}(lambda frame, event, arg: events.append(event))
+agree()
+sys.{tool}(None)
+assert events
+agree()
+"""
+        run(PROGRAM + traced)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "settrace",
+        pytest.param("monitoring", marks=pytest.mark.skipif(sys.version_info < (3, 14), reason="new in 3.14")),
+    ],
+)
+def test_a_debugger(backend):
+    """It stops at breakpoints in functions that are compiled, before and after they are, and steps through what
+    follows."""
+    tool = f"""
+import bdb, linecache, os, tempfile
+path = tempfile.mkstemp(suffix=".py")[1]
+open(path, "w").write("def debugged(x):\\n    y = x * 2\\n    return below(y, model.part)\\n")
+exec(compile(open(path).read(), path, "exec"))
+quick = framejit.optimize(debugged, backend="eager")
+stops = []
+class Debugger(bdb.Bdb):
+    def user_line(self, frame):
+        if frame.f_code.co_name == "debugged":
+            stops.append(frame.f_lineno)
+        (self.set_next if len(stops) % 2 else self.set_continue)(*[frame] * (len(stops) % 2))
+def stopped(fn):
+    stops.clear()
+    debugger = Debugger({'' if backend == "settrace" else 'backend="monitoring"'})
+    assert debugger.set_break(path, 2) is None
+    result = debugger.runcall(fn, x)
+    debugger.clear_all_breaks()
+    return result
+assert torch.equal(stopped(debugged), debugged(x)) and stops[:1] == [2]
+assert torch.equal(stopped(quick), debugged(x))
+agree()
+for _ in range(3): assert torch.equal(quick(x), debugged(x))
+assert torch.equal(stopped(quick), debugged(x)) and torch.equal(quick(x), debugged(x))
+agree()
+os.unlink(path)
+"""
+    run(PROGRAM + tool)
+
+
+@pytest.mark.parametrize("tool", ["trace", "cProfile"])
+def test_coverage_and_profiles(tool):
+    """What the standard library counts lines and calls with."""
+    begin, end = {
+        "trace": (
+            "import trace; t = trace.Trace(count=True, trace=False); t.runfunc(agree)",
+            "assert t.results().counts",
+        ),
+        "cProfile": (
+            "import cProfile; t = cProfile.Profile(); t.runcall(agree)",
+            "assert any(e.callcount for e in t.getstats())",
+        ),
+    }[tool]
+    run(SMALL_PROGRAM + f"{begin}\n{end}\nagree()")
+    run(SMALL_PROGRAM + f"agree()\n{begin}\n{end}\nagree()")
+
+
+@pytest.mark.parametrize("core", ["ctrace", "pytrace", "sysmon"])
+def test_coverage_py(core, tmp_path):
+    """The tool that counts covered lines and branches in most projects, by each of its three ways."""
+    pytest.importorskip("coverage")
+    if core == "sysmon" and sys.version_info < (3, 14):
+        pytest.skip("it counts no branches that way before 3.14")
+    script = tmp_path / "program.py"
+    script.write_text(SMALL_PROGRAM + "agree()\n")
+
+    def lines(**environment):
+        data, report = str(tmp_path / "data"), str(tmp_path / "report.json")
+        measured = {**os.environ, "COVERAGE_CORE": core, "COVERAGE_FILE": data, **environment}
+        for command in (["run", "--branch", str(script)], ["json", "-q", "-o", report, "--include", str(script)]):
+            done = subprocess.run(
+                [sys.executable, "-m", "coverage", *command], capture_output=True, text=True, timeout=300, env=measured
+            )
+            assert done.returncode == 0, done.stderr
+        (found,) = json.loads(pathlib.Path(report).read_text())["files"].values()
+        return found["executed_lines"], found["executed_branches"], found["missing_lines"]
+
+    assert lines() == lines(FRAMEJIT_DISABLE="1")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_every_tool_of_monitoring_is_taken():
+    """Nothing here needs one; a tool that switches its events off as they come changes code while it runs."""
+    tool = """
+import sys
+m = sys.monitoring
+counts = {}
+def counted(kind):
+    def callback(*args):
+        counts[kind] = counts.get(kind, 0) + 1
+        return m.DISABLE if kind in ("LINE", "PY_START", "CALL") and counts[kind] % 3 else None
+    return callback
+for tool in range(6):
+    if m.get_tool(tool) is None: m.use_tool_id(tool, f"tool{tool}")
+    for kind in ("LINE", "PY_START", "PY_RETURN", "CALL", "BRANCH" if sys.version_info < (3, 14) else "BRANCH_LEFT"):
+        m.register_callback(tool, getattr(m.events, kind), counted(kind))
+    m.set_events(tool, m.events.LINE | m.events.PY_START | m.events.PY_RETURN | m.events.CALL)
+agree()
+m.restart_events()
+agree()
+for tool in range(6):
+    m.set_events(tool, 0); m.free_tool_id(tool)
+assert counts["LINE"] and counts["PY_START"]
+agree()
+"""
+    run(PROGRAM + tool)
+    run(PROGRAM + "agree()" + tool)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
@@ -102,6 +228,47 @@ agree()
 def test_the_jit_of_cpython():
     """Where the build has none, the variable says nothing."""
     run(PROGRAM + "for _ in range(40): agree()", PYTHON_JIT="1")
+
+
+def test_traces_of_the_jit_honour_the_frame_hook(tmp_path):
+    """A loop that the JIT has traced along with the function it calls runs on while the hook is there."""
+    script = tmp_path / "program.py"  # functions of no file are not captured
+    script.write_text("""
+import sys
+import torch, framejit
+from framejit.events import events
+jit = getattr(sys, "_jit", None)
+is_active = jit.is_active if jit else bool
+x = torch.ones(2)
+
+def small(t): return t + 1
+def traced():
+    active = False
+    while True:
+        for _ in range(6000):
+            y = small(x)
+            active = is_active() or active
+        yield y, active
+
+source = traced()
+for _ in range(2): y, active = next(source)
+assert active == (jit is not None and jit.is_enabled())
+
+@framejit.optimize(backend="eager")
+def consume(source, x):
+    x = x * 2
+    return x + next(source)[0]
+
+def captured(): return {event.fields["function"] for event in events("capture_started")}
+assert "small" not in captured()
+assert torch.equal(consume(source, x), x * 2 + x + 1)
+assert "small" in captured(), captured()
+print(active)
+""")
+    program = f"import runpy; runpy.run_path({str(script)!r})"
+    has_jit = hasattr(sys, "_jit") and sys._jit.is_available()
+    assert run(program, PYTHON_JIT="1").split() == [str(has_jit)]
+    assert run(program, PYTHON_JIT="0").split() == ["False"]
 
 
 def test_a_subinterpreter():

@@ -1,4 +1,5 @@
-"""Capture has a budget of instructions, seconds and memory; past it the call, or the frame, is left to Python, and that is said once."""
+"""Capture has a budget of instructions, seconds and memory; past it the call, or the frame, is left to Python, and that
+is said once."""
 import time
 
 import pytest

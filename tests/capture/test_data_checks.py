@@ -16,7 +16,9 @@ def ctc(x, lengths):
     probabilities = x.log_softmax(-1)
     targets = torch.ones(2, 3, dtype=torch.long)
     target_lengths = torch.tensor([2, 3])
-    return F.ctc_loss(probabilities, targets, lengths, target_lengths), F.ctc_loss(probabilities, targets, lengths, target_lengths, reduction="none")
+    return F.ctc_loss(probabilities, targets, lengths, target_lengths), F.ctc_loss(
+        probabilities, targets, lengths, target_lengths, reduction="none"
+    )
 
 
 def test_gaussian_nll_loss():
@@ -29,7 +31,9 @@ def test_it_still_raises():
 
 def test_ctc_loss():
     check(ctc, torch.randn(6, 2, 4), torch.tensor([6, 5]), fullgraph=True)
-    check(lambda x, n: ctc(x, n)[1].sum(), torch.randn(6, 2, 4, requires_grad=True), torch.tensor([6, 5]), fullgraph=True)
+    check(
+        lambda x, n: ctc(x, n)[1].sum(), torch.randn(6, 2, 4, requires_grad=True), torch.tensor([6, 5]), fullgraph=True
+    )
 
 
 @pytest.mark.parametrize("fn", [lambda x, w: torch.cov(x, aweights=w), lambda x, w: torch.corrcoef(x)])

@@ -1,4 +1,5 @@
-"""What capture knows of results, compared with what the kernels make: strides of all dimensions, and dtypes under other default dtypes."""
+"""What capture knows of results, compared with what the kernels make: strides of all dimensions, and dtypes under other
+default dtypes."""
 
 from __future__ import annotations
 
@@ -14,25 +15,35 @@ import framejit
 from framejit.fakes.fake_mode import Fakes
 
 BINARY = (
-    torch.add, torch.sub, torch.rsub, torch.atan2, torch.logical_and, torch.logical_xor, torch.copysign, torch.lt, torch.maximum, torch.pow, torch.xlogy,
+    torch.add, torch.sub, torch.rsub, torch.atan2, torch.logical_and, torch.logical_xor, torch.copysign, torch.lt,
+    torch.maximum, torch.pow, torch.xlogy,
     torch.floor_divide, torch.heaviside, torch.logaddexp, torch.remainder, torch.true_divide, torch.polar,
     lambda x, y: torch.where(x > 0, x, y), lambda x, y: torch.lerp(x, y, 0.5), lambda x, y: torch.addcmul(x, x, y),
-)  # fmt: skip
+)
 UNARY = (
-    torch.neg, torch.sin, torch.deg2rad, torch.relu, torch.isfinite, torch.nan_to_num, torch.clone, torch.logical_not, torch.isnan, torch.empty_like,
+    torch.neg, torch.sin, torch.deg2rad, torch.relu, torch.isfinite, torch.nan_to_num, torch.clone, torch.logical_not,
+    torch.isnan, torch.empty_like,
     torch.square, torch.abs, torch.frexp, F.gelu, F.relu6, F.hardswish, F.hardtanh,
-    lambda x: x + 2, lambda x: 2 - x, lambda x: 2**x, lambda x: x**2, lambda x: x**2.5, lambda x: x == 1, lambda x: x.clamp(min=0), lambda x: 2 / x,
-    lambda x: x.masked_fill(x > 0, 1), lambda x: torch.where(x > 0, x, 1.0), lambda x: x.double(), lambda x: x.to(torch.int32), lambda x: x // 2,
-    lambda x: torch.polygamma(2, x), lambda x: x.softmax(-1), lambda x: x.flip(0), lambda x: x.sort(-1), lambda x: x.cumsum(0), lambda x: x.sum(-1),
+    lambda x: x + 2, lambda x: 2 - x, lambda x: 2**x, lambda x: x**2, lambda x: x**2.5, lambda x: x == 1,
+    lambda x: x.clamp(min=0), lambda x: 2 / x,
+    lambda x: x.masked_fill(x > 0, 1), lambda x: torch.where(x > 0, x, 1.0), lambda x: x.double(),
+    lambda x: x.to(torch.int32), lambda x: x // 2,
+    lambda x: torch.polygamma(2, x), lambda x: x.softmax(-1), lambda x: x.flip(0), lambda x: x.sort(-1),
+    lambda x: x.cumsum(0), lambda x: x.sum(-1),
     lambda x: x.mean(0, keepdim=True), lambda x: x.amax(0),
-)  # fmt: skip
+)
 
 
 def laid_out(rnd: random.Random, shape: list[int]) -> torch.Tensor:
     """A tensor of this shape with its dimensions in some order, perhaps with gaps, perhaps repeated along one."""
     order = rnd.sample(range(len(shape)), len(shape))
     made = torch.ones([shape[dim] * rnd.choice((1, 1, 1, 2)) for dim in order])
-    made = made[tuple(slice(None, None, 2) if rnd.random() < 0.5 and made.shape[i] > shape[dim] else slice(0, shape[dim]) for i, dim in enumerate(order))]
+    made = made[
+        tuple(
+            slice(None, None, 2) if rnd.random() < 0.5 and made.shape[i] > shape[dim] else slice(0, shape[dim])
+            for i, dim in enumerate(order)
+        )
+    ]
     made = made.permute([order.index(dim) for dim in range(len(shape))])
     if shape and rnd.random() < 0.2:
         dim = rnd.randrange(len(shape))
@@ -67,7 +78,9 @@ def check(functions: Any, *args: torch.Tensor) -> None:
         expected = layouts(function, *args)
         if expected is not None:
             with mode:
-                assert layouts(function, *fakes) == expected, (position, function, [(x.shape, x.stride(), x.dtype) for x in args])
+                assert layouts(function, *fakes) == expected, (
+                    position, function, [(x.shape, x.stride(), x.dtype) for x in args],
+                )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -108,7 +121,7 @@ def channels_last() -> torch.Tensor:
         (lambda x: F.batch_norm(x, None, None, training=True), lambda: (torch.randn(5, 6, 4).permute(0, 2, 1),)),
         (lambda x: x.new_zeros(x.shape) + x, lambda: (torch.randn(4, 6).t(),)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_strides_of_results_and_those_the_program_sees_are_eagers(function: Any, args: Any, dynamic: bool) -> None:
     def program(*args: torch.Tensor) -> Any:
@@ -149,14 +162,20 @@ def test_fakes_have_the_views_that_tensors_have(seed: int) -> None:
                 fake = torch.empty_strided(real.shape, real.stride())
             for sizes in (*(reshaped(rnd, real.numel()) for _ in range(4)), list(real.shape)):
                 expected = layouts(lambda x, sizes=sizes: x.view(sizes), torch.empty_strided(real.shape, real.stride()))
-                assert layouts(lambda x, sizes=sizes: x.view(sizes), fake) == expected, (real.shape, real.stride(), sizes)
+                assert layouts(lambda x, sizes=sizes: x.view(sizes), fake) == expected, (
+                    real.shape, real.stride(), sizes,
+                )
 
 
 REDUCTIONS = [
-    *((lambda x, name=name: getattr(x, name)(1, True)) for name in "any all sum mean amax prod std logsumexp argmax nanmean max min median".split()),
-    lambda x: x.any((0, 1), keepdim=True), lambda x: x.all((1,), keepdim=True), lambda x: x.any(0, True), lambda x: x.all(0),
-    lambda x: torch.linalg.vector_norm(x, 1, (1,), True), lambda x: torch.var_mean(x, 1, keepdim=True), lambda x: F.layer_norm(x, x.shape[1:]),
-]  # fmt: skip
+    *((lambda x, name=name: getattr(x, name)(1, True)) for name in """
+        any all sum mean amax prod std logsumexp argmax nanmean max min median
+    """.split()),
+    lambda x: x.any((0, 1), keepdim=True), lambda x: x.all((1,), keepdim=True), lambda x: x.any(0, True),
+    lambda x: x.all(0),
+    lambda x: torch.linalg.vector_norm(x, 1, (1,), True), lambda x: torch.var_mean(x, 1, keepdim=True),
+    lambda x: F.layer_norm(x, x.shape[1:]),
+]
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")

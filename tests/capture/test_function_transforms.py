@@ -12,7 +12,9 @@ def batched(x, w):
 
 
 def over_columns(x, w):
-    return torch.vmap(lambda column, scale: {"a": column * scale, "b": (column.sum(), scale)}, in_dims=(1, 0), out_dims=0)(x, w)
+    return torch.vmap(
+        lambda column, scale: {"a": column * scale, "b": (column.sum(), scale)}, in_dims=(1, 0), out_dims=0
+    )(x, w)
 
 
 def shared(x, w):
@@ -46,7 +48,29 @@ def jacobians(x, w):
     return torch.func.jacrev(f)(w), torch.func.jacfwd(f)(w), torch.func.hessian(lambda v: (v**3).sum())(w)
 
 
-@pytest.mark.parametrize("fn", [batched, over_columns, shared, nested, gradient, several, per_sample, jacobians])
+def forward_mode(x, w):
+    def f(a, b):
+        return {"out": a.sin() * b, "sums": (a.sum(), b)}, a + 1
+
+    plain = torch.func.jvp(lambda a: a.exp() * w.sum(), (x,), (x * 2,))
+    return (
+        plain,
+        torch.func.jvp(f, (x, w), (torch.ones_like(x), w * 3), has_aux=True),
+        torch.func.jvp(torch.sin, primals=(w,), tangents=(w,), strict=True),
+    )
+
+
+def forward_over_reverse(x, w):
+    return torch.func.jvp(torch.func.grad(lambda v: (v**3).sum()), (w,), (torch.ones_like(w),))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        batched, over_columns, shared, nested, gradient, several, per_sample, jacobians, forward_mode,
+        forward_over_reverse,
+    ],
+)
 def test_one_graph(fn):
     check(fn, X, W, fullgraph=True, changed=[(X * 2, W + 1)])
 
@@ -113,3 +137,24 @@ def test_other_backends(backend):
 
     fast = framejit.optimize(lambda x, w: batched(x, w) * 2 + 1, backend=backend)
     torch.testing.assert_close(fast(X, W), batched(X, W) * 2 + 1)
+
+
+TANGENTS = {
+    "of another shape": lambda x: (x[0],),
+    "two": lambda x: (x, x),
+    "no tuple": lambda x: x,
+    "of another dtype": lambda x: (x.to(torch.float64),),
+    "none": lambda x: (),
+}
+
+
+@pytest.mark.parametrize("tangents", TANGENTS.values(), ids=TANGENTS)
+def test_tangents_that_do_not_fit(tangents):
+    def fn(x):
+        y = x + 1
+        try:
+            return y, torch.func.jvp(torch.sin, (x,), tangents(x))
+        except (RuntimeError, AssertionError, ValueError, TypeError) as e:
+            return y, type(e)
+
+    check_state(lambda: fn, (X,), (X,), graphs=None, breaks=None)

@@ -24,10 +24,14 @@ def test_what_works_on_fakes_works(dtype, caplog):
             continue
         for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 1):
             given = (sample.input, *sample.args), sample.kwargs
-            args, kwargs = tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.dtype is torch.float32 else t, given)
+            args, kwargs = tree_map(
+                lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.dtype is torch.float32 else t, given
+            )
             for function in filter(None, (op.op, op.inplace_variant)):
                 mode = FakeTensorMode()
-                fakes = tree_map(lambda t, mode=mode: mode.from_tensor(t) if isinstance(t, torch.Tensor) else t, (args, kwargs))
+                fakes = tree_map(
+                    lambda t, mode=mode: mode.from_tensor(t) if isinstance(t, torch.Tensor) else t, (args, kwargs)
+                )
                 try:
                     with mode:
                         result = function(*fakes[0], **fakes[1])

@@ -44,10 +44,18 @@ def test_the_second_result_is_like_the_first(name, mode):
         first, second = (run(metadata, target, *fakes) for _ in range(2))
         again = Metadata()
         alone = run(again, target, *[again.fake_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args])
-    for a, b, c in zip(*([result] if isinstance(result, torch.Tensor) else result for result in (first, second, alone)), strict=True):
-        assert [_facts(part) for part in _with_base(a)] == [_facts(part) for part in _with_base(b)] == [_facts(part) for part in _with_base(c)]
+    for a, b, c in zip(
+        *([result] if isinstance(result, torch.Tensor) else result for result in (first, second, alone)), strict=True
+    ):
+        assert (
+            [_facts(part) for part in _with_base(a)]
+            == [_facts(part) for part in _with_base(b)]
+            == [_facts(part) for part in _with_base(c)]
+        )
         assert (a is fakes[0]) == (b is fakes[0])
-        assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata)
+        assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (
+            b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata
+        )
         if a is not fakes[0]:
             assert a is not b
 
@@ -99,9 +107,13 @@ def test_the_second_result_with_open_sizes_is_like_the_first_and_nothing_more_is
     assert many.facts(first) == many.facts(second) == once.facts(alone)
     assert many.asked() == asked == once.asked()
     assert many.worked_out == worked_out
-    for a, b in zip(*([result] if isinstance(result, torch.Tensor) else result for result in (first, second)), strict=True):
+    for a, b in zip(
+        *([result] if isinstance(result, torch.Tensor) else result for result in (first, second)), strict=True
+    ):
         assert (a is fakes[0]) == (b is fakes[0])
-        assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata)
+        assert (a.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata) == (
+            b.untyped_storage()._cdata == fakes[0].untyped_storage()._cdata
+        )
 
 
 def test_sizes_that_turn_out_to_be_equal_are_the_same_from_then_on():

@@ -49,7 +49,9 @@ def test_gradients_flow_through_the_branch_that_ran(sign):
 
 def test_the_other_branch_draws_no_random_numbers():
     def fn(x):
-        return torch.cond(x.sum() > 0, lambda y: y * torch.rand(4), lambda y: y * torch.rand(4) * torch.rand(4), (x,)) + torch.rand(4)
+        return torch.cond(
+            x.sum() > 0, lambda y: y * torch.rand(4), lambda y: y * torch.rand(4) * torch.rand(4), (x,)
+        ) + torch.rand(4)
 
     def plain(x):
         return (x * torch.rand(4) if x.sum() > 0 else x * torch.rand(4) * torch.rand(4)) + torch.rand(4)
@@ -162,10 +164,10 @@ def test_what_does_not_fit_is_left_to_torch(branch):
 
     x = X.clone()
     with recorded() as log, pytest.MonkeyPatch.context() as patch:
-        from framejit.values.tensors import torch_functions
+        from framejit.values import handlers
 
-        handler = torch_functions.KNOWN[torch.cond]
-        patch.setitem(torch_functions.KNOWN, cond, handler)
+        handler = handlers.HANDLERS[torch.cond]
+        patch.setitem(handlers.HANDLERS, cond, handler)
         patch.setattr(torch, "cond", cond)
         framejit.optimize(fn)(x)
     assert len(calls) == 1 and torch.equal(x, X) and seen == []

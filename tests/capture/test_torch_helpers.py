@@ -3,6 +3,8 @@ import pytest
 import torch
 from torch import nn
 
+import framejit
+
 from support import check
 
 X = torch.rand(2, 3)
@@ -26,6 +28,25 @@ def traced(x):
 @pytest.mark.parametrize("fn", [checked, annotated, traced])
 def test_one_graph(fn):
     check(fn, X, fullgraph=True)
+
+
+def made_by_class(x, number):
+    filled = torch.Tensor(x.shape)
+    filled[:] = torch.Tensor([number, 2, True])
+    sizes = torch.Tensor(2, 3).shape, torch.Tensor().shape, torch.Tensor(()).shape
+    return filled, torch.Tensor([[1], [2.5]]), torch.FloatTensor([number]), torch.LongTensor([1.5, 2]), sizes
+
+
+def test_tensors_made_by_class():
+    check(made_by_class, X, 3, fullgraph=True)
+    before = torch.get_default_dtype()
+    fast = framejit.optimize(made_by_class, backend="eager", fullgraph=True)
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            assert [t.dtype for t in fast(X, 3)[:2]] == [dtype, dtype]
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_a_check_that_fails():

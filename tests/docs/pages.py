@@ -1,7 +1,9 @@
-"""Pages of documentation as programs: the files they show are written, the commands they show are run, the outputs they show are compared.
+"""Pages of documentation as programs: the files they show are written, the commands they show are run, the outputs they
+show are compared.
 
-A Python block whose first line is `# name.py` is that file. A `console` block has commands behind `$ `, each followed by its output, standard error
-included. In it `…` stands for text that differs from run to run, and a line of `...` for any number of lines.
+A Python block whose first line is `# name.py` is that file. A `console` block has commands behind `$ `, each followed
+by its output, standard error included. In it `…` stands for text that differs from run to run, and a line of `...` for
+any number of lines.
 """
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class Command:
     @property
     def pattern(self) -> str:
         """The output as a regular expression."""
-        lines = (r"(?:.*\n)*?" if line == "..." else re.escape(line.rstrip()).replace("…", ".*") + r"\n" for line in self.output.splitlines())
+        lines = (
+            r"(?:.*\n)*?" if line == "..." else re.escape(line.rstrip()).replace("…", ".*") + r"\n"
+            for line in self.output.splitlines()
+        )
         return "".join(lines)
 
 
@@ -59,18 +64,24 @@ def file_name(text: str) -> str | None:
 
 
 def prepare(workplace: Path) -> dict[str, str]:
-    """An environment for the commands: this interpreter's `python` and `framejit`, nothing of the caller's settings, caches of their own."""
+    """An environment for the commands: this interpreter's `python` and `framejit`, nothing of the caller's settings,
+    caches of their own."""
     for name in SHOWN:
         (workplace / name).symlink_to(ROOT / name)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FRAMEJIT_")}
-    first = {"PATH": os.path.dirname(sys.executable), "PYTHONPATH": str(ROOT)}  # the plugin is one of the root's modules
+    # the plugin is one of the root's modules
+    first = {"PATH": os.path.dirname(sys.executable), "PYTHONPATH": str(ROOT)}
     paths = {name: os.pathsep.join(filter(None, [folder, kept.get(name)])) for name, folder in first.items()}
-    return {**kept, **paths, "PYTEST_PLUGINS": "pytest_framejit", "FRAMEJIT_CACHE_DIR": str(workplace / "cache"), "OMP_NUM_THREADS": "1"}
+    return {
+        **kept, **paths, "PYTEST_PLUGINS": "pytest_framejit", "FRAMEJIT_CACHE_DIR": str(workplace / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def run(command: Command, folder: Path, environment: dict[str, str]) -> str:
     """What a command writes, standard output and standard error together, lines without blanks at their ends."""
     done = subprocess.run(
-        ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240
+        ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=240
     )
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())

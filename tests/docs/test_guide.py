@@ -1,4 +1,5 @@
-"""Each page of the guide does what it says: its snippets run, its commands write what it shows, its links lead somewhere."""
+"""Each page of the guide does what it says: its snippets run, its commands write what it shows, its links lead
+somewhere."""
 import re
 
 import pytest
@@ -31,7 +32,9 @@ def test_what_a_page_shows_is_true(page, tmp_path):
 def test_every_snippet_is_run(page):
     """A Python block is a file, and a command of the page runs it or runs what imports it."""
     text = page.read_text()
-    ran = " ".join(command.line for language, block in blocks(page) if language == "console" for command in commands(block))
+    ran = " ".join(
+        command.line for language, block in blocks(page) if language == "console" for command in commands(block)
+    )
     for language, block in blocks(page):
         if language == "python":
             name = file_name(block)
@@ -41,8 +44,9 @@ def test_every_snippet_is_run(page):
 
 
 def test_the_files_that_the_architecture_names_exist():
-    files = [f"/{path.relative_to(ROOT)}" for folder in ("framejit", "guards", "backends", "tests") for path in (ROOT / folder).rglob("*.*")]
-    files += [f"/{path.name}" for path in ROOT.iterdir()] + ["/benchmarks/NOTES.md"]
+    folders = ("framejit", "guards", "backends", "tests", "benchmarks", "examples", "docs")
+    files = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    files += [f"/{path.name}" for path in ROOT.iterdir()]
     named = re.findall(r"`([\w/.]+\.(?:py|c|h|md))`", (ROOT / "ARCHITECTURE.md").read_text())
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 

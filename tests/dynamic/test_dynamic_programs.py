@@ -103,7 +103,10 @@ def means(x):
 
 
 def shapes(x):
-    return list(x.shape), tuple(x.shape) + (1,), (-1,) + x.shape[:1] + (3, 2), x.shape.numel(), x.shape == (x.shape[0], 4), int(x.shape[0]), {"n": x.size(0)}
+    return (
+        list(x.shape), tuple(x.shape) + (1,), (-1,) + x.shape[:1] + (3, 2), x.shape.numel(),
+        x.shape == (x.shape[0], 4), int(x.shape[0]), {"n": x.size(0)},
+    )
 
 
 def strides(x):
@@ -179,7 +182,10 @@ def test_small_sizes_are_compiled_for_themselves(size):
 def test_a_layout_that_does_not_follow_from_the_sizes_is_another_entry():
     fast = framejit.optimize(strides, backend="eager", dynamic=True)
     base = torch.randn(20, 12)
-    for x in (torch.randn(8, 6), base[:8, :6], base[:9, :6], torch.randn(9, 6), torch.randn(6, 8).t(), torch.randn(6, 9).t()):
+    for x in (
+        torch.randn(8, 6), base[:8, :6], base[:9, :6], torch.randn(9, 6), torch.randn(6, 8).t(),
+        torch.randn(6, 9).t(),
+    ):
         assert_same(strides(x), fast(x))
     assert len(fast.entries) == 3
 
@@ -293,7 +299,10 @@ def test_marks_of_dynamo_count():
 
 @pytest.mark.parametrize(
     ("arguments", "options"),
-    [((3, 0), {}), ((torch.ones(2), 1), {}), ((torch.ones(2), "a"), {}), ((torch.ones(2), 0), {"min": 1}), ((torch.ones(2), 0), {"min": 5, "max": 4})],
+    [
+        ((3, 0), {}), ((torch.ones(2), 1), {}), ((torch.ones(2), "a"), {}), ((torch.ones(2), 0), {"min": 1}),
+        ((torch.ones(2), 0), {"min": 5, "max": 4}),
+    ],
 )
 def test_mark_dynamic_refuses(arguments, options):
     with pytest.raises(framejit.errors.InvalidOption, match="mark_dynamic"):
@@ -413,8 +422,11 @@ def test_sizes_for_which_no_plan_can_be_made_run_as_aten(monkeypatch):
     assert_same(means(x), fast(x), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("make", [lambda x: torch._neg_view(x), lambda x: torch.complex(x, x).conj().imag, lambda x: torch.complex(x, x).conj()],
-    ids=["negated", "imaginary part", "conjugated"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: torch._neg_view(x), lambda x: torch.complex(x, x).conj().imag, lambda x: torch.complex(x, x).conj()],
+    ids=["negated", "imaginary part", "conjugated"],
+)
 def test_views_that_only_change_signs(make):
     """A graph whose other sizes are open, and that is compiled for each of them."""
 
@@ -429,7 +441,14 @@ def test_views_that_only_change_signs(make):
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
-@pytest.mark.parametrize("drop", [lambda x: F.dropout(x, 0.5, training=False), lambda x: torch.dropout(x, 0.0, False), lambda x: F.dropout(x[:0], 0.5)])
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x: F.dropout(x, 0.5, training=False),
+        lambda x: torch.dropout(x, 0.0, False),
+        lambda x: F.dropout(x[:0], 0.5),
+    ],
+)
 def test_dropout_with_nothing_to_do_returns_its_argument(drop, backend):
     def fn(x):
         made = x * 2
@@ -442,3 +461,23 @@ def test_dropout_with_nothing_to_do_returns_its_argument(drop, backend):
         expected, got = fn(x), compiled(x)
         assert expected[2:] == got[2:] and (expected[0] is expected[1]) == (got[0] is got[1])
         assert_same(expected[:2], got[:2])
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_view_that_reaches_past_a_smaller_tensor_raises(backend, is_used):
+    def fn(y):
+        row = (y * 2)[0].clone()
+        part = row.as_strided((2, 2), (0, 1), 1)
+        return (row, part + 1) if is_used else row
+
+    compiled = framejit.optimize(fn, backend=backend, dynamic=True)
+    for n in (8, 6, 2, 5):
+        y = torch.arange(float(n * n)).view(n, n)
+        outcomes = []
+        for call in (fn, compiled):
+            try:
+                outcomes.append([t.tolist() for t in (call(y) if is_used else [call(y)])])
+            except RuntimeError as e:
+                outcomes.append(type(e))
+        assert outcomes[0] == outcomes[1]

@@ -1,4 +1,5 @@
-"""Expressions over sizes: equal to Python's integers for all values of their symbols, within their bounds, and questions answered once."""
+"""Expressions over sizes: equal to Python's integers for all values of their symbols, within their bounds, and
+questions answered once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import INFINITE, OPERATIONS, Expression, Symbol, evaluate
 from framejit.symbols.node import expression_of, symbolic
 
-PLAIN = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
+PLAIN = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "min": min,
+    "max": max,
+}
 
 
 def grown(rng: random.Random, symbols: list[Symbol], depth: int):

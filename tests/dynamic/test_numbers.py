@@ -38,7 +38,9 @@ def test_decoding_into_a_cache(backend):
         return (cache[:, : position + 1] * 2).sum(1), cache[0, position], cache[:, position, None]
 
     cache = torch.zeros(2, 50, 4)
-    compare(decode, [lambda p=p: (torch.randn(2, 4), cache.clone(), p) for p in (3, 4, 5, 6, 7, 30, 31, 48)], backend, 2)
+    compare(
+        decode, [lambda p=p: (torch.randn(2, 4), cache.clone(), p) for p in (3, 4, 5, 6, 7, 30, 31, 48)], backend, 2
+    )
 
 
 @BACKENDS
@@ -47,7 +49,10 @@ def test_a_cache_that_grows(backend):
         cache = torch.cat([cache, x], 1)
         return torch.softmax(cache.sum(-1), -1), cache
 
-    compare(grow, [lambda n=n: (torch.randn(2, n, 4), torch.randn(2, 1, 4)) for n in range(3, 40)], backend, framejit.config.dynamic_after)
+    compare(
+        grow, [lambda n=n: (torch.randn(2, n, 4), torch.randn(2, 1, 4)) for n in range(3, 40)], backend,
+        framejit.config.dynamic_after,
+    )
 
 
 @BACKENDS
@@ -85,7 +90,10 @@ def test_indices_beside_slices_and_none(backend):
     def f(x, i, j):
         return x[i], x[:, i], x[None, i, :, j], x[1:, i, None], x[i, 0], x[i][j], x[-1, i]
 
-    compare(f, [lambda i=i, j=j: (torch.randn(6, 7, 5), i, j) for i, j in ((1, 2), (2, 3), (3, 4), (4, 1), (5, 2))], backend, 3)
+    compare(
+        f, [lambda i=i, j=j: (torch.randn(6, 7, 5), i, j) for i, j in ((1, 2), (2, 3), (3, 4), (4, 1), (5, 2))],
+        backend, 3,
+    )
 
 
 def test_a_number_beside_a_tensor_of_indices():
@@ -105,7 +113,10 @@ def test_the_value_can_be_known_where_it_must():
 SMALL_INTS = {
     "index by a bool modulo": (lambda x, n: x[n % x.shape[0]], (True, False, 1, 2)),
     "bool arithmetic": (lambda x, n: x * (n + x.shape[0]) + (x.shape[0] - n) + (n * x.shape[0]), (True, False)),
-    "bool floor division": (lambda x, n: (x.shape[0] // (n + 1), n // x.shape[0], x.shape[0] == n, n < x.shape[0]), (True, False)),
+    "bool floor division": (
+        lambda x, n: (x.shape[0] // (n + 1), n // x.shape[0], x.shape[0] == n, n < x.shape[0]),
+        (True, False),
+    ),
     "least and greatest": (lambda x, n: (min(n, x.shape[0]) + 0, max(n, x.shape[0]) + 0), (True, 9)),
     "bytes": (lambda x, n: (x.nbytes, x.nbytes // n, x.itemsize * x.numel()), (1, 2, 3)),
     "divmod": (lambda x, n: divmod(x.shape[0], n), (True, 2, 3)),
@@ -121,7 +132,9 @@ def test_bools_and_bytes_beside_open_sizes(name, dynamic):
         for n in numbers:
             expected = function(torch.arange(float(length)), n)
             assert_same(expected, fast(torch.arange(float(length)), n))
-            assert type(expected) is not tuple or [type(e) for e in expected] == [type(e) for e in fast(torch.arange(float(length)), n)]
+            assert type(expected) is not tuple or [type(e) for e in expected] == [
+                type(e) for e in fast(torch.arange(float(length)), n)
+            ]
 
 
 @pytest.mark.parametrize("symbol", ("%", "//"))

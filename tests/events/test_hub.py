@@ -97,7 +97,10 @@ def test_a_hit_emits_nothing():
 def test_emitting_from_many_threads():
     heard = []
     unsubscribe = subscribe(heard.append)
-    threads = [threading.Thread(target=lambda: [emit("warning", message="m", place=None) for _ in range(100)]) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: [emit("warning", message="m", place=None) for _ in range(100)])
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -222,8 +222,16 @@ def test_help(log):
             {"graph_id": 3, "name": "k0", "language": "LLVM", "source": "define void", "kernel": None},
             ["LLVM code of kernel k0 for graph 3", "define void"],
         ),
-        ("perf", {"region": "f", "compiled_us": 10.0, "eager_us": 25.0, "state": "compiled"}, ["f: compiled, 10.0 us compiled, 25.0 us eager (2.50x)"]),
-        ("perf", {"region": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"}, ["f: new, 10.0 us compiled, not measured eager"]),
+        (
+            "perf",
+            {"region": "f", "compiled_us": 10.0, "eager_us": 25.0, "state": "compiled"},
+            ["f: compiled, 10.0 us compiled, 25.0 us eager (2.50x)"],
+        ),
+        (
+            "perf",
+            {"region": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"},
+            ["f: new, 10.0 us compiled, not measured eager"],
+        ),
         ("cache", {"what": "kernel k0", "hit": True, "key": "a" * 64}, [f"hit: kernel k0, key {'a' * 16}"]),
         ("cache", {"what": "kernel k0", "hit": False, "key": "b"}, ["miss: kernel k0, key b"]),
     ],

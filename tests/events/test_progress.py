@@ -90,7 +90,9 @@ def test_a_pipe_gets_nothing():
 
 def test_a_terminal_gets_a_line():
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM.format(seconds=1.6)], stdin=theirs, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(seconds=1.6)], stdin=theirs, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     shown = b""
     try:

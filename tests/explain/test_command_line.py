@@ -1,4 +1,5 @@
-"""`framejit explain` and `report`: whatever the script does, the report of what was seen is written and the exit code is the script's."""
+"""`framejit explain` and `report`: whatever the script does, the report of what was seen is written and the exit code
+is the script's."""
 import json
 import os
 import signal
@@ -34,25 +35,36 @@ ENDINGS = {
     "by os._exit": "os._exit(5)",
     "by Ctrl-C": "os.kill(os.getpid(), signal.SIGINT); time.sleep(10)",
     "by os.abort": "os.abort()",
-    "by SIGTERM to a handler of its own": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+    "by SIGTERM to a handler of its own": (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
+    ),
     "with a child that is terminated": (
         "import multiprocessing\nif __name__ == '__main__':\n"
         "    process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(60,))\n"
         "    process.start(); process.terminate(); process.join(); print(process.exitcode)"
     ),
-    "with a forked child": "pid = os.fork()\nif pid == 0:\n    work(); sys.exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
+    "with a forked child": (
+        "pid = os.fork()\nif pid == 0:\n    work(); sys.exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+    ),
     "with a forked child that calls os._exit": (
-        "pid = os.fork()\nif pid == 0:\n    work(); os._exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+        "pid = os.fork()\nif pid == 0:\n    work(); os._exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
     ),
     "with processes": (
         "import multiprocessing\nif __name__ == '__main__':\n"
-        "    process = multiprocessing.get_context('fork').Process(target=work)\n    process.start(); process.join(); print(process.exitcode)"
+        "    process = multiprocessing.get_context('fork').Process(target=work)\n"
+        "    process.start(); process.join(); print(process.exitcode)"
     ),
     "with a spawned process": (
         "import multiprocessing\nif __name__ == '__main__':\n"
-        "    process = multiprocessing.get_context('spawn').Process(target=work)\n    process.start(); process.join(); print(process.exitcode)"
+        "    process = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    process.start(); process.join(); print(process.exitcode)"
     ),
-    "with threads": "threads = [threading.Thread(target=work) for _ in range(3)]\n[t.start() for t in threads]\n[t.join() for t in threads]",
+    "with threads": (
+        "threads = [threading.Thread(target=work) for _ in range(3)]\n[t.start() for t in threads]\n"
+        "[t.join() for t in threads]"
+    ),
     "with a thread that goes on": "threading.Thread(target=lambda: (time.sleep(0.5), work())).start()",
     "in another folder": "os.chdir('/')",
     "with work in an exit handler": "import atexit\natexit.register(work)",
@@ -62,9 +74,13 @@ ENDINGS = {
 
 BY_SIGTERM = {
     "at once": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
-    "in a thread's place": "threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(10)",
+    "in a thread's place": (
+        "threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n"
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
+    ),
     "after a handler of its own": (
-        "before = signal.signal(signal.SIGTERM, lambda *_: print('not yet', flush=True))\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)\n"
+        "before = signal.signal(signal.SIGTERM, lambda *_: print('not yet', flush=True))\n"
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)\n"
         "print(before, signal.signal(signal.SIGTERM, before) is before, signal.getsignal(signal.SIGTERM), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
     ),
@@ -85,7 +101,10 @@ def shell(tmp_path):
 def test_however_a_script_ends(shell, tmp_path, ending):
     (tmp_path / "script.py").write_text(SCRIPT + ENDINGS[ending] + "\n")
     plain = shell("script.py")
-    done = shell("-m", "framejit", "explain", "--rewrites", "all", "--json", "report.json", "--sarif", "report.sarif", "script.py")
+    done = shell(
+        "-m", "framejit", "explain", "--rewrites", "all", "--json", "report.json", "--sarif", "report.sarif",
+        "script.py",
+    )
     assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout), done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     [finding] = report["findings"]
@@ -111,13 +130,19 @@ def test_a_report_is_printed_again(shell, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     explained = shell("-m", "framejit", "explain", "--json", "report.json", "script.py")
     printed = shell("-m", "framejit", "report", "report.json")
-    said = [line.removeprefix("[framejit]").removeprefix(" ") for line in explained.stderr.splitlines() if line.startswith("[framejit]")]
+    said = [
+        line.removeprefix("[framejit]").removeprefix(" ")
+        for line in explained.stderr.splitlines()
+        if line.startswith("[framejit]")
+    ]
     assert [line.rstrip() for line in printed.stdout.splitlines()] == said
     assert shell("-m", "framejit", "report", "--sarif", "again.sarif", "report.json").stdout == ""
     assert (tmp_path / "again.sarif").exists()
 
 
-@pytest.mark.parametrize(("file", "complaint"), [("nowhere.json", "No such file"), ("script.py", "not JSON"), (".", "Is a directory")])
+@pytest.mark.parametrize(
+    ("file", "complaint"), [("nowhere.json", "No such file"), ("script.py", "not JSON"), (".", "Is a directory")]
+)
 def test_what_is_no_report(shell, tmp_path, file, complaint):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = shell("-m", "framejit", "report", file)
@@ -149,7 +174,9 @@ def test_only_one_function(shell, tmp_path):
 
 
 def test_graphs_that_are_too_small(shell, tmp_path):
-    (tmp_path / "script.py").write_text("import torch\ndef f(x): return x + 1\ndef g(x): return (x + 1) * 2\nf(torch.ones(3)); g(torch.ones(3))\n")
+    (tmp_path / "script.py").write_text(
+        "import torch\ndef f(x): return x + 1\ndef g(x): return (x + 1) * 2\nf(torch.ones(3)); g(torch.ones(3))\n"
+    )
     done = shell("-m", "framejit", "status", "--min-graph-size", "2", "script.py")
     [f, g] = [line.split() for line in done.stderr.splitlines() if "script.py:" in line]
     assert (f[2], g[2]) == ("eager", "compiled")

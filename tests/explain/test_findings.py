@@ -94,7 +94,10 @@ def test_the_names_of_resume_functions_do_not_show():
         return torch.from_numpy(np.sign(a * 2 + a)) + 1
 
     for finding in findings(fn, X):
-        assert "__" not in finding.reason.replace("__mul__", "").replace("__add__", "") and "__stack" not in finding.provenance
+        assert (
+            "__" not in finding.reason.replace("__mul__", "").replace("__add__", "")
+            and "__stack" not in finding.provenance
+        )
 
 
 def test_a_break_in_an_inner_call_names_its_callers():

@@ -1,4 +1,5 @@
-"""Where a fork is no way to try rewrites (CUDA is in use), they are tried in a fresh process, and what can't be carried there is said."""
+"""Where a fork is no way to try rewrites (CUDA is in use), they are tried in a fresh process, and what can't be carried
+there is said."""
 import importlib.util
 import shutil
 import subprocess
@@ -102,7 +103,10 @@ def test_a_rewrite_is_checked_and_the_module_not_run_again(program, tmp_path):
     copy = tmp_path / "changed" / "framejit_program.py"
     copy.parent.mkdir()
     shutil.copy(program.__file__, copy)
-    subprocess.run(["git", "apply", "--unsafe-paths", "-p1", "-"], input=finding.rewrite, cwd=copy.parent, text=True, check=True, timeout=60)
+    subprocess.run(
+        ["git", "apply", "--unsafe-paths", "-p1", "-"], input=finding.rewrite, cwd=copy.parent, text=True, check=True,
+        timeout=60,
+    )
     namespace = {"__name__": "changed", **{name: getattr(program, name) for name in ("inner", "table")}}
     source = copy.read_text()
     exec(source[source.index("def outer") : source.index("def branches")], namespace)
@@ -143,7 +147,9 @@ def test_a_wrong_rewrite_is_not_shown(program):
 def test_an_argument_that_can_not_be_carried(program):
     [finding] = framejit.explain(program.method_of_a_module)(torch.nn.Linear(4, 4), X).findings
     assert finding.rewrite and not finding.rewrite_checked
-    assert "the argument `module` is no plain data (Linear)" in finding.rewrite_note and finding.rewrite_note in str(finding)
+    assert "the argument `module` is no plain data (Linear)" in finding.rewrite_note and finding.rewrite_note in str(
+        finding
+    )
 
 
 def test_a_global_that_can_not_be_carried(program):
@@ -173,6 +179,8 @@ def test_a_call_that_does_something_else_there(program, monkeypatch):
 def test_only_what_weights_only_reads_is_carried(program):
     data = carried.carried(framejit.findings.evidence.Call(program.outer, (X, (), {})))
     assert set(data["definitions"]) == {"Step", "inner", "outer"} and set(data["values"]) == {"scale", "table"}
-    assert {name: home for name, (home, _) in data["imports"].items()} == {"F": "torch.nn.functional", "math": "math", "Tensor": "torch"}
+    assert {name: home for name, (home, _) in data["imports"].items()} == {
+        "F": "torch.nn.functional", "math": "math", "Tensor": "torch",
+    }
     again = carried.from_bytes(carried.to_bytes(data))
     assert again["text"] == data["text"] and torch.equal(again["values"]["scale"], program.scale)

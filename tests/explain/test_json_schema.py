@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import framejit
-from framejit.findings.schema import SCHEMA, NotAReport, read_report
+from framejit.findings.saved_report import NotAReport, read_report
+from framejit.findings.schema import SCHEMA
 
 X = torch.arange(1.0, 5.0)
 SCHEMA_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "explain_schema.md"
@@ -41,7 +42,9 @@ def test_fields_of_recompiles_are_documented():
 
 def test_what_the_issue_asks_of_a_finding(explanation):
     for finding in explanation.to_dict()["findings"]:
-        assert {"code", "file", "line", "column", "function", "reason", "provenance", "count", "cost_us", "rewrite"} <= set(finding)
+        assert {
+            "code", "file", "line", "column", "function", "reason", "provenance", "count", "cost_us", "rewrite",
+        } <= set(finding)
 
 
 def test_a_report_that_was_read_prints_the_same(explanation, tmp_path):
@@ -68,7 +71,11 @@ def test_counts_are_those_of_the_events(explanation):
         ("{}", "no report"),
         ('{"schema": "framejit.explain/9"}', "framejit.explain/9"),
         ('{"schema": "framejit.explain/1"}', "missing"),
-        ('{"schema": "framejit.explain/1", "findings": [3], "graphs": [], "frames": [], "recompiles": [], "error": null}', "form"),
+        (
+            '{"schema": "framejit.explain/1", "findings": [3], "graphs": [], "frames": [], "recompiles": [], "error": '
+            'null}',
+            "form",
+        ),
     ],
 )
 def test_what_is_no_report(tmp_path, text, complaint):
@@ -94,5 +101,8 @@ def test_sarif(explanation, tmp_path):
         assert region["startLine"] == finding.line
         line = finding.excerpt.splitlines()[0]
         carets = finding.excerpt.splitlines()[1]
-        assert line[region["startColumn"] - 1 : region["endColumn"] - 1] == line[carets.index("^") : carets.rindex("^") + 1]
+        assert (
+            line[region["startColumn"] - 1 : region["endColumn"] - 1]
+            == line[carets.index("^") : carets.rindex("^") + 1]
+        )
         assert location["physicalLocation"]["artifactLocation"]["uri"].startswith("file:///")

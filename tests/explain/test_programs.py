@@ -1,4 +1,5 @@
-"""Existing programs, explained by the unchanged command line: they print what they print, and the counts are those of the events."""
+"""Existing programs, explained by the unchanged command line: they print what they print, and the counts are those of
+the events."""
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import forked
 HERE = pathlib.Path(__file__).parent
 VISION = os.path.join(sys.prefix, "vision")  # where `make test` puts what torchvision_shim finds
 PROGRAMS = sorted((HERE / "programs").glob("*.py"))
+CAPTURED_WHOLE = {"distributions"}
 
 # What `framejit explain` runs, with an event listener of the test's own beside it.
 LISTENING = """
@@ -51,8 +53,13 @@ def test_a_program_explained(program, tmp_path):
     assert summary["recompiles"] == seen.get("recompile", 0)
     assert [frame for frame in data["frames"] if frame["code"] == "FJ298"] == []
     findings = data["findings"]
-    assert findings, "each of these programs has a break"
+    if program.stem in CAPTURED_WHOLE:
+        assert findings == [] and summary["graph_breaks"] == 0 < summary["graphs"]
+    else:
+        assert findings
     assert [f["cost_us"] for f in findings] == sorted((f["cost_us"] for f in findings), reverse=True)
     for finding in findings:
-        assert finding["count"] >= 1 and finding["reason"] and "__stack" not in finding["reason"] + finding["provenance"]
+        assert (
+            finding["count"] >= 1 and finding["reason"] and "__stack" not in finding["reason"] + finding["provenance"]
+        )
     assert python("-m", "framejit", "report", report).stdout.startswith(f"{summary['graphs']} graph")

@@ -36,7 +36,9 @@ def test_a_forecast_after_a_few_misses():
     forecast = recompile.forecast
     assert (forecast.source, forecast.entries, forecast.remaining, forecast.merged) == ("size 0 of `x`", 4, 1, 4)
     assert forecast.calls == ["framejit.mark_dynamic(x, 0)"]
-    assert "leave size 0 of `x` open, and 4 of 4 entries become one: call framejit.mark_dynamic(x, 0) before it" in str(recompile)
+    assert "leave size 0 of `x` open, and 4 of 4 entries become one: call framejit.mark_dynamic(x, 0) before it" in str(
+        recompile
+    )
 
 
 def batched(x, batch, scale):
@@ -65,7 +67,9 @@ def test_the_calls_of_a_forecast_do_what_it_says():
         entries, recompile = compiled_for_batches([])
         forecast = recompile.forecast
         assert entries == 7
-        assert (forecast.source, forecast.merged, forecast.entries, forecast.remaining) == ("size 0 of `batch['y']` and size 0 of `x`", 6, 7, 2)
+        assert (forecast.source, forecast.merged, forecast.entries, forecast.remaining) == (
+            "size 0 of `batch['y']` and size 0 of `x`", 6, 7, 2,
+        )
         assert type(recompile).from_dict(recompile.to_dict()) == recompile
         entries, recompile = compiled_for_batches(forecast.calls)
         assert (entries, recompile.count, recompile.forecast) == (2, 1, None)
@@ -83,7 +87,9 @@ def test_two_values_that_differ():
     calls = [(torch.ones(n), flag) for n in (3, 4, 5) for flag in ("a", "bb")]
     with framejit.config.patch(dynamic_after=3):
         [recompile] = explained(fn, *calls).recompiles
-    assert (recompile.forecast.source, recompile.forecast.entries, recompile.forecast.remaining) == ("size 0 of `x`", 6, 2)
+    assert (recompile.forecast.source, recompile.forecast.entries, recompile.forecast.remaining) == (
+        "size 0 of `x`", 6, 2,
+    )
 
 
 def test_a_number_that_came_from_a_break():
@@ -99,11 +105,16 @@ def test_a_number_that_came_from_a_break():
 
 
 def misses_of(fn, *calls):
-    """Of each guard that missed: the value as it is called, where that came from, relative to the function's first line, and the line that assumed."""
+    """Of each guard that missed: the value as it is called, where that came from, relative to the function's first
+    line, and the line that assumed."""
     first = fn.__code__.co_firstlineno
 
     def relative(sentence):
-        return re.sub(r"line (\d+)", lambda match: f"line {int(match.group(1)) - first}", sentence.replace(fn.__qualname__, fn.__name__))
+        return re.sub(
+            r"line (\d+)",
+            lambda match: f"line {int(match.group(1)) - first}",
+            sentence.replace(fn.__qualname__, fn.__name__),
+        )
 
     misses = [miss for recompile in explained(fn, *calls).recompiles for miss in recompile.misses]
     return [(miss.source, relative(miss.provenance), miss.line - first) for miss in misses]
@@ -151,11 +162,17 @@ def test_values_of_an_inlined_function_with_two_breaks():
         return inner(values, weights, 0.5)
 
     with framejit.config.patch(dynamic_after=9):
-        found = misses_of(fn, (torch.ones(3), torch.ones(2)), (torch.ones(4), torch.ones(2)), (torch.ones(4), torch.ones(3)))
+        found = misses_of(
+            fn, (torch.ones(3), torch.ones(2)), (torch.ones(4), torch.ones(2)), (torch.ones(4), torch.ones(3))
+        )
     offset = inner.__code__.co_firstlineno - fn.__code__.co_firstlineno
-    assert ("values", f"`values` in {inner.__qualname__} came from `values - weights[0]` on line 2", offset + 4) in found
+    assert (
+        "values", f"`values` in {inner.__qualname__} came from `values - weights[0]` on line 2", offset + 4,
+    ) in found
     assert ("rest", f"`rest` in {inner.__qualname__} came from `values[1:]` on line {offset + 4}", offset + 6) in found
-    assert ("rest", f"`rest` in {inner.__qualname__} came from `rest * factor` on line {offset + 6}", offset + 8) in found
+    assert (
+        "rest", f"`rest` in {inner.__qualname__} came from `rest * factor` on line {offset + 6}", offset + 8,
+    ) in found
     assert ("weights", f"`weights` in {inner.__qualname__} came from `weights + 1` on line 1", offset + 7) in found
     assert {name for name, _, _ in found} == {"values", "weights", "rest"}
 

@@ -38,7 +38,10 @@ def samples(tmp_path):
 
 
 def apply(diff: str, path: pathlib.Path) -> None:
-    done = subprocess.run(["git", "apply", "--unsafe-paths", "-p1", "-"], input=diff, cwd=path.parent, text=True, capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["git", "apply", "--unsafe-paths", "-p1", "-"], input=diff, cwd=path.parent, text=True, capture_output=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -128,7 +131,9 @@ def test_where_no_time_is_left_there_is_a_note_instead():
     framejit.optimize(fn)(X)
     listening.stop()
     explanation.find_rewrites(0.0)
-    assert [(f.rewrite, f.rewrite_checked, f.rewrite_note) for f in explanation.findings] == [(None, False, NO_TIME)] * 2
+    assert [(f.rewrite, f.rewrite_checked, f.rewrite_note) for f in explanation.findings] == [
+        (None, False, NO_TIME)
+    ] * 2
     assert f"2 findings without a rewrite: {NO_TIME}" in str(explanation)
 
 

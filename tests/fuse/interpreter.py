@@ -71,7 +71,11 @@ class Interpreter:
         for buffer in graph.buffers.values():
             if buffer.memory == buffer.name and (buffer.input is not None or buffer.constant is not None):
                 tensor = inputs[buffer.input] if buffer.input is not None else buffer.constant
-                assert tensor.shape == torch.Size(buffer.sizes) and tensor.stride() == buffer.strides and tensor.dtype == buffer.dtype
+                assert (
+                    tensor.shape == torch.Size(buffer.sizes)
+                    and tensor.stride() == buffer.strides
+                    and tensor.dtype == buffer.dtype
+                )
                 self.memory[buffer.name] = tensor
         with torch.no_grad():
             for node in graph.nodes:
@@ -123,11 +127,9 @@ class Interpreter:
             if buffer is not None:
                 assert tensor.shape == torch.Size(buffer.sizes), (node.function, tensor.shape, buffer.sizes)
                 assert tensor.dtype == buffer.dtype, (node.function, tensor.dtype, buffer.dtype)
-                assert not tensor.numel() or all(size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), buffer.strides)), (
-                    node.function,
-                    tensor.stride(),
-                    buffer.strides,
-                )
+                assert not tensor.numel() or all(
+                    size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), buffer.strides)
+                ), (node.function, tensor.stride(), buffer.strides)
                 self.memory[buffer.name] = tensor
 
     def _loops(self, node: ComputeNode) -> None:
@@ -139,11 +141,15 @@ class Interpreter:
             place = loops.index(store.index, None)
             if node.inner and not store.inner:
                 assert not store.index.vars() & set(node.inner)
-            shape = torch.broadcast_shapes(value.shape, place.shape, loops.shape if store.inner or not node.inner else loops.outer_shape)
+            shape = torch.broadcast_shapes(
+                value.shape, place.shape, loops.shape if store.inner or not node.inner else loops.outer_shape
+            )
             stored.append((store, value.expand(shape).reshape(-1), place.expand(shape).reshape(-1)))
         for store, value, place in stored:
             flat = self.flat(self.graph.buffers[store.buffer])
-            assert not place.numel() or (0 <= int(place.min()) and int(place.max()) < flat.numel()), (store, place.max(), flat.numel())
+            assert not place.numel() or (0 <= int(place.min()) and int(place.max()) < flat.numel()), (
+                store, place.max(), flat.numel(),
+            )
             assert place.unique().numel() == place.numel(), f"places are written twice: {store}"
             flat[place] = value
 
@@ -157,7 +163,10 @@ class _Loops:
         rank = len(variables)
         self.shape = tuple(var.size for var in variables)
         self.outer_shape = (*(var.size for var in node.outer), *(1 for _ in node.inner))
-        self.grid = {var: torch.arange(var.size).reshape([var.size if i == j else 1 for j in range(rank)]) for i, var in enumerate(variables)}
+        self.grid = {
+            var: torch.arange(var.size).reshape([var.size if i == j else 1 for j in range(rank)])
+            for i, var in enumerate(variables)
+        }
         self.rank = rank
         self.known: dict[tuple[Expr, int], torch.Tensor] = {}
         self.masks: list[torch.Tensor] = []
@@ -190,14 +199,18 @@ class _Loops:
                 for operand in root.args:
                     self.value(operand, mask)
                 self.known[root, id(mask)] = self._apply(root, mask)
-                assert self.known[root, id(mask)].dtype == root.dtype, (root, self.known[root, id(mask)].dtype, root.dtype)
+                assert self.known[root, id(mask)].dtype == root.dtype, (
+                    root, self.known[root, id(mask)].dtype, root.dtype,
+                )
         return self.known[root, id(mask)]
 
     def _masked(self, node: Expr, mask: torch.Tensor | None) -> None:
         condition = self.value(node.args[0], mask)
         inside = condition if mask is None else condition & mask
         self.masks.append(inside)  # keeps its id its own
-        self.known[node, id(mask)] = torch.where(condition, self.value(node.args[1], inside), self.value(node.args[2], mask))
+        self.known[node, id(mask)] = torch.where(
+            condition, self.value(node.args[1], inside), self.value(node.args[2], mask)
+        )
 
     def _apply(self, node: Expr, mask: torch.Tensor | None) -> torch.Tensor:
         args = [self.value(operand, mask) for operand in node.args]

@@ -1,4 +1,5 @@
-"""Kernels run one torch operation at a time: what generated code is compared with. And helpers to build kernels and to run compiled ones."""
+"""Kernels run one torch operation at a time: what generated code is compared with. And helpers to build kernels and to
+run compiled ones."""
 from __future__ import annotations
 
 import ctypes
@@ -16,16 +17,22 @@ from tests.fuse.interpreter import SCANS
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
-    "maximum": torch.maximum, "minimum": torch.minimum, "div": torch.div, "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
-    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "mod": torch.remainder, "bitand": torch.bitwise_and, "bitor": torch.bitwise_or,
-    "bitxor": torch.bitwise_xor, "bitnot": torch.bitwise_not, "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift,
+    "maximum": torch.maximum, "minimum": torch.minimum, "div": torch.div,
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "mod": torch.remainder,
+    "bitand": torch.bitwise_and, "bitor": torch.bitwise_or,
+    "bitxor": torch.bitwise_xor, "bitnot": torch.bitwise_not, "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
     "where": torch.where, "masked": torch.where, "sign": lambda a: torch.where(a.isnan(), a, torch.sign(a)),
 }
 
 
 def kernel(outer: Sequence[Var], inner: Sequence[Var], stores: list[Store], tensors: dict[str, torch.Tensor]) -> Kernel:
     """A kernel over tensors, whose buffers get the tensors' names."""
-    buffers = {name: Buffer(name, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device) for name, tensor in tensors.items()}
+    buffers = {
+        name: Buffer(name, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+        for name, tensor in tensors.items()
+    }
     return Kernel(tuple(outer), tuple(inner), stores, torch.device("cpu"), ("test.py:1  a line",), "kernel", buffers)
 
 
@@ -34,12 +41,16 @@ def run(compiled: CpuKernel, tensors: dict[str, torch.Tensor], pieces: int = 1) 
     pointers = (ctypes.c_void_p * len(compiled.buffers))(*(tensors[name].data_ptr() for name in compiled.buffers))
     function = FUNCTION(compiled.address)
     for piece in range(pieces):
-        function(ctypes.addressof(pointers), None, compiled.total * piece // pieces, compiled.total * (piece + 1) // pieces)
+        function(
+            ctypes.addressof(pointers), None, compiled.total * piece // pieces, compiled.total * (piece + 1) // pieces
+        )
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a tensor from its first element on, as one dimension."""
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    extent = (
+        1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    )
     return tensor.as_strided((extent,), (1,))
 
 
@@ -68,12 +79,18 @@ class Reference:
         for atom, coefficient in index.terms.items():
             if isinstance(atom, Var):
                 dimension = self.loops.index(atom)
-                part = torch.arange(atom.size).reshape([-1 if each == dimension else 1 for each in range(len(self.loops))])
+                part = torch.arange(atom.size).reshape(
+                    [-1 if each == dimension else 1 for each in range(len(self.loops))]
+                )
             elif isinstance(atom, Indirect):
                 part = self.value(atom.value)
             else:
                 inside = self.index(atom.index)
-                part = inside.div(atom.divisor, rounding_mode="floor") if isinstance(atom, Quotient) else inside.remainder(atom.divisor)
+                part = (
+                    inside.div(atom.divisor, rounding_mode="floor")
+                    if isinstance(atom, Quotient)
+                    else inside.remainder(atom.divisor)
+                )
             total = total + part * coefficient
         return total
 
@@ -87,7 +104,9 @@ class Reference:
         if node.op == "load":
             memory = self.tensors[node.attr[0]]
             places = self.index(node.attr[1])
-            return memory[places.clamp(0, len(memory) - 1)] if len(memory) else torch.zeros_like(places, dtype=node.dtype)
+            return (
+                memory[places.clamp(0, len(memory) - 1)] if len(memory) else torch.zeros_like(places, dtype=node.dtype)
+            )
         if node.op == "const":
             return torch.full([1] * len(self.loops), node.attr, dtype=node.dtype)
         if node.op == "index":
@@ -111,7 +130,8 @@ class Reference:
         rows = value.expand(shape).reshape(*value.shape[:outer], -1)
         exact = rows.double() if rows.dtype == torch.float32 else rows
         results: dict[str, Callable[[], torch.Tensor]] = {
-            "sum": lambda: exact.sum(-1), "prod": lambda: exact.prod(-1), "max": lambda: rows.amax(-1), "min": lambda: rows.amin(-1),
+            "sum": lambda: exact.sum(-1), "prod": lambda: exact.prod(-1), "max": lambda: rows.amax(-1),
+            "min": lambda: rows.amin(-1),
             "any": lambda: rows.any(-1), "all": lambda: rows.all(-1), "xor": lambda: _xor(rows),
             "argmax": lambda: _first(rows, True), "argmin": lambda: _first(rows, False),
         }
@@ -132,7 +152,10 @@ def _xor(rows: torch.Tensor) -> torch.Tensor:
 
 def steps_apart(a: torch.Tensor, b: torch.Tensor) -> int:
     """The greatest distance between two float tensors in units of representable numbers; nans count as equal."""
-    whole = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16, torch.bfloat16: torch.int16}[a.dtype]
+    whole = {
+        torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16,
+        torch.bfloat16: torch.int16,
+    }[a.dtype]
 
     def ordered(x: torch.Tensor) -> torch.Tensor:
         bits = x.contiguous().view(whole).long()

@@ -28,7 +28,8 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Input:
-    """A contiguous tensor: names of sizes, or numbers. Integers are from 0 to `high` - 1, the others normally distributed."""
+    """A contiguous tensor: names of sizes, or numbers. Integers are from 0 to `high` - 1, the others normally
+    distributed."""
 
     shape: tuple[str | int, ...]
     dtype: torch.dtype = torch.float32
@@ -36,13 +37,20 @@ class Input:
 
     def real(self, sizes: Sizes) -> torch.Tensor:
         shape = [sizes.get(size, size) if isinstance(size, str) else size for size in self.shape]
-        return torch.randn(shape).to(self.dtype) if self.dtype.is_floating_point else torch.randint(0, self.high, shape, dtype=self.dtype)
+        return (
+            torch.randn(shape).to(self.dtype)
+            if self.dtype.is_floating_point
+            else torch.randint(0, self.high, shape, dtype=self.dtype)
+        )
 
 
 class OpenVariant:
     """What is generated for a graph, for the sizes that meet its conditions."""
 
-    def __init__(self, lowered: LoweredGraph, conditions: Conditions, symbols: tuple[Symbol, ...], limits: GpuLimits = WITHOUT_A_GPU) -> None:
+    def __init__(
+        self, lowered: LoweredGraph, conditions: Conditions, symbols: tuple[Symbol, ...],
+        limits: GpuLimits = WITHOUT_A_GPU,
+    ) -> None:
         self.lowered, self.steps = lowered, schedule(lowered)
         self.sources: dict[Kernel, TritonSource] = {}
         for step in self.steps:
@@ -60,7 +68,10 @@ class OpenVariant:
 
         def real(value: Any) -> Any:
             if isinstance(value, Layout):
-                return Layout(buffers[value.buffer.name], *(concrete(each, values) for each in (value.sizes, value.strides, value.offset)))
+                return Layout(
+                    buffers[value.buffer.name],
+                    *(concrete(each, values) for each in (value.sizes, value.strides, value.offset)),
+                )
             if isinstance(value, Buffer):
                 return buffers[value.name]
             return type(value)(map(real, value)) if type(value) in (tuple, list) else concrete(value, values)
@@ -75,18 +86,29 @@ class OpenVariant:
             nodes.append(replace(step, buffers={name: buffers[name] for name in step.buffers}))
             if step in self.sources:
                 source = self.sources[step]
-                sources[nodes[-1]] = replace(source, programs=concrete(source.programs, values), sizes=concrete(source.sizes, values))
-        return LoweredGraph(buffers, nodes, [real(output) for output in self.lowered.outputs], self.lowered.n_inputs), sources
+                sources[nodes[-1]] = replace(
+                    source, programs=concrete(source.programs, values), sizes=concrete(source.sizes, values)
+                )
+        return LoweredGraph(
+            buffers, nodes, [real(output) for output in self.lowered.outputs], self.lowered.n_inputs
+        ), sources
 
 
 def _closed_buffer(buffer: Buffer, values: Mapping[Symbol, int]) -> Buffer:
-    return replace(buffer, sizes=concrete(buffer.sizes, values), strides=concrete(buffer.strides, values), offset=concrete(buffer.offset, values))
+    return replace(
+        buffer, sizes=concrete(buffer.sizes, values), strides=concrete(buffer.strides, values),
+        offset=concrete(buffer.offset, values),
+    )
 
 
 class OpenProgram:
-    """A function on inputs some of whose sizes are open; variants are made as `by_size.BySize` makes them, but at once."""
+    """A function on inputs some of whose sizes are open; variants are made as `by_size.BySize` makes them, but at
+    once."""
 
-    def __init__(self, function: Callable[..., Any], inputs: Sequence[Input], names: Sequence[str], limits: GpuLimits = WITHOUT_A_GPU) -> None:
+    def __init__(
+        self, function: Callable[..., Any], inputs: Sequence[Input], names: Sequence[str],
+        limits: GpuLimits = WITHOUT_A_GPU,
+    ) -> None:
         self.function, self.inputs, self.names, self.limits = function, inputs, tuple(names), limits
         self.variants: list[OpenVariant] = []
 
@@ -101,7 +123,10 @@ class OpenProgram:
             nodes = []
             for position, given in enumerate(self.inputs):
                 strides = [Expression.constant(1)]
-                shape = [Expression.of(symbols[size]) if isinstance(size, str) else Expression.constant(size) for size in given.shape]
+                shape = [
+                    Expression.of(symbols[size]) if isinstance(size, str) else Expression.constant(size)
+                    for size in given.shape
+                ]
                 for size in reversed(shape[1:]):
                     strides.insert(0, strides[0] * size)
                 layout = [[symbolic(each, conditions) for each in list] for list in (shape, strides[: len(shape)])]
@@ -120,10 +145,14 @@ class OpenProgram:
             if variant.fits(numbers):
                 return variant
         own, replaced = conditions.with_hints(dict(zip(symbols, numbers)))
-        examples = [torch.empty_strided(*_layout(given, sizes), dtype=given.dtype, device="meta") for given in self.inputs]
+        examples = [
+            torch.empty_strided(*_layout(given, sizes), dtype=given.dtype, device="meta") for given in self.inputs
+        ]
         lowered = lower(gm, examples, own)
         made = OpenVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols), self.limits)
-        assert made.fits(numbers), [str(condition) for condition in made.conditions if not _holds(condition, dict(zip(made.symbols, numbers)))]
+        assert made.fits(numbers), [
+            str(condition) for condition in made.conditions if not _holds(condition, dict(zip(made.symbols, numbers)))
+        ]
         self.variants.append(made)
         return made
 

@@ -1,4 +1,5 @@
-"""What can be missing or go wrong: the graph runs as ATen with one warning that names the kernel and the folder of details; nothing is lost."""
+"""What can be missing or go wrong: the graph runs as ATen with one warning that names the kernel and the folder of
+details; nothing is lost."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def no_cache():
         yield
 
 
-@pytest.mark.parametrize("error", [RuntimeError("LLVM ERROR: out of registers"), NotImplementedError("cast"), MemoryError(), AssertionError()])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("LLVM ERROR: out of registers"), NotImplementedError("cast"), MemoryError(), AssertionError()],
+)
 def test_a_kernel_that_fails_to_compile(monkeypatch, no_cache, error):
     def fail(*args):
         raise error
@@ -87,12 +91,18 @@ def test_one_kernel_of_several_fails(monkeypatch, no_cache):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("stage", ["record_graph", "run_passes", "lower_graph", "schedule", "build_plan"])
+STAGES = [
+    "backend.record_graph", "backend.run_passes", "compile_graph.lower_graph", "compile_graph.schedule",
+    "compile_graph.build_plan",
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_with_a_bug(monkeypatch, no_cache, stage):
     def fail(*args):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(f"framejit.backends.fuse.backend.{stage}", fail)
+    monkeypatch.setattr(f"framejit.backends.fuse.{stage}", fail)
     compiled = framejit.optimize(program)
     with pytest.warns(FramejitWarning, match="graph_.*KeyError"):
         calls_of(compiled)
@@ -114,7 +124,10 @@ def test_a_folder_that_cannot_be_written(monkeypatch, no_cache, tmp_path):
 
     monkeypatch.setattr(llvm_kernel, "compile_cpu_kernel", fail)
     (tmp_path / "file").write_text("")
-    with framejit.config.patch(artifacts=str(tmp_path / "file" / "below")), warnings.catch_warnings(record=True) as caught:
+    with (
+        framejit.config.patch(artifacts=str(tmp_path / "file" / "below")),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         calls_of(framejit.optimize(program), calls=2)
     assert any("failed with RuntimeError" in message for message in told(caught))
@@ -131,7 +144,10 @@ def run_without(blocked: str, code: str) -> str:
         sys.meta_path.insert(0, Blocked())
         import torch, framejit
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)], capture_output=True, text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -186,7 +202,8 @@ def test_without_triton_a_gpu_runs_aten(monkeypatch, no_cache):
     from framejit.backends.fuse import triton as package
     from framejit.backends.fuse.triton import compile as compiling
 
-    monkeypatch.setattr(package, "compile", compiling)  # importing it anew, below, would leave the package with the new one
+    # importing it anew, below, would leave the package with the new one
+    monkeypatch.setattr(package, "compile", compiling)
     monkeypatch.setitem(sys.modules, "triton", None)
     for module in [name for name in sys.modules if name.startswith("framejit.backends.fuse.triton.compile")]:
         monkeypatch.delitem(sys.modules, module)

@@ -1,4 +1,5 @@
-"""What eager refuses raises in what is compiled, too, though the result be unused: dtypes without a kernel, numbers that do not fit, checks of data."""
+"""What eager refuses raises in what is compiled, too, though the result be unused: dtypes without a kernel, numbers
+that do not fit, checks of data."""
 
 from __future__ import annotations
 
@@ -46,10 +47,13 @@ REFUSED = {
     "in place into ints": (lambda x: x.clone().addcmul_(x, torch.tensor(0.75)), lambda: (torch.arange(3),)),
     "in place, broadcast": (lambda x: x.clone().eq_(torch.ones(3, 2)), lambda: (torch.ones(2),)),
     "in place, empty": (lambda x: x.clone().atan2_(torch.ones(4, 0)), lambda: (torch.ones(1, 0),)),
-    "clamp overflow": (lambda x: x.clamp(max=300), lambda: (torch.ones(2, dtype=torch.uint8),)),
+    "clamp overflow": (lambda x: x.clamp(min=300), lambda: (torch.ones(2, dtype=torch.uint8),)),
     "fill overflow": (lambda x: torch.full_like(x, 300), lambda: (torch.ones(2, dtype=torch.uint8),)),
     "full overflow": (lambda x: torch.full((2,), 300, dtype=torch.uint8), lambda: (torch.ones(2),)),
-    "layer norm dtypes": (lambda x, w: F.layer_norm(x, (4,), w), lambda: (torch.ones(2, 4), torch.ones(4, dtype=torch.bfloat16))),
+    "layer norm dtypes": (
+        lambda x, w: F.layer_norm(x, (4,), w),
+        lambda: (torch.ones(2, 4), torch.ones(4, dtype=torch.bfloat16)),
+    ),
     "mean of ints": (lambda x: x.mean(), lambda: (torch.arange(3),)),
     "softmax of ints": (lambda x: x.softmax(0), lambda: (torch.arange(3),)),
     "var of ints": (lambda x: x.var(), lambda: (torch.arange(3),)),
@@ -77,7 +81,7 @@ REFUSED = {
     "bitwise shift of floats": (lambda x: x << 1, lambda: (torch.ones(2, dtype=torch.bool) * 1.5,)),
     "bincount": (lambda x: torch.bincount(x, minlength=2), lambda: (torch.tensor([-1]),)),
     "constant": (lambda x: torch.linalg.inv(torch.zeros(2, 2)), lambda: (torch.ones(2, 2),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -90,6 +94,36 @@ def test_what_eager_refuses_raises(name: str, kind: Any) -> None:
     compiled = framejit.optimize(program)
     for _ in range(2):
         assert outcome(compiled, args()) == expected
+
+
+CLAMPS = {
+    "clamp": lambda x, low, high: x.clamp(low, high), "clip": torch.clip, "min": lambda x, low, high: x.clamp_min(low),
+    "max": lambda x, low, high: torch.clamp_max(x, high), "in place": lambda x, low, high: x.clone().clamp_(low, high),
+    "hardtanh": F.hardtanh,
+}
+
+
+def values(function: Any, *args: Any) -> Any:
+    try:
+        return function(*args).tolist()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("name", CLAMPS)
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int32))
+def test_bounds_that_the_dtype_does_not_hold(name: str, dtype: torch.dtype) -> None:
+    """Until torch 2.14 they raise, from 2.15 on those do that leave no element."""
+    x = torch.tensor([77, 7, 1], dtype=dtype)
+    opened = framejit.optimize(lambda x, low, high: CLAMPS[name](x, low, high) + 1, dynamic=True)
+    for low, high in ((2, 9), (0, 300), (-5, 2**40 + 1), (-(2**40) - 1, 20), (300, 400)):
+
+        def program(x: torch.Tensor) -> Any:
+            return CLAMPS[name](x, low, high) + 1  # noqa: B023
+
+        expected = values(program, x)
+        assert values(framejit.optimize(program), x) == expected
+        assert values(opened, x, low, high) == expected
 
 
 def test_trying_leaves_no_trace() -> None:

@@ -1,4 +1,5 @@
-"""`optimize(freeze=True)`: what depends on weights alone is computed once, results are eager's, and every change of a weight that torch counts is noticed."""
+"""`optimize(freeze=True)`: what depends on weights alone is computed once, results are eager's, and every change of a
+weight that torch counts is noticed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def trained(module: nn.Module) -> nn.Module:
 
 
 def network() -> nn.Module:
-    return trained(nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.BatchNorm2d(6)))
+    return trained(
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.BatchNorm2d(6)
+        )
+    )
 
 
 def image() -> torch.Tensor:
@@ -93,7 +98,10 @@ NORMS = {
     "conv2d, groups": (lambda: Tail(nn.Conv2d(4, 8, 3, groups=2), nn.BatchNorm2d(8)), (2, 4, 10, 10)),
     "conv3d": (lambda: Tail(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3)), (2, 2, 5, 5, 5)),
     "transposed": (lambda: Tail(nn.ConvTranspose2d(4, 6, 3, stride=2), nn.BatchNorm2d(6)), (2, 4, 5, 5)),
-    "transposed, groups": (lambda: Tail(nn.ConvTranspose2d(4, 6, 3, groups=2, bias=False), nn.BatchNorm2d(6)), (2, 4, 5, 5)),
+    "transposed, groups": (
+        lambda: Tail(nn.ConvTranspose2d(4, 6, 3, groups=2, bias=False), nn.BatchNorm2d(6)),
+        (2, 4, 5, 5),
+    ),
     "linear": (lambda: Tail(nn.Linear(5, 7), nn.BatchNorm1d(7)), (4, 5)),
     "linear, no bias": (lambda: Tail(nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7)), (4, 5)),
     "not affine": (lambda: Tail(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6, affine=False)), (2, 4, 10, 10)),
@@ -138,13 +146,17 @@ def _wide(*after: nn.Module) -> nn.Module:
 
 def test_norms_that_kernels_compute_along_are_folded_only_where_that_takes_no_memory():
     x = torch.randn(1, 64, 6, 6)
-    for after, norms in (((), 1), ((nn.ReLU(),), 0), ((nn.ReLU(inplace=True), nn.Conv2d(64, 4, 1)), 0), ((nn.Conv2d(64, 4, 1),), 1)):
+    for after, norms in (
+        ((), 1), ((nn.ReLU(),), 0), ((nn.ReLU(inplace=True), nn.Conv2d(64, 4, 1)), 0), ((nn.Conv2d(64, 4, 1),), 1),
+    ):
         module = _wide(*after)
         fast = framejit.optimize(module, freeze=True)
         with torch.no_grad():
             assert_close(module, fast(x), x)
             (graph,) = graphs_of(fast)
-            assert (graph.folded_norms, graph.frozen_bytes > 64 * 64 * 9 * 4) == (norms, norms == 1) and len(graph.kernels) == 1 - norms
+            assert (graph.folded_norms, graph.frozen_bytes > 64 * 64 * 9 * 4) == (norms, norms == 1) and len(
+                graph.kernels
+            ) == 1 - norms
             module[0].weight.mul_(2)
             assert_close(module, fast(x), x)
         assert len(events.events("recompile")) == norms
@@ -183,7 +195,10 @@ NOT_FOLDED = {
     "returned": (lambda: Returned(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)), (2, 4, 10, 10)),
     "written between": (lambda: Written(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)), (2, 4, 10, 10)),
     "other channels": (lambda: Lines(nn.Linear(5, 7), nn.BatchNorm1d(6)), (12, 5)),
-    "statistics of the batch": (lambda: Tail(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6, track_running_stats=False)), (2, 4, 10, 10)),
+    "statistics of the batch": (
+        lambda: Tail(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6, track_running_stats=False)),
+        (2, 4, 10, 10),
+    ),
 }
 
 
@@ -218,7 +233,9 @@ def test_training_mode_is_not_folded_and_counts():
     with torch.no_grad():
         for _ in range(3):
             assert_same(plain(x), fast(x), atol=1e-5, rtol=1e-5)
-    assert all(torch.allclose(a, b) for a, b in zip(plain.state_dict().values(), fast.state_dict().values(), strict=True))
+    assert all(
+        torch.allclose(a, b) for a, b in zip(plain.state_dict().values(), fast.state_dict().values(), strict=True)
+    )
     assert sum(folded_norms(fast)) == 0
     fast.eval()
     with torch.no_grad():
@@ -279,7 +296,11 @@ def test_views_of_weights_are_not_copied():
     with torch.no_grad():
         for _ in range(2):
             expected, got = module(x), fast(x)
-            assert torch.allclose(expected[0], got[0]) and got[2] is module.weight and got[1].data_ptr() == module.weight[1].data_ptr()
+            assert (
+                torch.allclose(expected[0], got[0])
+                and got[2] is module.weight
+                and got[1].data_ptr() == module.weight[1].data_ptr()
+            )
             module.weight.add_(1)
     assert graphs_of(fast)[0].frozen_bytes == 0 and not recompiles()  # nothing was assumed of the content
 
@@ -365,11 +386,19 @@ def test_arguments_that_share_memory_with_a_folded_weight():
 
 
 def _load(module):
-    module.load_state_dict({name: value * 1.5 if value.is_floating_point() else value for name, value in module.state_dict().items()})
+    module.load_state_dict(
+        {name: value * 1.5 if value.is_floating_point() else value for name, value in module.state_dict().items()}
+    )
 
 
 def _assign(module):
-    module.load_state_dict({name: value.clone() + 0.5 if value.is_floating_point() else value for name, value in module.state_dict().items()}, assign=True)
+    module.load_state_dict(
+        {
+            name: value.clone() + 0.5 if value.is_floating_point() else value
+            for name, value in module.state_dict().items()
+        },
+        assign=True,
+    )
 
 
 def _step(module):
@@ -705,7 +734,8 @@ def test_the_command_line_takes_it(tmp_path):
                 before = run(x)
                 model[0].weight.mul_(2)
                 model[0].bias.mul_(2)
-                print(torch.allclose(run(x), 2 * before, atol=1e-5), [graph.folded_norms for graph in framejit.inspect(run).graphs])
+                folded = [graph.folded_norms for graph in framejit.inspect(run).graphs]
+                print(torch.allclose(run(x), 2 * before, atol=1e-5), folded)
         """)
     )
     for options, norms in (([], "[0]"), (["--freeze"], "[1]")):

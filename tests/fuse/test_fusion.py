@@ -1,4 +1,5 @@
-"""Fusion of hand-made and random nodes: what becomes one kernel, what must not, and that whatever was fused still computes the same."""
+"""Fusion of hand-made and random nodes: what becomes one kernel, what must not, and that whatever was fused still
+computes the same."""
 from __future__ import annotations
 
 import random
@@ -9,7 +10,16 @@ import torch
 
 from framejit.backends.fuse.loop_ir.expr import Expr, const, load, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Var, flatten, fresh_var, strided, unflatten
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph, Node, Store
+from framejit.backends.fuse.loop_ir.nodes import (
+    Buffer,
+    ComputeNode,
+    ExternNode,
+    Kernel,
+    Layout,
+    LoweredGraph,
+    Node,
+    Store,
+)
 from framejit.backends.fuse.schedule.kernels import schedule
 from tests.fuse.kernel_reference import Reference, kernel
 
@@ -49,20 +59,33 @@ class Program:
     def reduction(self, name: str, kind: str, sizes: Sequence[int], reduced: Sequence[int], body: Body) -> None:
         buffer = self.buffer(name, sizes)
         loops, inner = tuple(fresh_var("p", size) for size in sizes), tuple(fresh_var("r", size) for size in reduced)
-        self.nodes.append(ComputeNode(loops, inner, [Store(name, strided(loops, buffer.strides), reduce(kind, body(*loops, *inner)))], CPU))
+        self.nodes.append(
+            ComputeNode(
+                loops, inner, [Store(name, strided(loops, buffer.strides), reduce(kind, body(*loops, *inner)))], CPU
+            )
+        )
 
     def extern(self, name: str, sizes: Sequence[int], *reads: str) -> None:
         self.nodes.append(ExternNode(torch.clone, (), {}, self.buffer(name, sizes), list(reads), [name]))
 
     def schedule(self, *outputs: str) -> list[Kernel | ExternNode]:
-        layouts = [Layout(self.buffers[name], self.buffers[name].sizes, self.buffers[name].strides, 0) for name in outputs]
-        nodes = [ComputeNode(n.outer, n.inner, list(n.stores), n.device) if isinstance(n, ComputeNode) else n for n in self.nodes]
+        layouts = [
+            Layout(self.buffers[name], self.buffers[name].sizes, self.buffers[name].strides, 0) for name in outputs
+        ]
+        nodes = [
+            ComputeNode(n.outer, n.inner, list(n.stores), n.device) if isinstance(n, ComputeNode) else n
+            for n in self.nodes
+        ]
         return schedule(LoweredGraph(self.buffers, nodes, list(layouts), self.n_inputs))
 
     def run(self, steps: Sequence[Node]) -> dict[str, torch.Tensor]:
         """What the buffers hold in the end."""
         torch.default_generator.manual_seed(0)
-        memory = {name: torch.randn(buffer.sizes, dtype=torch.float64) for name, buffer in self.buffers.items() if buffer.memory == name}
+        memory = {
+            name: torch.randn(buffer.sizes, dtype=torch.float64)
+            for name, buffer in self.buffers.items()
+            if buffer.memory == name
+        }
         for step in steps:
             if isinstance(step, ComputeNode):
                 names = dict.fromkeys((*step.reads, *step.writes))
@@ -170,7 +193,8 @@ def test_groups_are_not_merged_around_what_lies_between():
 
 def test_a_write_in_place_comes_after_the_reads_of_what_was_there():
     p = Program(x=(8, 8))
-    p.pointwise("a", (8, 8), lambda i, j: op("exp", p.at("x", j, i)))  # reads another place than the write goes to: must stay before it
+    # reads another place than the write goes to: must stay before it
+    p.pointwise("a", (8, 8), lambda i, j: op("exp", p.at("x", j, i)))
     p.pointwise("x@1", (8, 8), lambda i, j: op("add", p.at("x", i, j), const(1.0, torch.float64)), memory="x")
     p.pointwise("b", (8, 8), lambda i, j: op("add", p.at("a", i, j), p.at("x@1", i, j)))
     steps = p.check("b", "x@1")

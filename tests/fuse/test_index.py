@@ -39,11 +39,17 @@ def test_random_arithmetic_keeps_its_value(seed: int):
         n = rng.choice((1, 2, 3, 4, 6, 8, 12))
         var = rng.choice(loops)
         history.append((kind, n, var))
-        index = {"add": index + n, "sub": index - n, "mul": index * n, "var": index + Index.of(var) * n, "div": index // n, "mod": index % n}[kind]
+        index = {
+            "add": index + n, "sub": index - n, "mul": index * n, "var": index + Index.of(var) * n, "div": index // n,
+            "mod": index % n,
+        }[kind]
     for turn in turns(loops):
         plain = value_of(first, turn)
         for kind, n, var in history:
-            plain = {"add": plain + n, "sub": plain - n, "mul": plain * n, "var": plain + turn[var] * n, "div": plain // n, "mod": plain % n}[kind]
+            plain = {
+                "add": plain + n, "sub": plain - n, "mul": plain * n, "var": plain + turn[var] * n, "div": plain // n,
+                "mod": plain % n,
+            }[kind]
         assert value_of(index, turn) == plain, (history, turn)
         low, high = index.bounds
         assert low <= plain <= high

@@ -1,5 +1,5 @@
-"""The order in which nodes run and the memory that plans take: never more than in the program's order, less where another order allows it, and nothing that
-can be seen from outside changes places."""
+"""The order in which nodes run and the memory that plans take: never more than in the program's order, less where
+another order allows it, and nothing that can be seen from outside changes places."""
 from __future__ import annotations
 
 import random
@@ -34,8 +34,15 @@ class Program:
         self.buffers[name] = Buffer(name, (size,), (1,), torch.int8, CPU, input, memory)
         return self.buffers[name]
 
-    def call(self, name: str, size: int, *reads: str, function: Callable[..., Any] = torch.mm, ordered: bool = False) -> None:
-        self.nodes.append(ExternNode(function, (), {}, self.buffer(name, size), list(reads), [name], ordered, speaks=function is torch.embedding))
+    def call(
+        self, name: str, size: int, *reads: str, function: Callable[..., Any] = torch.mm, ordered: bool = False
+    ) -> None:
+        self.nodes.append(
+            ExternNode(
+                function, (), {}, self.buffer(name, size), list(reads), [name], ordered,
+                speaks=function is torch.embedding,
+            )
+        )
 
     def kernel(self, name: str, size: int, *reads: str, memory: str = "", backwards: bool = False) -> None:
         """Elementwise; `backwards` reads from the end, so that turns need what others have."""
@@ -48,7 +55,8 @@ class Program:
         self.nodes.append(ComputeNode((place,), (), [Store(name, Index.of(place), value)], CPU))
 
     def ordered(self, *outputs: str) -> list[str]:
-        """What is written, in the order found, which is checked to respect the constraints and to take no more memory."""
+        """What is written, in the order found, which is checked to respect the constraints and to take no more
+        memory."""
         order = ordered_for_memory(self.nodes, self.buffers, outputs)
         places = {id(node): place for place, node in enumerate(order)}
         assert len(places) == len(self.nodes)
@@ -63,7 +71,9 @@ class Program:
         peak = 0
         for place in range(len(order)):
             before, after = set().union(*uses[: place + 1]), set(outputs).union(*uses[place:])
-            peak = max(peak, sum(self.buffers[name].extent for name in before & after if self.buffers[name].input is None))
+            peak = max(
+                peak, sum(self.buffers[name].extent for name in before & after if self.buffers[name].input is None)
+            )
         return peak
 
 
@@ -182,7 +192,9 @@ def _random_program(seed: int) -> tuple[Program, list[str]]:
     draw, p = random.Random(seed), Program()
     for number in range(draw.randint(4, 9)):
         known = list(p.buffers)
-        p.call(f"b{number}", draw.choice((1, 2, 4, 16, 64)), *draw.sample(known, min(len(known), draw.choice((1, 1, 2)))))
+        p.call(
+            f"b{number}", draw.choice((1, 2, 4, 16, 64)), *draw.sample(known, min(len(known), draw.choice((1, 1, 2))))
+        )
     read = {name for node in p.nodes for name in node.reads}
     return p, [name for name in p.buffers if name not in read]
 
@@ -190,7 +202,11 @@ def _random_program(seed: int) -> tuple[Program, list[str]]:
 def _least(p: Program, outputs: Sequence[str]) -> int:
     """The peak of the best of all orders, by dynamic programming over the sets of nodes that have run."""
     before = [sum(1 << other for other in earlier) for earlier in constraints(p.nodes, p.buffers)]
-    users = {name: sum(1 << i for i, node in enumerate(p.nodes) if name in (*node.reads, *node.writes)) for name in p.buffers if name != "x"}
+    users = {
+        name: sum(1 << i for i, node in enumerate(p.nodes) if name in (*node.reads, *node.writes))
+        for name in p.buffers
+        if name != "x"
+    }
     peaks = {0: 0}
     for _ in p.nodes:
         following: dict[int, int] = {}
@@ -199,13 +215,17 @@ def _least(p: Program, outputs: Sequence[str]) -> int:
                 if done >> i & 1 or before[i] & ~done:
                     continue
                 then = done | 1 << i
-                alive = sum(p.buffers[name].extent for name, by in users.items() if by & then and (by & ~done or name in outputs))
+                alive = sum(
+                    p.buffers[name].extent
+                    for name, by in users.items()
+                    if by & then and (by & ~done or name in outputs)
+                )
                 following[then] = min(following.get(then, 1 << 60), max(peak, alive))
         peaks = following
     return next(iter(peaks.values()))
 
 
-# ---- what is written over what -----------------------------------------------------------------------------------------------------------------
+# ---- what is written over what -------------------------------------------------------------------------------------
 def replaced(p: Program, *outputs: str) -> dict[str, str]:
     return Usage(p.nodes, p.buffers, outputs).profile(range(len(p.nodes))).replaced
 
@@ -233,6 +253,36 @@ def test_not_over_what_other_turns_read():
     assert replaced(p, "b") == {}
 
 
+def test_over_an_input_that_is_given_for_good():
+    p = Program()
+    p.buffer("y", 64, input=1)
+    p.kernel("a", 64, "y")
+    p.kernel("b", 64, "a", "y")
+    usage = Usage(p.nodes, p.buffers, ["a", "b"], {0, 1})
+    profile = usage.profile(range(2))
+    assert profile.replaced == {"b": "y"}
+    unit = bytes_of(p.buffers["y"])
+    assert (usage.given_bytes, profile.during) == (unit, [2 * unit, 2 * unit]), (
+        "the other input is not used, and goes at once"
+    )
+    assert replaced(p, "a", "b") == {}
+    assert Usage(p.nodes, p.buffers, ["a", "b", "y"], {1}).profile(range(2)).replaced == {}
+
+
+def test_what_is_given_for_good_is_used_early():
+    """Two inputs, of which one can be made small at once; the program begins with what makes the other large."""
+    p = Program()
+    p.buffer("y", 4096, input=1)
+    p.buffer("z", 64, input=2)
+    p.call("large", 8192, "z")
+    p.call("little", 64, "y")
+    p.call("end", 64, "large", "little")
+    assert [node.writes[0] for node in ordered_for_memory(p.nodes, p.buffers, ["end"])] == ["large", "little", "end"]
+    assert [node.writes[0] for node in ordered_for_memory(p.nodes, p.buffers, ["end"], {1, 2})] == [
+        "little", "large", "end",
+    ]
+
+
 def test_not_over_an_output_an_input_or_what_may_be_an_alias():
     p = Program()
     p.kernel("a", 8, "x")
@@ -246,8 +296,21 @@ def test_composite_operations_may_give_back_their_argument():
     def calling(function: Callable[..., Any]) -> ExternNode:
         return ExternNode(function, (), {}, None)
 
-    assert never_aliases(calling(torch.ops.aten._native_multi_head_attention.default)) and never_aliases(calling(torch._C._nn.linear))
-    assert not any(map(never_aliases, map(calling, (torch.ops.aten.dropout.default, torch.ops.aten.contiguous.default, torch.ops.aten.mm.out, torch.detach))))
+    assert never_aliases(calling(torch.ops.aten._native_multi_head_attention.default)) and never_aliases(
+        calling(torch._C._nn.linear)
+    )
+    assert not any(
+        map(
+            never_aliases,
+            map(
+                calling,
+                (
+                    torch.ops.aten.dropout.default, torch.ops.aten.contiguous.default, torch.ops.aten.mm.out,
+                    torch.detach,
+                ),
+            ),
+        )
+    )
 
 
 def test_gpu_memory_is_dealt_out_in_blocks():
@@ -255,7 +318,7 @@ def test_gpu_memory_is_dealt_out_in_blocks():
     assert bytes_of(on_gpu) == 512 and bytes_of(Buffer("a", (3,), (1,), torch.float32, CPU)) == 12
 
 
-# ---- whole programs ----------------------------------------------------------------------------------------------------------------------------
+# ---- whole programs ------------------------------------------------------------------------------------------------
 def allocated(fn: Callable[..., Any], *args: Any) -> int:
     """The most bytes that a call has taken and not given back."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

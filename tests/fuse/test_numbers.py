@@ -1,4 +1,5 @@
-"""Numbers in kernels: ints that are left open, sizes among them, are integers; names of inputs are the program's own."""
+"""Numbers in kernels: ints that are left open, sizes among them, are integers; names of inputs are the program's
+own."""
 
 from __future__ import annotations
 
@@ -59,7 +60,12 @@ def outcome(function: Any, *args: Any) -> Any:
 
 def same(got: Any, expected: Any) -> bool:
     if isinstance(expected, torch.Tensor):
-        return isinstance(got, torch.Tensor) and got.dtype == expected.dtype and got.stride() == expected.stride() and torch.equal(got, expected)
+        return (
+            isinstance(got, torch.Tensor)
+            and got.dtype == expected.dtype
+            and got.stride() == expected.stride()
+            and torch.equal(got, expected)
+        )
     return bool(got == expected)
 
 
@@ -68,7 +74,13 @@ def test_open_ints_with_tensors(name: str) -> None:
     function = FUNCTIONS[name]
     for dtype in DTYPES:
         compiled = framejit.optimize(function)
-        values = [True, False] if dtype == torch.bool else [HUGE, 2**53 + 1, 16777217, 7, 1] if dtype == torch.int64 else [77, 7, 1]
+        values = (
+            [True, False]
+            if dtype == torch.bool
+            else [HUGE, 2**53 + 1, 16777217, 7, 1]
+            if dtype == torch.int64
+            else [77, 7, 1]
+        )
         x = torch.tensor(values, dtype=dtype)
         for k in (5, 6, 7, 16777217, 2**40 + 1, 9, 300, 2**53 + 1):
             expected, got = outcome(function, x.clone(), k), outcome(compiled, x.clone(), k)
@@ -79,7 +91,10 @@ def test_open_ints_with_tensors(name: str) -> None:
 def test_sizes_left_open_with_tensors(dynamic: bool | None) -> None:
     def program(ids: torch.Tensor) -> Any:
         n = ids.shape[0]
-        return ids + n, ids == HUGE + n, ids * n, ids % n, ids // n, ids.clamp(max=HUGE + n), torch.full((n,), HUGE) + n, torch.arange(n) + HUGE * n
+        return (
+            ids + n, ids == HUGE + n, ids * n, ids % n, ids // n, ids.clamp(max=HUGE + n), torch.full((n,), HUGE) + n,
+            torch.arange(n) + HUGE * n,
+        )
 
     compiled = framejit.optimize(program, dynamic=dynamic)
     for n in (2, 3, 4, 5, 6, 7):
@@ -89,8 +104,13 @@ def test_sizes_left_open_with_tensors(dynamic: bool | None) -> None:
 
 
 def test_names_of_inputs_are_apart_from_names_of_buffers() -> None:
-    def program(t1: torch.Tensor, t2: torch.Tensor, constant0: torch.Tensor, i0: torch.Tensor, ints: torch.Tensor) -> Any:
-        return (t1 * 2).sum(), t2.softmax(-1), constant0 + torch.tensor([1.0, 2.0, 3.0]), (i0 @ i0).cos(), ints.mean(0, keepdim=True) - t1
+    def program(
+        t1: torch.Tensor, t2: torch.Tensor, constant0: torch.Tensor, i0: torch.Tensor, ints: torch.Tensor
+    ) -> Any:
+        return (
+            (t1 * 2).sum(), t2.softmax(-1), constant0 + torch.tensor([1.0, 2.0, 3.0]), (i0 @ i0).cos(),
+            ints.mean(0, keepdim=True) - t1,
+        )
 
     args = [torch.randn(3, 3) for _ in range(5)]
     with config.patch(debug=True):  # an internal error is no reason to run as ATen

@@ -1,4 +1,5 @@
-"""From `framejit.optimize` through Triton and the plan to the results, on a GPU: every call runs the plan, and is compared with eager."""
+"""From `framejit.optimize` through Triton and the plan to the results, on a GPU: every call runs the plan, and is
+compared with eager."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def in_triton(graphs: list[CompiledGraph], kernels: int | None = None) -> None:
     assert kernels is None or len(made) == kernels
 
 
-def checked(f: Callable[..., object], *args: torch.Tensor, kernels: int | None = None, externs: int | None = None) -> None:
+def checked(
+    f: Callable[..., object], *args: torch.Tensor, kernels: int | None = None, externs: int | None = None
+) -> None:
     close = max(CLOSE.get(arg.dtype, 0.0) for arg in args)
     with torch.no_grad():
         in_triton(check(f, *args, externs=externs, atol=close, rtol=close), kernels)
@@ -39,7 +42,10 @@ def checked(f: Callable[..., object], *args: torch.Tensor, kernels: int | None =
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("size", [(1,), (1000,), (17, 4096), (3, 5, 7)])
 def test_elementwise(size, dtype):
-    checked(lambda x, y: (x * y + 1).relu() / (x.abs() + 2), on_gpu(*size, dtype=dtype), on_gpu(*size, dtype=dtype), kernels=1, externs=0)
+    checked(
+        lambda x, y: (x * y + 1).relu() / (x.abs() + 2), on_gpu(*size, dtype=dtype), on_gpu(*size, dtype=dtype),
+        kernels=1, externs=0,
+    )
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
@@ -85,14 +91,22 @@ def test_numbers_of_the_cpu_and_of_the_device_in_one_graph():
 
 def test_a_model():
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).cuda()  # in eval it would be one operation of ATen
+    # in eval it would be one operation of ATen
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).cuda()
     with torch.no_grad():
         in_triton(check(lambda x: layer(x), on_gpu(2, 16, 64), atol=1e-4, rtol=1e-4))
 
 
 def test_a_module_that_keeps_its_weights():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).cuda().eval()
+    net = (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(8, 4),
+        )
+        .cuda()
+        .eval()
+    )
     x = on_gpu(2, 3, 16, 16)
     with torch.no_grad():
         fast = framejit.optimize(net, freeze=True)

@@ -1,4 +1,5 @@
-"""Plans with frozen weights come from the disk: no pass runs, what was computed from weights is computed of those at hand, and every change is noticed."""
+"""Plans with frozen weights come from the disk: no pass runs, what was computed from weights is computed of those at
+hand, and every change is noticed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def folder(tmp_path):
 
 
 def told() -> list[tuple[bool, str]]:
-    return [(event.hit, event.reason) for event in events.events("cache") if event.what in (plan_cache.KIND, plan_cache.OPEN)]
+    return [
+        (event.hit, event.reason)
+        for event in events.events("cache")
+        if event.what in (plan_cache.KIND, plan_cache.OPEN)
+    ]
 
 
 def normed(module: nn.Module) -> nn.Module:
@@ -67,7 +72,11 @@ class Autocast(nn.Module):
 
 
 def norms() -> nn.Module:
-    return normed(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.BatchNorm2d(6)))
+    return normed(
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.BatchNorm2d(6)
+        )
+    )
 
 
 MODULES = {
@@ -80,7 +89,8 @@ MODULES = {
 
 
 def ran(module: nn.Module, *inputs: torch.Tensor, dynamic: bool = False) -> tuple[set[str], list[tuple[int, int]]]:
-    """The stages that run for a module that was never compiled in this process, and for each of its graphs norms and bytes; results are eager's."""
+    """The stages that run for a module that was never compiled in this process, and for each of its graphs norms and
+    bytes; results are eager's."""
     framejit.reset()
     fast = framejit.optimize(module, freeze=True, dynamic=dynamic)
     stages.clear()
@@ -129,7 +139,9 @@ def test_a_plan_for_weights_that_are_finite_is_not_for_others():
         seen, ((count, _),) = ran(module, x)
         assert "lower" in seen and count == folded
         reasons = [reason for hit, reason in told() if not hit and reason]
-        assert len(reasons) == bool(number) and all("batch norms are not finite that were, or the other way round" in reason for reason in reasons)
+        assert len(reasons) == bool(number) and all(
+            "batch norms are not finite that were, or the other way round" in reason for reason in reasons
+        )
     assert ran(norms(), x)[0] == {"record"}
 
 
@@ -157,7 +169,10 @@ def change(fields, what):
 
 @pytest.mark.parametrize(
     "what",
-    ["no folding", "another function", "a function that writes", "a weight that there is not", "a result before it is made", "another shape"]
+    [
+        "no folding", "another function", "a function that writes", "a weight that there is not",
+        "a result before it is made", "another shape",
+    ]
     + ["a constant that there is not", "no results", "too many norms"],
 )
 def test_an_entry_that_is_wrong_is_told_once_and_not_used(what):
@@ -191,14 +206,16 @@ def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
         from framejit.backends.fuse.account.stages import stages
 
         torch.manual_seed(int(sys.argv[1]))
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3, bias=False)).eval()
+        first, last = torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3, bias=False)
+        model = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.ReLU(), last).eval()
         model[1].running_mean.normal_()
         fast = framejit.optimize(model, freeze=True, dynamic=sys.argv[2] == "open")
         with torch.no_grad():
             for n in (2, 3):
                 x = torch.randn(n, 3, 8, 8)
                 torch.testing.assert_close(fast(x), model(x))
-        print(sorted(stages), all(event.hit for event in events.events("cache")), [graph.folded_norms for graph in framejit.inspect(fast).graphs][0])
+        folded = [graph.folded_norms for graph in framejit.inspect(fast).graphs]
+        print(sorted(stages), all(event.hit for event in events.events("cache")), folded[0])
     """
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))

@@ -38,7 +38,11 @@ def on_gpu(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[], tor
 
 
 def calls(graph: LoweredGraph, name: str) -> list[ExternNode]:
-    return [node for node in graph.nodes if isinstance(node, ExternNode) and name in getattr(node.function, "__name__", str(node.function))]
+    return [
+        node
+        for node in graph.nodes
+        if isinstance(node, ExternNode) and name in getattr(node.function, "__name__", str(node.function))
+    ]
 
 
 def test_convolutions_get_channels_last_and_the_result_keeps_eagers_strides():
@@ -103,7 +107,10 @@ def test_the_numbers_of_a_mask_mean_the_same(shape: tuple[int, ...], repeated: b
         mask = mask[..., :1].expand(shape)
     numbers = layouts._numbers(mask, torch.float32)
     assert numbers.shape == mask.shape and numbers.stride(-1) == 1
-    torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, attn_mask=numbers), F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+    torch.testing.assert_close(
+        F.scaled_dot_product_attention(q, k, v, attn_mask=numbers),
+        F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+    )
 
 
 @pytest.mark.parametrize("columns", [1025, 1031, 2047])

@@ -1,4 +1,5 @@
-"""Plans for open sizes come from the disk: with no pass and no lowering, for the sizes that they hold for, and with eager's results."""
+"""Plans for open sizes come from the disk: with no pass and no lowering, for the sizes that they hold for, and with
+eager's results."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from framejit import events
 from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache import disk_cache, plan_cache
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.cache.size_record import read_condition, read_expression, written_condition, written_expression
+from framejit.backends.fuse.cache.size_record import (
+    read_condition,
+    read_expression,
+    written_condition,
+    written_expression,
+)
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Expression, Symbol
 
@@ -89,9 +95,9 @@ def test_other_sizes_than_those_it_was_made_for_take_a_plan_that_holds_for_them(
 
 def test_a_plan_for_sizes_that_do_not_meet_its_conditions_is_not_taken(monkeypatch):
     """Several plans of one graph are kept together, and the one is taken whose conditions hold."""
-    from framejit.backends.fuse import backend
+    from framejit.backends.fuse import compile_graph
 
-    lower_graph = backend.lower_graph
+    lower_graph = compile_graph.lower_graph
 
     def choosy(graph, tracked):
         (value,) = graph.inputs
@@ -100,7 +106,7 @@ def test_a_plan_for_sizes_that_do_not_meet_its_conditions_is_not_taken(monkeypat
             bool(value.shape[0] > 100)
         return lower_graph(graph, tracked)
 
-    monkeypatch.setattr(backend, "lower_graph", choosy)
+    monkeypatch.setattr(compile_graph, "lower_graph", choosy)
     assert "lower" in ran(normalise, torch.randn(6, 5))
     assert ran(normalise, torch.randn(50, 7)) == {"record"}
     assert "lower" in ran(normalise, torch.randn(500, 7))
@@ -113,7 +119,9 @@ def test_a_plan_for_sizes_that_do_not_meet_its_conditions_is_not_taken(monkeypat
 
 def entry() -> tuple[str, bytes]:
     """The only entry of this kind in the cache, and its key."""
-    (file,) = [file for file in pathlib.Path(framejit.config.cache_dir).iterdir() if file.name.startswith(plan_cache.OPEN)]
+    (file,) = [
+        file for file in pathlib.Path(framejit.config.cache_dir).iterdir() if file.name.startswith(plan_cache.OPEN)
+    ]
     key = file.name.split("-")[1]
     data = disk_cache.get(plan_cache.OPEN, key)
     assert data is not None
@@ -173,7 +181,9 @@ def test_expressions_and_conditions_come_back_as_they_were():
     n, m = Symbol("n", 5, (2, 100)), Symbol("m", 7, (2, 100))
     a, b = Expression.of(n), Expression.of(m)
     one, four = Expression.constant(1), Expression.constant(4)
-    expressions = [Expression.constant(0), Expression.constant(-3), a * b + a * a - b, (a + one) // b, a % four, a.maximum(b)]
+    expressions = [
+        Expression.constant(0), Expression.constant(-3), a * b + a * a - b, (a + one) // b, a % four, a.maximum(b),
+    ]
     for expression in expressions:
         assert read_expression(written_expression(expression, {n: 0, m: 1}), [n, m]) == expression
         condition = Condition(expression, "<", False)

@@ -1,4 +1,5 @@
-"""The passes over graphs: what each does to a small one, how they are switched off, and what becomes of one that raises."""
+"""The passes over graphs: what each does to a small one, how they are switched off, and what becomes of one that
+raises."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def test_decompose():
 
     before, behind, graph = after("decompose", f, torch.randn(2, 3))
     assert before == ["flip", "pairwise_distance", "softmax"]
-    assert behind[0] == "flip" and behind[-1] == "softmax" and {"sub", "norm"} <= set(behind)  # softmax is lowered whole
+    # softmax is lowered whole
+    assert behind[0] == "flip" and behind[-1] == "softmax" and {"sub", "norm"} <= set(behind)
     assert not any(node.parts for node in graph.nodes)
 
 
@@ -137,7 +139,11 @@ def test_freeze():
 def program(x):
     y = F.dropout(x, 0.5, False)
     y = y.clone().reshape(-1).clamp_(min=0)
-    return F.pairwise_distance(y[None], x.flip(0).reshape(1, -1)), y.view(x.shape), torch.einsum("ij,kj->ik", x, x).relu_()
+    return (
+        F.pairwise_distance(y[None], x.flip(0).reshape(1, -1)),
+        y.view(x.shape),
+        torch.einsum("ij,kj->ik", x, x).relu_(),
+    )
 
 
 @pytest.mark.parametrize("name", [each.name for each in PASSES if not each.needed])
@@ -169,7 +175,13 @@ def test_a_pass_that_is_off_leaves_what_it_would_have_changed():
     assert graph.externs == ("pairwise_distance.default",)
 
 
-@pytest.mark.parametrize("name, why", [("numbers", "runs nevertheless: without it tensors that are made of numbers"), ("decompse", "did you mean 'decompose'")])
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("numbers", "runs nevertheless: without it tensors that are made of numbers"),
+        ("decompse", "did you mean 'decompose'"),
+    ],
+)
 def test_what_cannot_be_switched_off_says_so_once(name, why):
     pipeline.switched_off.cache_clear()
     with framejit.config.patch(passes_off=name), pytest.warns(FramejitWarning, match=why) as caught:
@@ -220,7 +232,10 @@ def test_a_pass_that_leaves_a_broken_graph_is_found(monkeypatch):
 
     monkeypatch.setattr(pipeline, "PASSES", with_last("wrong", breaking))
     fast = framejit.optimize(lambda x: (x + 1).relu())
-    with pytest.warns(FramejitWarning, match="the pass wrong failed with BrokenGraph: aten.relu.default uses a value before it is made"):
+    with pytest.warns(
+        FramejitWarning,
+        match="the pass wrong failed with BrokenGraph: aten.relu.default uses a value before it is made",
+    ):
         assert torch.equal(fast(torch.ones(2)), torch.full((2,), 2.0))
 
 
@@ -231,7 +246,9 @@ def test_each_graph_that_a_pass_changed_is_written_down(tmp_path):
     with framejit.config.patch(artifacts=str(tmp_path)):
         framejit.optimize(lambda x: F.dropout(torch.einsum("ij,kj->ik", x, x), 0.5, False))(torch.randn(3, 4))
     (folder,) = tmp_path.iterdir()
-    assert sorted(path.name for path in (folder / "graphs").iterdir()) == ["0_recorded.txt", "1_decompose.txt", "2_dropout.txt"]
+    assert sorted(path.name for path in (folder / "graphs").iterdir()) == [
+        "0_recorded.txt", "1_decompose.txt", "2_dropout.txt",
+    ]
     assert "aten.dropout" in (folder / "graphs" / "1_decompose.txt").read_text()
     assert "aten.dropout" not in (folder / "graphs" / "2_dropout.txt").read_text()
 
@@ -239,5 +256,7 @@ def test_each_graph_that_a_pass_changed_is_written_down(tmp_path):
 def test_passes_are_told_of_what_changed_only():
     gm = module_of(lambda x: (torch.relu(x),))
     told: list[str] = []
-    graph = run_passes(record_graph(gm, [torch.ones(3)], keeps), gm, [torch.ones(3)], lambda name, text: told.append(name))
+    graph = run_passes(
+        record_graph(gm, [torch.ones(3)], keeps), gm, [torch.ones(3)], lambda name, text: told.append(name)
+    )
     assert told == [] and "aten.relu.default" in str(text_of(graph))

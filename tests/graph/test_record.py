@@ -44,11 +44,15 @@ def test_composite_operations_stay_whole_where_they_are_wanted():
         return F.softmax(F.layer_norm(F.linear(x, w, b), (4,)), -1).contiguous()
 
     with torch.no_grad():
-        assert names(traced(f, torch.randn(2, 3), torch.randn(4, 3), torch.randn(4))) == ["aten::linear", "aten::layer_norm", "aten::softmax.int"]
+        assert names(traced(f, torch.randn(2, 3), torch.randn(4, 3), torch.randn(4))) == [
+            "aten::linear", "aten::layer_norm", "aten::softmax.int",
+        ]
 
 
 def test_others_are_decomposed_as_eager_does():
-    assert names(traced(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), torch.randn(1, 2, 3, 3))) == ["aten::upsample_bilinear2d"]
+    assert names(traced(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), torch.randn(1, 2, 3, 3))) == [
+        "aten::upsample_bilinear2d"
+    ]
     assert "aten::einsum" not in names(traced(lambda x: torch.einsum("ij,jk->ik", x, x), torch.randn(3, 3)))
 
 
@@ -64,12 +68,17 @@ def test_numbers_are_no_tensors_of_the_graph():
 def test_inputs_that_share_memory_are_apart():
     base = torch.randn(4, 4)
     result = traced(lambda x, y: x + y, base, base.t())
-    assert len({value.storage for value in result.inputs}) == 2 and len({value.fake.untyped_storage()._cdata for value in result.inputs}) == 2
+    assert (
+        len({value.storage for value in result.inputs}) == 2
+        and len({value.fake.untyped_storage()._cdata for value in result.inputs}) == 2
+    )
 
 
 def test_origins_name_the_line_of_the_program():
     (node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes
-    assert node.origin.startswith("test_record.py:") and node.origin.endswith("(node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes")
+    assert node.origin.startswith("test_record.py:") and node.origin.endswith(
+        "(node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes"
+    )
 
 
 def test_grad_mode_is_as_before():
@@ -92,7 +101,10 @@ def test_autocast_is_taken_into_the_operations():
             return x @ w
 
     result = traced(f, torch.randn(3, 3), torch.randn(3, 3))
-    assert names(result) == ["aten::_to_copy", "aten::_to_copy", "aten::matmul"] and result.outputs[0].dtype == torch.bfloat16
+    assert (
+        names(result) == ["aten::_to_copy", "aten::_to_copy", "aten::matmul"]
+        and result.outputs[0].dtype == torch.bfloat16
+    )
     assert not torch.is_autocast_enabled("cpu")
 
 
@@ -144,8 +156,10 @@ from framejit.backends.fuse.lowering.whole import keeps
 def backend(gm, examples):
     lower_graph(run_passes(record_graph(gm, examples, keeps), gm, examples), False)
     return gm.forward
-framejit.optimize(lambda x: torch.nn.functional.layer_norm(x.relu() @ x, (3,)).softmax(-1), backend=backend)(torch.randn(3, 3))
+def fn(x):
+    return torch.nn.functional.layer_norm(x.relu() @ x, (3,)).softmax(-1)
+framejit.optimize(fn, backend=backend)(torch.randn(3, 3))
 print([name for name in ("torch._dynamo", "sympy", "torch._inductor") if name in sys.modules])
 """
-    done = forked.run(["-c", program], timeout=60)
+    done = forked.run(["-c", program], timeout=300)
     assert done.stdout.strip() == "[]", done.stderr

@@ -76,7 +76,10 @@ def test_lines_of_the_program_are_in_the_text_but_only_by_number_in_the_key():
 
 def test_types_and_numbers_are_told_apart():
     x = torch.randn(2, 3)
-    programs = [lambda x: x + 1, lambda x: x + 1.0, lambda x: x + True, lambda x: x * 0.0, lambda x: x * -0.0, lambda x: x + float("nan")]
+    programs = [
+        lambda x: x + 1, lambda x: x + 1.0, lambda x: x + True, lambda x: x * 0.0, lambda x: x * -0.0,
+        lambda x: x + float("nan"),
+    ]
     assert len({text_of(recorded(program, x)).key for program in programs}) == len(programs)
 
 
@@ -87,7 +90,12 @@ def test_open_sizes_are_written_as_expressions():
     def backend(gm, examples):
         from framejit.backends.fuse.sizes.by_size import placeholders
 
-        conditions = next(size.node.conditions for node in placeholders(gm) for size in node.meta["val"].shape if isinstance(size, torch.SymInt))
+        conditions = next(
+            size.node.conditions
+            for node in placeholders(gm)
+            for size in node.meta["val"].shape
+            if isinstance(size, torch.SymInt)
+        )
         found.append(text_of(record_graph(gm, examples, keeps, conditions)))
         return gm.forward
 

@@ -1,6 +1,8 @@
-"""super() after a break finds its class and object, which it looks up in the frame; from 3.12 on also where it is an instruction of its own."""
+"""super() after a break finds its class and object, which it looks up in the frame; from 3.12 on also where it is an
+instruction of its own."""
 import io
 
+import pytest
 import torch
 
 import framejit
@@ -104,3 +106,40 @@ def test_break_in_what_super_finds():
 
 def test_missing_method():
     check(Derived().missing, X, raises=AttributeError)
+
+
+def without_arguments():
+    super()
+
+
+def with_its_argument_gone(x):
+    del x
+    super()
+
+
+@pytest.mark.parametrize("function", [without_arguments, lambda: with_its_argument_gone(1)])
+def test_super_that_finds_no_class(function):
+    def fn(x):
+        y = x + 1
+        try:
+            function()
+        except RuntimeError as e:
+            return y * 2, str(e)
+
+    check(fn, X, graphs=None, breaks=None)
+
+
+def test_a_function_of_the_program_called_super():
+    class Own:
+        msg = 3
+
+    class Something:
+        def method(self, x):
+            return x * super().msg
+
+    thing = Something()
+    globals()["super"] = Own
+    try:
+        check(lambda x: thing.method(x + 1) * 2, X, graphs=None, breaks=None)
+    finally:
+        del globals()["super"]

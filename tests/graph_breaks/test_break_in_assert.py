@@ -12,7 +12,7 @@ def test_assert_on_a_tensor():
         assert (y > 0).all(), "must be positive"
         return y * 2
 
-    check(fn, X, graphs=2, breaks=1, changed=[(-X,)])
+    check(fn, X, fullgraph=True, changed=[(-X,)])
 
 
 def test_assert_with_a_computed_message():
@@ -21,7 +21,7 @@ def test_assert_with_a_computed_message():
         assert y.sum() < 100, f"too large: {y.sum()}"
         return y + 1
 
-    check(fn, X, graphs=2, breaks=1, changed=[(X * 100,)])
+    check(fn, X, fullgraph=True, changed=[(X * 100,)])
 
 
 def test_assert_on_python_values_does_not_break():

@@ -1,4 +1,5 @@
 """Breaks inside inlined calls resume inside those calls, at any depth, with the callers' work kept."""
+import contextlib
 import inspect
 
 import pytest
@@ -151,7 +152,8 @@ def test_break_in_a_callee_inside_with_of_the_caller():
             y = leaf(w * 3)
         return y, w * 2
 
-    check(fn, X.clone().requires_grad_(), graphs=range(2, 4), breaks=1)  # the callee, inside the block, and the rest behind it may be two graphs
+    # the callee, inside the block, and the rest behind it may be two graphs
+    check(fn, X.clone().requires_grad_(), graphs=range(2, 4), breaks=1)
 
 
 def test_exception_after_a_break_has_the_same_traceback():
@@ -233,11 +235,16 @@ def _in_a_loop():
 
 
 @pytest.mark.parametrize(
-    "breaks", [_plainly, _in_a_handler, _in_finally_while_an_error_passes, _past_a_handler_of_something_else, _in_a_with_block, _in_a_loop]
+    "breaks",
+    [
+        _plainly, _in_a_handler, _in_finally_while_an_error_passes, _past_a_handler_of_something_else,
+        _in_a_with_block, _in_a_loop,
+    ],
 )
 @pytest.mark.parametrize("inlined", [True, False])
 def test_functions_met_behind_a_break_have_the_options_of_the_call(breaks, inlined):
-    """The break is in a function that is called, or in the one that is compiled; `leaf` breaks again, so that its frame runs as such."""
+    """The break is in a function that is called, or in the one that is compiled; `leaf` breaks again, so that its frame
+    runs as such."""
 
     def calls(x):
         breaks()
@@ -247,8 +254,60 @@ def test_functions_met_behind_a_break_have_the_options_of_the_call(breaks, inlin
     body = inspect.getsource(breaks).replace(f"def {breaks.__name__}():", "def fn(x):") + "    return leaf(x) + 1\n"
     exec(body, namespace)
     graphs = []
-    fast = framejit.optimize(calls if inlined else namespace["fn"], backend=lambda graph, examples: graphs.append(graph) or graph.forward)
+    fast = framejit.optimize(
+        calls if inlined else namespace["fn"], backend=lambda graph, examples: graphs.append(graph) or graph.forward
+    )
     with recorded() as log:
         for _ in range(2):
             assert torch.equal(fast(X), X * 2 + 2)
     assert graphs and len(graphs) == len(of_kind(log, "graph"))  # no other backend was given one
+
+
+@framejit.disable
+@contextlib.contextmanager
+def _opaque():
+    yield
+
+
+def _run(code, out, run=exec):
+    """Breaks where it enters a block, and then can't be inlined: what it calls by another name looks at its frame."""
+    found = []
+    for number in range(2):
+        with _opaque():
+            names = {}
+            run(code, names)
+            found.append((names["x"], number, out))
+    return found
+
+
+class _Runs:
+    def run(self, code, out):
+        return _run(code, out)
+
+    def __add__(self, other):
+        return _run("x = 2", other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t, o: _run("x = 1", t),
+        lambda t, o: _run("x = 1", out=t),
+        lambda t, o: _run(*["x = 3"], **{"out": t}),
+        lambda t, o: o.run("x = 4", t),
+        lambda t, o: o + t,
+        lambda t, o: [_run("x = 5", row) for row in t],
+    ],
+)
+def test_a_call_that_is_gone_on_with_and_then_can_not_be_inlined(call):
+    def fn(t, o):
+        try:
+            before = t + 1
+            result = call(t * 2, o)
+            return before, result, t - 1
+        finally:
+            t = None
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(3):
+        assert str(compiled(torch.ones(2), _Runs())) == str(fn(torch.ones(2), _Runs()))

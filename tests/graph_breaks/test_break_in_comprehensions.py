@@ -1,4 +1,5 @@
-"""Breaks in comprehensions, whose variables are their own: from 3.12 on the compiler puts them into the function, and swaps variables and cells."""
+"""Breaks in comprehensions, whose variables are their own: from 3.12 on the compiler puts them into the function, and
+swaps variables and cells."""
 import torch
 
 import framejit

@@ -1,6 +1,7 @@
 """Breaks inside with, for, while, try, except, finally, comprehensions, generators: the open blocks are rebuilt."""
 import contextlib
 
+import pytest
 import torch
 
 import framejit
@@ -321,3 +322,33 @@ def test_inside_a_class_body_made_in_the_function():
         return y * Made.n
 
     check(fn, X, graphs=range(1, 4), breaks=range(1, 4), calls=1)  # a new class for each call
+
+
+def within_finally(n, reached):
+    framejit.graph_break()
+    reached[0] = max(reached[0], n)
+    try:
+        within_finally(n + 1, reached)
+    finally:
+        pass
+
+
+def within_except(n, reached):
+    framejit.graph_break()
+    reached[0] = max(reached[0], n)
+    try:
+        raise KeyError
+    except KeyError:
+        within_except(n + 1, reached)
+
+
+@pytest.mark.parametrize("fn", [within_finally, within_except])
+def test_calls_in_blocks_may_go_as_deep_as_in_plain_python(fn):
+    deepest = []
+    for function in (fn, framejit.optimize(fn, backend="eager")):
+        for _ in range(2):  # the first call captures, which takes some levels more
+            reached = [0]
+            with pytest.raises(RecursionError):
+                function(0, reached)
+        deepest.append(reached[0])
+    assert deepest[1] > 0.95 * deepest[0], deepest

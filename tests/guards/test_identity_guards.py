@@ -109,7 +109,9 @@ def test_members_of_an_existing_set():
             assert pair.eager(X, s, o)[1:] == pair.compiled(X, s, o)[1:]
 
 
-@pytest.mark.parametrize("make", [lambda: "".join(["a b"] * 2), lambda: int("1000001"), lambda: float("4.5"), lambda: bytes([1, 2])])
+@pytest.mark.parametrize(
+    "make", [lambda: "".join(["a b"] * 2), lambda: int("1000001"), lambda: float("4.5"), lambda: bytes([1, 2])]
+)
 def test_numbers_and_texts_by_identity(make):
     one, other = make(), make()
     assert one == other and one is not other

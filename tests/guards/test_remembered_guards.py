@@ -1,4 +1,5 @@
-"""A model that has run often is guarded by the short proof its guard tree remembers: every change is noticed all the same."""
+"""A model that has run often is guarded by the short proof its guard tree remembers: every change is noticed all the
+same."""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ CHANGES = {
     "config replaced": lambda m: setattr(m.blocks[1], "config", Config()),
     "config list": lambda m: m.blocks[1].config.steps.append(4),
     "config list item": lambda m: m.blocks[1].config.steps.__setitem__(0, 9),
-    "config class": lambda m: setattr(m.blocks[1].config, "__class__", type("Other", (Config,), {"scale": property(lambda self: 11.0)})),
+    "config class": lambda m: setattr(
+        m.blocks[1].config, "__class__", type("Other", (Config,), {"scale": property(lambda self: 11.0)})
+    ),
     "forward of an instance": own_forward,
     "dropout rate": lambda m: (m.blocks[0].drop.train(), setattr(m.blocks[0].drop, "p", 0.9)),
 }

@@ -72,15 +72,25 @@ WORDS = {
         N.S_EQ, op(N.S_FLOORDIV, op(N.S_MUL, op(N.S_ADD, size(0, 0), const(1)), const(2)), const(3)), size(1, 0)
     ),
     "x.size(0) - (y.size(0) - 1) != 3 * (4 // 2)": op(
-        N.S_NE, op(N.S_SUB, size(0, 0), op(N.S_SUB, size(1, 0), const(1))), op(N.S_MUL, const(3), op(N.S_FLOORDIV, const(4), const(2)))
+        N.S_NE,
+        op(N.S_SUB, size(0, 0), op(N.S_SUB, size(1, 0), const(1))),
+        op(N.S_MUL, const(3), op(N.S_FLOORDIV, const(4), const(2))),
     ),
-    "max(x.size(0), min(y.size(0), -3)) == 7": op(N.S_EQ, const(7), op(N.S_MAX, size(0, 0), op(N.S_MIN, size(1, 0), const(-3)))),
+    "max(x.size(0), min(y.size(0), -3)) == 7": op(
+        N.S_EQ, const(7), op(N.S_MAX, size(0, 0), op(N.S_MIN, size(1, 0), const(-3)))
+    ),
     "x.size(0) == 1 or x.size(0) == 2 and not (y.size(0) == 3 or y.size(0) == 4)": op(
         N.S_OR,
         op(N.S_EQ, size(0, 0), const(1)),
-        op(N.S_AND, op(N.S_EQ, size(0, 0), const(2)), op(N.S_NOT, op(N.S_OR, op(N.S_EQ, size(1, 0), const(3)), op(N.S_EQ, size(1, 0), const(4))))),
+        op(
+            N.S_AND,
+            op(N.S_EQ, size(0, 0), const(2)),
+            op(N.S_NOT, op(N.S_OR, op(N.S_EQ, size(1, 0), const(3)), op(N.S_EQ, size(1, 0), const(4)))),
+        ),
     ),
-    "(x.size(0) < 2) == (y.size(0) < 2)": op(N.S_EQ, op(N.S_LT, size(0, 0), const(2)), op(N.S_LT, size(1, 0), const(2))),
+    "(x.size(0) < 2) == (y.size(0) < 2)": op(
+        N.S_EQ, op(N.S_LT, size(0, 0), const(2)), op(N.S_LT, size(1, 0), const(2))
+    ),
     "1 == 2": op(N.S_EQ, const(1), const(2)),
 }
 
@@ -98,7 +108,11 @@ def _random_number(chance, depth):
         return chance.choice([size(0, 0), size(0, 1), size(1, 0), stride(1, 0), const(chance.randrange(-9, 9))])
     operation = chance.choice([N.S_ADD, N.S_SUB, N.S_MUL, N.S_FLOORDIV, N.S_MOD, N.S_MIN, N.S_MAX])
     divides = operation in (N.S_FLOORDIV, N.S_MOD)  # never by zero: Python would fail only if it came to that operand
-    return op(operation, _random_number(chance, depth - 1), const(chance.choice([-3, 2, 5])) if divides else _random_number(chance, depth - 1))
+    return op(
+        operation,
+        _random_number(chance, depth - 1),
+        const(chance.choice([-3, 2, 5])) if divides else _random_number(chance, depth - 1),
+    )
 
 
 def _random_condition(chance, depth):
@@ -112,7 +126,10 @@ def test_the_words_mean_what_is_checked():
     chance, outcomes = random.Random(7), [0, 0]
     for _ in range(400):
         condition = _random_condition(chance, 2)
-        x, y = torch.zeros(chance.randrange(1, 6), chance.randrange(1, 6)), torch.zeros(chance.randrange(1, 6), chance.randrange(1, 6))
+        x, y = (
+            torch.zeros(chance.randrange(1, 6), chance.randrange(1, 6)),
+            torch.zeros(chance.randrange(1, 6), chance.randrange(1, 6)),
+        )
         guards = [any_tensor(X), any_tensor(Y), sizes(condition, X, Y)]
         expected = bool(eval(guards[-1].text, {"x": x, "y": y}))
         assert (miss(guards, x, y, None) is None) is expected, guards[-1].text
@@ -129,16 +146,28 @@ def test_misses_in_words():
     def words(program, *values, n=2):
         guards = [any_tensor(source) for source in (X, Y)[:n]] + [sizes(program, *(X, Y)[:n])]
         found = miss(guards, *values, *[None] * (3 - len(values)))
-        assert found.text == f"{found.expected}, but {found.actual}" and found.source_name == "x" and found.user_line == LINE
+        assert (
+            found.text == f"{found.expected}, but {found.actual}"
+            and found.source_name == "x"
+            and found.user_line == LINE
+        )
         assert found.expected == guards[-1].text
         return found.text
 
     a, b = torch.zeros(1, 6), torch.zeros(3, 5)
     assert words(WORDS["x.size(0) >= 2"], a, n=1) == "x.size(0) >= 2, but x.size(0) is 1"
-    assert words(WORDS["x.size(0) == y.size(1)"], a, b) == "x.size(0) == y.size(1), but x.size(0) is 1 and y.size(1) is 5"
-    assert words(WORDS["x.stride(0) == x.size(1) * 64"], a, n=1) == "x.stride(0) == x.size(1) * 64, but x.stride(0) is 6 and x.size(1) is 6"
+    assert (
+        words(WORDS["x.size(0) == y.size(1)"], a, b) == "x.size(0) == y.size(1), but x.size(0) is 1 and y.size(1) is 5"
+    )
+    assert (
+        words(WORDS["x.stride(0) == x.size(1) * 64"], a, n=1)
+        == "x.stride(0) == x.size(1) * 64, but x.stride(0) is 6 and x.size(1) is 6"
+    )
     assert words(WORDS["1 == 2"], a, n=1) == "1 == 2, but that never holds"
-    assert miss([any_tensor(X), any_tensor(Y), sizes(WORDS["x.size(0) == y.size(1)"], X, Y)], torch.zeros(5, 5), b, None) is None
+    assert (
+        miss([any_tensor(X), any_tensor(Y), sizes(WORDS["x.size(0) == y.size(1)"], X, Y)], torch.zeros(5, 5), b, None)
+        is None
+    )
 
 
 def test_misses_by_what_is_no_such_tensor():
@@ -153,25 +182,41 @@ def test_misses_by_what_is_no_such_tensor():
     assert words(strides, torch.zeros(2, 2).to_sparse_csr()) == "x.stride(0) == 2, but x has no strides"
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     assert words(at_least, nested) == "x.size(0) >= 2, but x has no sizes"
-    assert miss([any_tensor(X)], nested, None, None).text == "tensor 'x': a tensor with sizes was expected, got one without"
+    assert (
+        miss([any_tensor(X)], nested, None, None).text
+        == "tensor 'x': a tensor with sizes was expected, got one without"
+    )
 
 
 def test_conditions_are_checked_after_their_tensors():
     module = torch.nn.Linear(4, 6)
-    guards = [sizes(op(N.S_EQ, size(0, 0), size(1, 1)), Z, X), any_tensor(X), Guard(Z, N.C_TENSOR, (module.weight, ALL, ALL))]
+    guards = [
+        sizes(op(N.S_EQ, size(0, 0), size(1, 1)), Z, X),
+        any_tensor(X),
+        Guard(Z, N.C_TENSOR, (module.weight, ALL, ALL)),
+    ]
     assert lower(guards).check((torch.zeros(1, 6), None, module), f)
-    assert miss(guards, torch.zeros(1, 5), None, module).text == "m.weight.size(0) == x.size(1), but m.weight.size(0) is 6 and x.size(1) is 5"
+    assert (
+        miss(guards, torch.zeros(1, 5), None, module).text
+        == "m.weight.size(0) == x.size(1), but m.weight.size(0) is 6 and x.size(1) is 5"
+    )
     assert miss(guards, torch.zeros(1, 5).double(), None, module).source_name == "x"
 
 
 def test_equal_conditions_are_checked_once():
     x = torch.zeros(4, 4)
     condition = WORDS["x.size(0) == y.size(1)"]
-    guards = [Guard(X, N.C_TENSOR, (x, 1, 0)), Guard(X, N.C_TENSOR, (x, 1, 0)), any_tensor(Y), sizes(condition, X, Y), sizes(tuple(list(condition)), X, Y)]
+    guards = [
+        Guard(X, N.C_TENSOR, (x, 1, 0)), Guard(X, N.C_TENSOR, (x, 1, 0)), any_tensor(Y), sizes(condition, X, Y),
+        sizes(tuple(list(condition)), X, Y),
+    ]
     size_before = lower(guards[:3]).size
     assert lower(guards).size == size_before + 3  # the two records, and one condition
     assert len({g.key() for g in guards}) == 3
-    others = [sizes(condition, Y, X), sizes(op(N.S_EQ, size(0, 0), size(1, 0)), X, Y), Guard(X, N.C_TENSOR, (x, 1, 1)), Guard(X, N.C_TENSOR, x)]
+    others = [
+        sizes(condition, Y, X), sizes(op(N.S_EQ, size(0, 0), size(1, 0)), X, Y), Guard(X, N.C_TENSOR, (x, 1, 1)),
+        Guard(X, N.C_TENSOR, x),
+    ]
     assert len({g.key() for g in (*guards, *others)}) == 7
 
 
@@ -186,7 +231,9 @@ def test_free_dimensions_in_words():
     assert describe_tensor((x, 0b01)) == "float32[*, 64] on cpu, strides (*, 1)"
     assert describe_tensor((x, 0b11, 0b11)) == "float32[*, *] on cpu, strides (*, *)"
     assert describe_tensor(x) == "float32[4, 64] on cpu, strides (64, 1)"
-    assert describe_tensor((torch.zeros(3), 1, 1)) == "float32[*] on cpu, strides (*,)" and describe_tensor(torch.zeros(3)).endswith("strides (1,)")
+    assert describe_tensor((torch.zeros(3), 1, 1)) == "float32[*] on cpu, strides (*,)" and describe_tensor(
+        torch.zeros(3)
+    ).endswith("strides (1,)")
     assert describe_tensor(torch.zeros(())) == "float32[] on cpu, strides ()"
     assert Guard(X, N.C_TENSOR, (x, 1, 0)).text == "tensor x: float32[*, 64] on cpu, strides (64, 1)"
     facts = record(Guard(X, N.C_TENSOR, (x, 1, 2))).expected
@@ -204,7 +251,10 @@ def test_a_free_dimension_is_not_blamed():
     assert words(torch.zeros(9, 12)[:, ::2]) == "tensor 'x': stride 6 was expected at dimension 0, got 12"
     assert words(torch.zeros(9, 6).double()) == "tensor 'x': dtype float32 was expected, got float64"
     free_strides = [Guard(X, N.C_TENSOR, (torch.zeros(4, 6), 0b11, 0b01))]
-    assert miss(free_strides, torch.zeros(9, 7).t(), None, None).text == "tensor 'x': stride 1 was expected at dimension 1, got 7"
+    assert (
+        miss(free_strides, torch.zeros(9, 7).t(), None, None).text
+        == "tensor 'x': stride 1 was expected at dimension 1, got 7"
+    )
 
 
 def test_rendering():

@@ -48,7 +48,10 @@ def test_list_and_tuple_differ():
 
 def test_dict_keys_values_and_order():
     fn = lambda x, d: [x * v for v in d.values()]  # noqa: E731
-    after(fn, {"a": 1, "b": 2}, ({"b": 2, "a": 1}, None), ({"a": 1}, True), ({"a": 1, "b": 3}, True), ({"a": 1, "b": 2}, False))
+    after(
+        fn, {"a": 1, "b": 2}, ({"b": 2, "a": 1}, None), ({"a": 1}, True), ({"a": 1, "b": 3}, True),
+        ({"a": 1, "b": 2}, False),
+    )
 
 
 def test_membership_test_guards_presence_and_absence():
@@ -61,7 +64,9 @@ def test_set_contents():
 
 
 def test_nested_values():
-    after(lambda x, c: x * c["model"]["layers"][1], {"model": {"layers": [1, 2]}}, ({"model": {"layers": [1, 3]}}, True))
+    after(
+        lambda x, c: x * c["model"]["layers"][1], {"model": {"layers": [1, 2]}}, ({"model": {"layers": [1, 3]}}, True)
+    )
 
 
 def test_type_of_an_object():
@@ -178,7 +183,10 @@ def test_value_read_only_in_one_branch_is_guarded_only_there():
         def __init__(self, flag, n):
             self.flag, self.n = flag, n
 
-    after(lambda x, o: x + o.n if o.flag else x, Obj(False, 1), (Obj(False, 2), False), (Obj(True, 1), True), (Obj(True, 2), True))
+    after(
+        lambda x, o: x + o.n if o.flag else x, Obj(False, 1), (Obj(False, 2), False), (Obj(True, 1), True),
+        (Obj(True, 2), True),
+    )
 
 
 def test_custom_equality_is_not_trusted():

@@ -1,4 +1,5 @@
-"""Guards that nothing was written into a tensor: every write that torch counts is noticed, natively as by Python, in words and by remembered proofs."""
+"""Guards that nothing was written into a tensor: every write that torch counts is noticed, natively as by Python, in
+words and by remembered proofs."""
 
 from __future__ import annotations
 
@@ -49,7 +50,10 @@ def test_versions_are_read_natively_here():
 def test_native_versions_follow_every_kind_of_tensor():
     base = torch.zeros(4, 6)
     parameter = torch.nn.Parameter(torch.zeros(3))
-    tensors = [base, base.t(), base[1:, 2], base.detach(), parameter, parameter.detach(), torch.zeros(()), torch.zeros(0), torch.zeros(2, 1, 2, 1, 2, 1, 2)]
+    tensors = [
+        base, base.t(), base[1:, 2], base.detach(), parameter, parameter.detach(), torch.zeros(()), torch.zeros(0),
+        torch.zeros(2, 1, 2, 1, 2, 1, 2),
+    ]
     for tensor in tensors:
         with torch.no_grad():
             tensor.zero_()
@@ -144,16 +148,24 @@ def test_other_values_miss(access):
         uncounted = torch.zeros(3)
     tree = lower(guards(weight)[2:])
     assert tree.check((weight,), f)
-    assert not any(tree.check((value,), f) for value in (None, 3, "x", uncounted, torch.zeros(3), torch.Tensor, weight.to_sparse()))
+    assert not any(
+        tree.check((value,), f) for value in (None, 3, "x", uncounted, torch.zeros(3), torch.Tensor, weight.to_sparse())
+    )
 
 
 def test_misses_in_words():
     weight = torch.zeros(3)
     made = guards(weight)
-    assert made[2].text == "nothing was written into x (version 0)" and record(made[2]).expected == (0, weight.data_ptr())
+    assert made[2].text == "nothing was written into x (version 0)" and record(made[2]).expected == (
+        0,
+        weight.data_ptr(),
+    )
     weight.add_(1)
     found = miss(made, weight)
-    assert found.text == "something was written into 'x', whose content was taken to stay" and (found.expected, found.actual) == ("version 0", "version 1")
+    assert found.text == "something was written into 'x', whose content was taken to stay" and (
+        found.expected,
+        found.actual,
+    ) == ("version 0", "version 1")
     assert found.source_name == "x" and found.user_line == LINE
     made = guards(weight)
     weight.data = torch.ones(3)

@@ -1,4 +1,5 @@
-"""Builtin functions, constructors and methods take the arguments the C functions take, and say what they say about others."""
+"""Builtin functions, constructors and methods take the arguments the C functions take, and say what they say about
+others."""
 import collections
 import functools
 import itertools
@@ -62,9 +63,15 @@ def test_arguments_by_name_and_by_position_are_the_same():
     def fn(x):
         pairs = list(enumerate(iterable="ab", start=3))
         more = list(enumerate("ab", start=x.dim()))
-        numbers = [round(number=2.567, ndigits=1), pow(base=2, exp=5), pow(2, exp=5, mod=3), sum([1, 2], start=3), int("11", base=2)]
+        numbers = [
+            round(number=2.567, ndigits=1), pow(base=2, exp=5), pow(2, exp=5, mod=3), sum([1, 2], start=3),
+            int("11", base=2),
+        ]
         bounded = collections.deque(iterable=[1, 2, 3], maxlen=2)
         keys = [(k, list(g)) for k, g in itertools.groupby(iterable=[1, 1, 2], key=lambda v: v)]
-        return x + 1, pairs, more, numbers, bounded, keys, list(itertools.accumulate([1, 2], func=max)), list(itertools.islice(itertools.count(step=2), 3))
+        return (
+            x + 1, pairs, more, numbers, bounded, keys, list(itertools.accumulate([1, 2], func=max)),
+            list(itertools.islice(itertools.count(step=2), 3)),
+        )
 
     check(fn, X)

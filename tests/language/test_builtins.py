@@ -16,12 +16,19 @@ X = torch.tensor([3.0, 1.0, 2.0])
 
 
 def test_sorted_min_max_sum():
-    check(lambda x, s: (x + min(s), sorted(s), max(s, key=lambda v: -v), sum(s, 10), min(3, 1), max([], default=0)), X, [3, 1, 2])
+    check(
+        lambda x, s: (x + min(s), sorted(s), max(s, key=lambda v: -v), sum(s, 10), min(3, 1), max([], default=0)),
+        X,
+        [3, 1, 2],
+    )
 
 
 def test_zip_enumerate_map_filter():
     def fn(x, s):
-        return x + 1, list(zip(s, "abc")), list(enumerate(s, 1)), list(map(lambda a, b: a + b, s, s)), list(filter(None, [0, *s])), dict(enumerate(s))
+        return (
+            x + 1, list(zip(s, "abc")), list(enumerate(s, 1)), list(map(lambda a, b: a + b, s, s)),
+            list(filter(None, [0, *s])), dict(enumerate(s)),
+        )
 
     check(fn, X, [3, 1, 2])
 
@@ -57,7 +64,13 @@ def test_isinstance_with_union_and_abc():
     import collections.abc
     import numbers
 
-    check(lambda x, v: (x + 1, isinstance(v, int | str), isinstance(v, collections.abc.Sequence), isinstance(v, numbers.Number)), X, "s")
+    check(
+        lambda x, v: (
+            x + 1, isinstance(v, int | str), isinstance(v, collections.abc.Sequence), isinstance(v, numbers.Number),
+        ),
+        X,
+        "s",
+    )
 
 
 def test_hasattr_getattr_setattr():
@@ -66,13 +79,21 @@ def test_hasattr_getattr_setattr():
 
     def fn(x, o):
         o.b = x + 1
-        return hasattr(o, "a"), hasattr(o, "c"), getattr(o, "c", 9), getattr(o, "b"), hasattr(x, "shape"), getattr(x, "sum")()  # noqa: B009
+        found = getattr(o, "b"), getattr(x, "sum")()  # noqa: B009
+        return hasattr(o, "a"), hasattr(o, "c"), getattr(o, "c", 9), *found, hasattr(x, "shape")
 
     check(fn, X, Obj())
 
 
 def test_range_objects():
-    check(lambda x, n: (x + len(range(n)), 3 in range(n), list(range(n, 0, -2)), range(n)[1:3], range(5) == range(0, 5), range(n).stop), X, 5)
+    check(
+        lambda x, n: (
+            x + len(range(n)), 3 in range(n), list(range(n, 0, -2)), range(n)[1:3], range(5) == range(0, 5),
+            range(n).stop,
+        ),
+        X,
+        5,
+    )
 
 
 def test_iter_next_reversed_slice():
@@ -126,7 +147,8 @@ def test_operator_index_warns_of_what_is_no_exact_int():
             found = operator.index(odd)
         return x + 1, found, [str(w.message) for w in caught]
 
-    pair = Pair(lambda: fn)  # from 3.14 on warnings ask what modules there are, so that an import elsewhere is reason to capture again
+    # from 3.14 on warnings ask what modules there are, so that an import elsewhere is reason to capture again
+    pair = Pair(lambda: fn)
     for _ in range(3):
         pair.call(X, _True())
 

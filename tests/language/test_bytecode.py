@@ -81,15 +81,26 @@ def test_long_jumps_and_many_constants():
     assert put_together(code) == code
 
 
-@pytest.mark.parametrize("places", [[(5, 5, 0, 1)], [(5, 9, 300, 2)], [(90, 90, 0, 200), (3, 3, 0, 1)], [(5, None, None, None), None, (5, 5, 1, 2)]])
+@pytest.mark.parametrize(
+    "places",
+    [[(5, 5, 0, 1)], [(5, 9, 300, 2)], [(90, 90, 0, 200), (3, 3, 0, 1)], [(5, None, None, None), None, (5, 5, 1, 2)]],
+)
 def test_positions(places):
     def fn():
         pass
 
     locations = [None if place is None else Location(*place) for place in places]
     raw = bytes((dis.opmap["NOP"], 0)) * 20 * len(places)
-    made = fn.__code__.replace(co_code=raw, co_linetable=encode_locations(locations, [20] * len(places), fn.__code__.co_firstlineno), co_exceptiontable=b"")
-    expected = [(None,) * 4 if place is None else (place[0], place[0] if place[1] is None else place[1], *place[2:]) for place in places for _ in range(20)]
+    made = fn.__code__.replace(
+        co_code=raw,
+        co_linetable=encode_locations(locations, [20] * len(places), fn.__code__.co_firstlineno),
+        co_exceptiontable=b"",
+    )
+    expected = [
+        (None,) * 4 if place is None else (place[0], place[0] if place[1] is None else place[1], *place[2:])
+        for place in places
+        for _ in range(20)
+    ]
     assert list(made.co_positions()) == expected
 
 

@@ -1,9 +1,12 @@
 """User classes: construction, properties, descriptors, inheritance, special attribute access."""
 import abc
+import collections
 import types
 
 import pytest
 import torch
+
+import framejit
 
 from support import Pair, check
 
@@ -293,3 +296,85 @@ def test_class_methods_of_descriptors(outer, inner):
             return x + 1, str(e)
 
     check(fn, X, graphs=None, breaks=None)
+
+
+class Asked(type):
+    """Keeps the names that its classes are asked for."""
+
+    asked = []
+
+    def __getattribute__(cls, name):
+        Asked.asked.append(name)
+        return super().__getattribute__(name)
+
+
+class Missing(type):
+    asked = []
+
+    def __getattr__(cls, name):
+        Missing.asked.append(name)
+        if name == "made":
+            return len(Missing.asked)
+        raise AttributeError(f"nothing is called {name}")
+
+
+@pytest.mark.parametrize("meta", [Asked, Missing])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda c: c.part,
+        lambda c: getattr(c, "part"),  # noqa: B009
+        lambda c: getattr(c, "made", 3),
+        lambda c: (hasattr(c, "made"), hasattr(c, "other")),
+        lambda c: c.made if hasattr(c, "made") else 5,
+        lambda c: c.other if not hasattr(c, "other") and hasattr(c, "made") else 5,
+    ],
+)
+def test_a_metaclass_that_looks_attributes_up_is_asked_as_python_asks_it(meta, read):
+    cls = meta("Cls", (), {"part": 2})
+
+    def told(run):
+        meta.asked.clear()
+        ended = []
+        for _ in range(3):
+            try:
+                ended.append(run(X))
+            except AttributeError as e:
+                ended.append(str(e))
+        return repr(ended), [*meta.asked]
+
+    def fn(x):
+        return x + 1, read(cls)
+
+    assert told(framejit.optimize(fn, backend="eager")) == told(fn)
+
+
+@pytest.mark.parametrize("name", """
+    __base__ __basicsize__ __dictoffset__ __flags__ __itemsize__ __weakrefoffset__ __mro__ __bases__ __slots__
+""".split())
+@pytest.mark.parametrize("cls", [Base, int, collections.OrderedDict, torch.nn.Linear, ValueError])
+def test_what_every_class_has(cls, name):
+    def fn(x):
+        return x + 1, getattr(cls, name, -1), hasattr(cls, name)
+
+    check(fn, X)
+
+
+def test_a_class_whose_doc_is_made_when_it_is_read():
+    class Telling:
+        def __get__(self, instance, owner):
+            asked.append(owner.__name__)
+            return f"{owner.__name__} {len(asked)}"
+
+    class Told:
+        __doc__ = Telling()
+
+    asked = []
+
+    def fn(x):
+        return x + 1, Told.__doc__, Told.__doc__
+
+    compiled = framejit.optimize(fn, backend="eager")
+    expected = [fn(X)[1:], fn(X)[1:], asked.copy()]
+    asked.clear()
+    assert [compiled(X)[1:], compiled(X)[1:], asked] == expected

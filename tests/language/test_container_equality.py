@@ -1,4 +1,5 @@
-"""== and order of containers and of instances of their subclasses: by content, by the type's own rules, and by what the program defines."""
+"""== and order of containers and of instances of their subclasses: by content, by the type's own rules, and by what the
+program defines."""
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 
 import pytest
@@ -48,12 +49,16 @@ PAIRS = [
     (T([1, 2]), T([1, 2])), (T([1, 2]), (1, 2)), ((1, 2), T([1, 3])), (T([1]), [1]),
     (L([1, 2]), L([1, 2])), (L([1]), [1]), ([1], L([2])), (L([1]), (1,)),
     (D({1: 2}), D({1: 2})), (D({1: 2}), {1: 2}), ({1: 3}, D({1: 2})), (D({1: 2}), [(1, 2)]),
-    (S({1}), S({1})), (S({1}), {1}), (S({1}), frozenset({1})), (F({1}), {1}), (F({1}), F({2})), ({"a", "b"}, "ab"), ({1}, [1]),
-    (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)), (OrderedDict(a=1, b=2), {"b": 2, "a": 1}), (O(a=1, b=2), OrderedDict(b=2, a=1)), (O(a=1), O(a=1)),
-    (defaultdict(list, a=1), {"a": 1}), (Counter({"a": 0}), Counter()), (Counter(a=1), {"a": 1}), (Counter("ab"), Counter("ba")),
-    (deque([1, 2]), deque([1, 2])), (Q([1]), deque([1])), (deque([1]), [1]), (UserDict(a=1), {"a": 1}), (UserDict(a=1), UserDict(a=2)),
+    (S({1}), S({1})), (S({1}), {1}), (S({1}), frozenset({1})), (F({1}), {1}), (F({1}), F({2})), ({"a", "b"}, "ab"),
+    ({1}, [1]),
+    (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)), (OrderedDict(a=1, b=2), {"b": 2, "a": 1}),
+    (O(a=1, b=2), OrderedDict(b=2, a=1)), (O(a=1), O(a=1)),
+    (defaultdict(list, a=1), {"a": 1}), (Counter({"a": 0}), Counter()), (Counter(a=1), {"a": 1}),
+    (Counter("ab"), Counter("ba")),
+    (deque([1, 2]), deque([1, 2])), (Q([1]), deque([1])), (deque([1]), [1]), (UserDict(a=1), {"a": 1}),
+    (UserDict(a=1), UserDict(a=2)),
     (OwnEq([1]), [1]), ([1], OwnEq([1])), ([OwnEq([1])], [[1]]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("a, b", PAIRS, ids=lambda v: type(v).__name__)
@@ -64,14 +69,20 @@ def test_equality(a, b):
 def test_views():
     def fn(x, d, e):
         keys, items, values = d.keys(), d.items(), d.values()
-        return x + 1, {1} == keys, keys == {1}, {(1, 2)} == items, items == {(1, 2)}, items == e.items(), values == values, values == d.values(), keys == [1]
+        return (
+            x + 1, {1} == keys, keys == {1}, {(1, 2)} == items, items == {(1, 2)}, items == e.items(),
+            values == values, values == d.values(), keys == [1],
+        )
 
     check(fn, X, {1: 2}, {1: 2}, changed=[(X, {1: 3}, {1: 2})])
 
 
 def test_made_inside():
     def fn(x):
-        return x + 1, T((1, 2)) == T((1, 2)), L([1]) == L([2]), D(a=1) == {"a": 1}, S("ab") == {"a", "b"}, F("a") == S("a"), O(a=1, b=2) == O(b=2, a=1)
+        return (
+            x + 1, T((1, 2)) == T((1, 2)), L([1]) == L([2]), D(a=1) == {"a": 1}, S("ab") == {"a", "b"},
+            F("a") == S("a"), O(a=1, b=2) == O(b=2, a=1),
+        )
 
     check(fn, X)
 
@@ -88,7 +99,9 @@ def test_order_of_sequences():
 
 def test_order_of_sets():
     check(lambda x, a, b: (x + 1, a < b, a <= b, a > b, a >= b), X, S({1}), frozenset({1, 2}))
-    check(lambda x, a, b: (x + 1, a < b.keys(), a <= b.keys(), b.keys() > a, b.items() >= {(1, 2)}), X, {1}, {1: 2, 3: 4})
+    check(
+        lambda x, a, b: (x + 1, a < b.keys(), a <= b.keys(), b.keys() > a, b.items() >= {(1, 2)}), X, {1}, {1: 2, 3: 4}
+    )
     check(lambda x, a, b: (x + 1, a < b), X, {1}, [1], raises=TypeError)
 
 
@@ -96,7 +109,10 @@ def test_nan_is_equal_to_itself_in_containers():
     nan = float("nan")
 
     def fn(x):
-        return x + 1, nan in [nan], [nan] == [nan], {nan} == {nan}, {1: nan} == {1: nan}, (nan,) == (nan,), nan == nan, [nan].index(nan), [nan].count(nan)
+        return (
+            x + 1, nan in [nan], [nan] == [nan], {nan} == {nan}, {1: nan} == {1: nan}, (nan,) == (nan,), nan == nan,
+            [nan].index(nan), [nan].count(nan),
+        )
 
     check(fn, X)
 
@@ -141,6 +157,9 @@ def test_comparing_items_empties_the_lists():
         second.append(Emptying(first))
         third.append(Emptying(third))
         ordered = [1, 2]
-        return x + 1, first == second, third == [1], first != second, len(first), ordered < [1], [Emptying(ordered)] == ordered
+        return (
+            x + 1, first == second, third == [1], first != second, len(first), ordered < [1],
+            [Emptying(ordered)] == ordered,
+        )
 
     check(fn, X)

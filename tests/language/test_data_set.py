@@ -98,7 +98,9 @@ def test_gradients_go_to_the_parameter():
         except RuntimeError as e:
             return str(e)
 
-    torch.testing.assert_close(outcome(lambda fn: framejit.optimize(fn, backend="eager", fullgraph=True)), outcome(lambda fn: fn))
+    torch.testing.assert_close(
+        outcome(lambda fn: framejit.optimize(fn, backend="eager", fullgraph=True)), outcome(lambda fn: fn)
+    )
 
 
 def test_an_operation_that_raises_afterwards():

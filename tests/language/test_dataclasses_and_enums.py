@@ -6,6 +6,8 @@ import typing
 import pytest
 import torch
 
+import framejit
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])
@@ -101,11 +103,16 @@ def test_enum_members_choose_a_branch():
 
 
 def test_enum_lookup_iteration_and_properties():
-    check(lambda x: (x + 1, Mode("sum"), Mode["MEAN"], [m.name for m in Mode], Mode.SUM.short, len(Mode)), X, graphs=range(1, 6), breaks=range(0, 5))
+    check(
+        lambda x: (x + 1, Mode("sum"), Mode["MEAN"], [m.name for m in Mode], Mode.SUM.short, len(Mode)), X,
+        graphs=range(1, 6), breaks=range(0, 5),
+    )
 
 
 def test_int_enum_and_flags():
-    check(lambda x, lv, b: (x + lv, lv > 5, b & Bits.READ, bool(b & Bits.WRITE), Level.LOW + 1), X, Level.HIGH, Bits.READ)
+    check(
+        lambda x, lv, b: (x + lv, lv > 5, b & Bits.READ, bool(b & Bits.WRITE), Level.LOW + 1), X, Level.HIGH, Bits.READ
+    )
 
 
 def test_enum_as_a_dict_key():
@@ -146,3 +153,33 @@ def test_a_name_no_member_has():
             return x + 1, str(e), Kind["ONE"]
 
     check(fn, X)
+
+
+def test_each_unfinished_member_that_int_makes_is_another_object():
+    def fn(x, cls, known):
+        made = int.__new__(cls, 103)
+        made.first = len(known)
+        print("made")
+        made.second = len(known)
+        if known:
+            known[0].first += 1
+        known.append(made)
+        return x + 1, made.first, made.second, [m.first for m in known], len({id(m) for m in known})
+
+    def ended(run):
+        members = enum.IntEnum("Members", "A B")
+        known = []
+        return [str(run(X, members, known)) for _ in range(4)]
+
+    assert ended(framejit.optimize(fn, backend="eager")) == ended(fn)
+
+
+class Equation(enum.StrEnum):
+    OUTER = "i,j->ij"
+
+
+def test_members_as_arguments_of_operations():
+    def fn(x, bits):
+        return x + (bits | Bits(2)), torch.einsum(Equation.OUTER, x, x)
+
+    check(fn, X, Bits(1), fullgraph=True)

@@ -14,7 +14,10 @@ def test_bounded():
     def fn(x):
         d = deque([1, 2, 3], 3)
         log = []
-        changes = [lambda: d.append(4), lambda: d.appendleft(0), lambda: d.rotate(1), lambda: d.extend([7, 8]), lambda: d.extendleft([9]), lambda: d.rotate(-2)]
+        changes = [
+            lambda: d.append(4), lambda: d.appendleft(0), lambda: d.rotate(1), lambda: d.extend([7, 8]),
+            lambda: d.extendleft([9]), lambda: d.rotate(-2),
+        ]
         for change in changes:
             change()
             log.append(list(d))
@@ -25,10 +28,16 @@ def test_bounded():
         d *= 2
         d += [5]
         e = d.copy()
-        log += [d.index(5), d.count(5), list(reversed(d)), e.maxlen, e == d, d[0], d[-1], deque([1, 2, 3], 0), list(deque("abc", maxlen=2))]
+        log += [
+            d.index(5), d.count(5), list(reversed(d)), e.maxlen, e == d, d[0], d[-1], deque([1, 2, 3], 0),
+            list(deque("abc", maxlen=2)),
+        ]
         d.reverse()
         d.remove(5)
-        for wrong in (lambda: d[7], lambda: d.index("a"), lambda: [d.pop() for _ in range(9)], lambda: deque([], -1), lambda: deque([], "a")):
+        for wrong in (
+            lambda: d[7], lambda: d.index("a"), lambda: [d.pop() for _ in range(9)], lambda: deque([], -1),
+            lambda: deque([], "a"),
+        ):
             try:
                 wrong()
             except (IndexError, ValueError, TypeError) as error:

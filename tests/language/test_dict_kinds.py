@@ -22,14 +22,20 @@ def test_ordered_dict():
         d.move_to_end("c", last=False)
         d["z"] = x + 1
         first = d.popitem(last=False)
-        return first, d.popitem()[0], list(d), list(reversed(d)), d.setdefault("g", default=9), d.pop("nope", default=3), d
+        return (
+            first, d.popitem()[0], list(d), list(reversed(d)), d.setdefault("g", default=9), d.pop("nope", default=3),
+            d,
+        )
 
     check(fn, X, OrderedDict(a=1, b=2, c=3))
 
 
 def test_ordered_dict_constructors_and_results():
     def fn(x, o):
-        made = OrderedDict.fromkeys("ab", value=7), OrderedDict([("k", 1)], j=2), o | {"b": 2}, {"b": 2} | o, o.copy(), O(o), O.fromkeys("x")
+        made = (
+            OrderedDict.fromkeys("ab", value=7), OrderedDict([("k", 1)], j=2), o | {"b": 2}, {"b": 2} | o, o.copy(),
+            O(o), O.fromkeys("x"),
+        )
         return x + 1, made, [type(m) for m in made]
 
     check(fn, X, O(a=1))
@@ -67,7 +73,10 @@ def test_defaultdict():
         d["new"].append(x + 1)
         made = defaultdict(int, {"a": 1}, b=2)
         made["q"] += 1
-        return d, made, made.copy(), made | {"z": 1}, {"z": 1} | made, made.default_factory, "missing" in made, made.get("missing")
+        return (
+            d, made, made.copy(), made | {"z": 1}, {"z": 1} | made, made.default_factory, "missing" in made,
+            made.get("missing"),
+        )
 
     check(fn, X, defaultdict(list))
     check(lambda x: (x + 1, defaultdict(None)[1]), X, raises=KeyError)
@@ -96,14 +105,20 @@ def test_counter():
         c.update("aab")
         c.subtract(b=5)
         d = Counter(a=1, b=3)
-        results = c["nope"], c.most_common(1), sorted(c.elements()), c + d, c - d, c & d, c | d, +c, -c, c == d, c.total(), c <= d
+        results = (
+            c["nope"], c.most_common(1), sorted(c.elements()), c + d, c - d, c & d, c | d, +c, -c, c == d, c.total(),
+            c <= d,
+        )
         return x + len(c), results, [type(r) for r in results], c
 
     check(fn, X, "hello")
 
 
 def test_counters_with_zeros():
-    check(lambda x: (x + 1, Counter({"a": 0}) == Counter(), Counter({"a": 0}) != {}, len(Counter({"a": 0}) | Counter())), X)
+    check(
+        lambda x: (x + 1, Counter({"a": 0}) == Counter(), Counter({"a": 0}) != {}, len(Counter({"a": 0}) | Counter())),
+        X,
+    )
 
 
 def test_an_existing_counter():
@@ -178,7 +193,10 @@ def test_a_mappingproxy_shows_what_its_mapping_holds():
             copied = view.copy()
             held["a"] = 5
             held["c"] = copied["a"]
-            return x + view["a"], before, list(reversed(view)), view.get("c"), type(chained.copy()), "c" in view, dict(view), copied
+            return (
+                x + view["a"], before, list(reversed(view)), view.get("c"), type(chained.copy()), "c" in view,
+                dict(view), copied,
+            )
 
         return fn, held
 
@@ -192,12 +210,18 @@ def test_a_proxy_that_captured_code_makes():
         inside["b"] = x * 2
         outside["c"] = x
         log = []
-        for attempt in (lambda: proxy.__setitem__("a", 1), lambda: proxy["z"], lambda: proxy.clear(), lambda: types.MappingProxyType(3)):
+        for attempt in (
+            lambda: proxy.__setitem__("a", 1), lambda: proxy["z"], lambda: proxy.clear(),
+            lambda: types.MappingProxyType(3),
+        ):
             try:
                 attempt()
             except (TypeError, AttributeError, KeyError) as e:
                 log.append((type(e), str(e)))
-        return proxy, other, proxy["a"] + proxy["b"] + other["c"], "b" in proxy, [*proxy], len(proxy), dict(proxy), proxy == inside, proxy.get("z"), log
+        return (
+            proxy, other, proxy["a"] + proxy["b"] + other["c"], "b" in proxy, [*proxy], len(proxy), dict(proxy),
+            proxy == inside, proxy.get("z"), log,
+        )
 
     def checked(optimized):
         outside = {"c": None, "d": 1}

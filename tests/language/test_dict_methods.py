@@ -8,7 +8,9 @@ X = torch.tensor([1.0, 2.0])
 
 
 def test_reading():
-    check(lambda x, d: (x + d["a"], d.get("a"), d.get("z"), d.get("z", 5), "a" in d, len(d), list(d)), X, {"a": 1, "b": 2})
+    check(
+        lambda x, d: (x + d["a"], d.get("a"), d.get("z"), d.get("z", 5), "a" in d, len(d), list(d)), X, {"a": 1, "b": 2}
+    )
 
 
 def test_writing_keeps_order():
@@ -47,7 +49,10 @@ def test_views_are_live():
 
 
 def test_key_view_set_operations():
-    check(lambda x, a, b: (x + 1, sorted(a.keys() & b.keys()), sorted(a.keys() - b.keys()), sorted(a.keys() | b)), X, {"p": 1, "q": 2}, {"q": 3})
+    check(
+        lambda x, a, b: (x + 1, sorted(a.keys() & b.keys()), sorted(a.keys() - b.keys()), sorted(a.keys() | b)), X,
+        {"p": 1, "q": 2}, {"q": 3},
+    )
 
 
 def test_merge_operators():
@@ -60,7 +65,12 @@ def test_merge_operators():
 
 
 def test_construction():
-    check(lambda x: (dict(a=x + 1, b=2), dict([("k", 1)]), dict(zip("ab", range(2))), dict.fromkeys("ab", 0), {**{"q": 1}}), X)
+    check(
+        lambda x: (
+            dict(a=x + 1, b=2), dict([("k", 1)]), dict(zip("ab", range(2))), dict.fromkeys("ab", 0), {**{"q": 1}},
+        ),
+        X,
+    )
 
 
 def test_kinds_of_keys():
@@ -68,7 +78,11 @@ def test_kinds_of_keys():
         pass
 
     key = Key()
-    check(lambda x, d: (x + d[1], d[(1, 2)], d[None], d[torch.float32], d["s"], d[len]), X, {1: 1, (1, 2): 2, None: 3, torch.float32: 4, "s": 5, len: 6})
+    check(
+        lambda x, d: (x + d[1], d[(1, 2)], d[None], d[torch.float32], d["s"], d[len]),
+        X,
+        {1: 1, (1, 2): 2, None: 3, torch.float32: 4, "s": 5, len: 6},
+    )
     check(lambda x: {key: x + 1}[key], X)
 
 
@@ -195,7 +209,10 @@ def test_subclasses_with_methods_of_their_own():
         o["b"] = 2
         o.update(c=3)
         o.setdefault("d", 4)
-        return x + 1, o["a"], o.get("b"), dict(o).keys(), len({**o}), o | {1: 1}, type(o | {1: 1}), type(o.copy()), m["q"], m["q"], m.get("r"), "r" in m
+        return (
+            x + 1, o["a"], o.get("b"), dict(o).keys(), len({**o}), o | {1: 1}, type(o | {1: 1}), type(o.copy()),
+            m["q"], m["q"], m.get("r"), "r" in m,
+        )
 
     check(fn, X)
 
@@ -217,14 +234,21 @@ def test_views_as_sets():
     def fn(x, a, b):
         k, i = a.keys(), a.items()
         sets = k & b, k | [9], k - b.keys(), k ^ b
-        return x + 1, sets, "q" in k, [9] - {9: 1}.keys(), i & b.items(), i - [("p", 1)], k.isdisjoint("z"), ("p", 1) in i, (1,) in i
+        return (
+            x + 1, sets, "q" in k, [9] - {9: 1}.keys(), i & b.items(), i - [("p", 1)], k.isdisjoint("z"),
+            ("p", 1) in i, (1,) in i,
+        )
 
     check(fn, X, {"p": 1, "q": 2}, {"q": 3})
     check(lambda x, a: (x + 1, a.values() | [1]), X, {1: 2}, raises=TypeError)
 
 
 def test_reversed_views():
-    check(lambda x, d: (x + 1, list(reversed(d)), list(reversed(d.values())), list(reversed(d.items()))), X, {"a": 1, "b": 2})
+    check(
+        lambda x, d: (x + 1, list(reversed(d)), list(reversed(d.values())), list(reversed(d.items()))),
+        X,
+        {"a": 1, "b": 2},
+    )
 
 
 def test_fromkeys():
@@ -232,4 +256,10 @@ def test_fromkeys():
         def __setitem__(self, key, value):
             dict.__setitem__(self, key, (key, value))
 
-    check(lambda x: (x + 1, dict.fromkeys("ab"), dict.fromkeys([1], 7), Sub.fromkeys("ab", 1), type(Sub.fromkeys("a")), {}.fromkeys((1,))), X)
+    check(
+        lambda x: (
+            x + 1, dict.fromkeys("ab"), dict.fromkeys([1], 7), Sub.fromkeys("ab", 1), type(Sub.fromkeys("a")),
+            {}.fromkeys((1,)),
+        ),
+        X,
+    )

@@ -1,4 +1,5 @@
-"""Generators that are dropped before their end: only those whose handlers see GeneratorExit are left to plain Python."""
+"""Generators that are dropped before their end: only those whose handlers see GeneratorExit are left to plain
+Python."""
 
 import queue
 from collections.abc import Sequence
@@ -168,7 +169,9 @@ def over_finally(x):
         pass
 
 
-@pytest.mark.parametrize("made", [with_finally, with_bare, with_base, with_base_outside, with_manager, over_closable, over_finally])
+@pytest.mark.parametrize(
+    "made", [with_finally, with_bare, with_base, with_base_outside, with_manager, over_closable, over_finally]
+)
 def test_what_sees_the_end_runs_in_its_own_time(made):
     def fn(x):
         log.clear()

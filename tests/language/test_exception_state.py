@@ -30,7 +30,10 @@ class Suppressing:
 
 
 def lines(exc):
-    return [entry.lineno - exc.__traceback__.tb_frame.f_code.co_firstlineno for entry in traceback.extract_tb(exc.__traceback__)]
+    return [
+        entry.lineno - exc.__traceback__.tb_frame.f_code.co_firstlineno
+        for entry in traceback.extract_tb(exc.__traceback__)
+    ]
 
 
 def held_and_raised_in_with(x):
@@ -353,12 +356,52 @@ def raised_in_a_caller_of_the_handler(x):
         return x + 1, seen[0]() is None, sys.exc_info()[0]
 
 
-HANDLED = [raised_in_handler, raised_in_finally, raised_by_a_call_in_handler, raised_in_handler_of_a_handler, raised_again_and_caught,
-    raised_in_a_caller_of_the_handler]  # fmt: skip
+HANDLED = [
+    raised_in_handler, raised_in_finally, raised_by_a_call_in_handler, raised_in_handler_of_a_handler,
+    raised_again_and_caught, raised_in_a_caller_of_the_handler,
+]
 
 
 @pytest.mark.parametrize("f", HANDLED)
 def test_what_was_handled_goes_with_its_handler(f):
-    """An exception raised by a step inside of a handler goes on in that step, which no longer holds what the handler was for."""
+    """An exception raised by a step inside of a handler goes on in that step, which no longer holds what the handler
+    was for."""
     assert f(X)[1]
     check(f, X, graphs=None, breaks=None, ops=None)
+
+
+def test_the_traceback_of_an_exception_that_was_raised_and_caught_inside_has_columns():
+    def raising(t):
+        return [t][0].missing + (
+            1
+        )
+
+    def fn(x):
+        y = x + 1
+        try:
+            try:
+                raising(3)
+            except AttributeError:
+                raise ExceptionGroup("several", [ValueError(1), KeyError(2)]) from None
+        except ExceptionGroup as e:
+            group = e
+        try:
+            raising(4)
+        except AttributeError as e:
+            return y * 2, group, e
+        return y, group, group
+
+    def told(error):
+        text = traceback.format_exception(error)
+        places, entry = [], error.__traceback__
+        while entry is not None:
+            positions = list(entry.tb_frame.f_code.co_positions())[entry.tb_lasti // 2]
+            places.append(
+                (positions, entry.tb_lineno, entry.tb_frame.f_code.co_name, entry.tb_frame.f_code.co_qualname)
+            )
+            entry = entry.tb_next
+        return text, places
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(2):
+        assert [told(e) for e in compiled(torch.ones(2))[1:]] == [told(e) for e in fn(torch.ones(2))[1:]]

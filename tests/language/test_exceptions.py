@@ -175,7 +175,10 @@ def test_errors_of_builtins_in_python_code():
         f()
         return y
 
-    for bad in (lambda: int("x"), lambda: [].pop(), lambda: {}.popitem(), lambda: None.a, lambda: 1 + "a", lambda: next(iter(()))):
+    for bad in (
+        lambda: int("x"), lambda: [].pop(), lambda: {}.popitem(), lambda: None.a, lambda: 1 + "a",
+        lambda: next(iter(())),
+    ):
         check(fn, X, bad, raises=Exception, calls=1)
 
 
@@ -227,3 +230,13 @@ def test_stopiteration_and_generator_exit_are_not_swallowed():
             return x + 1, e.value
 
     check(fn, X)
+
+
+def test_a_new_exception_without_traceback():
+    def fn(x):
+        try:
+            raise ValueError("q").with_traceback(None)
+        except ValueError as e:
+            return x + 1, e.__traceback__ is None, str(e)
+
+    check(fn, X, fullgraph=True)

@@ -1,11 +1,13 @@
 """Attributes of functions: their `__dict__` is one live dict, and every function has what all objects have."""
 import functools
+import types
 
+import pytest
 import torch
 
 import framejit
 
-from support import check
+from support import check, check_state
 
 X = torch.ones(2)
 
@@ -20,7 +22,10 @@ def test_the_dict_of_a_function_made_inside_is_live():
         inner.j, inner.me = 2, inner
         d["l"] = x
         del inner.j
-        seen = [inner.k, sorted(d), vars(inner) is d, hasattr(inner, "zz"), hasattr(inner, "j"), getattr(inner, "k", 2), inner.me is inner]
+        seen = [
+            inner.k, sorted(d), vars(inner) is d, hasattr(inner, "zz"), hasattr(inner, "j"), getattr(inner, "k", 2),
+            inner.me is inner,
+        ]
         inner.__dict__ = {"q": 1}
         return x + 1, seen, inner.q, hasattr(inner, "k"), sorted(d)
 
@@ -30,7 +35,11 @@ def test_the_dict_of_a_function_made_inside_is_live():
 def test_what_every_function_has():
     def fn(x):
         inner = lambda v: v  # noqa: E731
-        found = [hasattr(f, n) for f in (inner, check, functools.partial(inner), len, "a".upper) for n in ("__call__", "__class__", "__hash__", "nothing")]
+        found = [
+            hasattr(f, n)
+            for f in (inner, check, functools.partial(inner), len, "a".upper)
+            for n in ("__call__", "__class__", "__hash__", "nothing")
+        ]
         return x + 1, found, inner.__class__ is type(inner), inner.__call__(3)
 
     check(fn, X, graphs=None, breaks=None)
@@ -83,3 +92,69 @@ def test_existing_functions():
     target.c = 0
     check(fn, X)
     assert target.__dict__ == {"c": 0}
+
+
+class Named:
+    name = "first"
+
+    def method(self, *args):
+        "doc"
+        return self.name, args
+
+    @classmethod
+    def of_class(cls, *args):
+        return cls.__name__, args
+
+
+METHODS = {
+    "__call__": lambda m: m.__call__(1),
+    "__get__": lambda m: (
+        (m.__get__(Named(), Named)(2), m.__get__(None, Named)(3)) if hasattr(types.MethodType, "__get__") else None
+    ),
+    "__eq__": lambda m: (m.__eq__(m), m.__ne__(m), m.__eq__(m.__func__), m.__eq__(3)),
+    "__hash__": lambda m: m.__hash__() == hash(m),
+    "__repr__": lambda m: (m.__repr__() == repr(m), m.__str__() == str(m), f"{m}" == m.__format__("")),
+    "__dir__": lambda m: sorted(m.__dir__()) == sorted(dir(types.MethodType)),
+    "__reduce__": lambda m: (m.__reduce__()[1][1], m.__reduce_ex__(4)[1][1]),
+    "__getattribute__": lambda m: (m.__getattribute__("__name__"), m.__getattribute__("__func__").__name__),
+    "of its function": lambda m: (
+        m.__name__, m.__qualname__, m.__doc__, m.__code__.co_name, m.__defaults__, hasattr(m, "__closure__"),
+        hasattr(m, "x"),
+    ),
+}
+
+
+@pytest.mark.parametrize("part", METHODS)
+@pytest.mark.parametrize("made", ["outside", "inside", "of a class"])
+def test_what_a_bound_method_has_is_its_own_before_its_functions(part, made):
+    use, outside = METHODS[part], Named().method
+
+    def fn(x):
+        method = outside if made == "outside" else Named().method if made == "inside" else Named.of_class
+        return x + 1, use(method)
+
+    check_state(lambda: fn, (X,), (X,), graphs=None, breaks=None)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda m: m.__setattr__("q", 1), lambda m: m.__delattr__("q"), lambda m: setattr(m, "q", 1)]
+)
+def test_a_bound_method_takes_no_attributes(change):
+    def fn(x):
+        y = x + 1
+        change(Named().method)
+        return y
+
+    check(fn, X, raises=AttributeError)
+    assert not hasattr(Named.method, "q")
+
+
+def test_a_class_method_of_what_cannot_be_called():
+    class Holds:
+        nothing = classmethod(None)
+
+    def fn(x):
+        found = Holds.nothing
+        return x + 1, type(found).__name__, callable(found)
+
+    check(fn, X, graphs=None, breaks=None)

@@ -1,7 +1,8 @@
 """Decorators, recursion, walrus, lambdas, function attributes, global state read and nested definitions."""
+import pytest
 import torch
 
-from support import ANY, check, check_state, world
+from support import ANY, Pair, check, check_state, world
 
 X = torch.tensor([1.0, 2.0])
 SCALE = 3.0
@@ -163,5 +164,54 @@ def test_returning_none_and_nothing():
 
 
 def test_many_locals_and_a_long_body():
-    source = "def fn(x):\n" + "".join(f"    v{i} = x + {i}\n" for i in range(300)) + "    return " + " + ".join(f"v{i}" for i in range(300))
+    source = (
+        "def fn(x):\n"
+        + "".join(f"    v{i} = x + {i}\n" for i in range(300))
+        + "    return "
+        + " + ".join(f"v{i}" for i in range(300))
+    )
     check(world(source)["fn"], X, ops=599)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("__doc__", ("one", "two", 42, None, "one")),
+        ("__name__", ("one", "two")),
+        ("__qualname__", ("one", "a.two")),
+        ("__module__", ("here", "there", None, 5)),
+    ],
+)
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_a_function_says_of_itself_may_change(name, values, bound):
+    class Owner:
+        def method(self):
+            "Something."
+
+    def ask(x):
+        y = x + 1
+        return y, getattr(told, name), y * 2
+
+    told = Owner().method if bound else Owner.method
+    pair = Pair(lambda: ask)
+    for value in values:
+        setattr(Owner.method, name, value)
+        pair.call(torch.ones(2))
+        pair.call(torch.ones(2), captures=False)
+    pair.expect(breaks=0)
+
+
+def test_a_text_that_is_no_docstring():
+    def make(x):
+        def plain():
+            "Something."
+
+        def formatted():
+            f"Nothing."  # noqa: B021, F541
+
+        def returns():
+            return "nothing"
+
+        return x + 1, plain.__doc__, formatted.__doc__, returns.__doc__
+
+    check(make, X)

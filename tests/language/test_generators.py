@@ -251,7 +251,10 @@ def test_iterators_over_tables_that_have_ended_keep_their_class():
     from collections import OrderedDict
 
     def fn(x, d, o, s):
-        all_of = [iter(d), iter(d.values()), iter(d.items()), reversed(d), reversed(d.items()), iter(o), iter(o.items()), reversed(o), iter(s), iter(list(d))]
+        all_of = [
+            iter(d), iter(d.values()), iter(d.items()), reversed(d), reversed(d.items()), iter(o), iter(o.items()),
+            reversed(o), iter(s), iter(list(d)),
+        ]
         return x + sum(len(list(one)) for one in all_of), all_of
 
     import framejit

@@ -17,7 +17,8 @@ import torch
 SCALE, HOOK = 3, None
 
 def read(x):
-    return x * globals()["SCALE"], globals().get("SCALE"), globals().get("MISSING"), "SCALE" in globals(), "MISSING" in globals(), len(globals()) > 3
+    known = "SCALE" in globals(), "MISSING" in globals(), len(globals()) > 3
+    return x * globals()["SCALE"], globals().get("SCALE"), globals().get("MISSING"), *known
 
 def written(x):
     globals()["COUNT"] = globals().get("COUNT", 0) + 1

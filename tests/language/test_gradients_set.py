@@ -2,6 +2,8 @@
 import pytest
 import torch
 
+import framejit
+
 from support import ANY, Pair, check
 
 
@@ -85,3 +87,14 @@ def test_of_what_was_made_inside_it_breaks():
         return y, y.grad
 
     check(program, torch.ones(3), graphs=None, breaks=1)
+
+
+def test_gradients_of_sizes_that_change():
+    def fn(x):
+        x.grad = x.detach() * 2
+        return x.grad + 1
+
+    compiled = framejit.optimize(fn, backend="eager", fullgraph=True)
+    for n in (2, 3, 4, 5, 2):
+        x = torch.ones(n, requires_grad=True)
+        assert compiled(x).tolist() == [3.0] * n and x.grad.tolist() == [2.0] * n

@@ -1,11 +1,12 @@
-"""Keys and members whose hash and equality the program defines: which of its methods run, in which order, and what is found."""
+"""Keys and members whose hash and equality the program defines: which of its methods run, in which order, and what is
+found."""
 from collections import OrderedDict, defaultdict
 
 import torch
 
 import framejit
 
-from support import ANY, check, check_state
+from support import ANY, Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 
@@ -61,7 +62,10 @@ def test_keys_made_here():
 
 def test_existing_dict_and_set():
     def fn(x, k):
-        return x * DICT.get(Key(k), 0), Key(k) in DICT, {Key(1): 5, Key(2): 6} == DICT, len({**DICT, Key(k): 1}), Key(k) in SET, len(SET | {Key(k)})
+        return (
+            x * DICT.get(Key(k), 0), Key(k) in DICT, {Key(1): 5, Key(2): 6} == DICT, len({**DICT, Key(k): 1}),
+            Key(k) in SET, len(SET | {Key(k)}),
+        )
 
     check(fn, X, 1, changed=[(X, 2), (X, 9)])
 
@@ -121,6 +125,32 @@ def test_calls_of_hash_and_eq_and_their_order():
         return fn, log
 
     check_state(make, (X,), (X,))
+
+
+def test_keys_taken_from_a_dict_or_set_are_not_asked_again():
+    """dict.fromkeys of a dict or set takes the hashes over; of anything else it asks each key."""
+
+    def world():
+        log = []
+
+        def fn(x):
+            keys = [Logged("a", 1, log), Logged("b", 2, log)]
+            log.append("made")
+            first = dict.fromkeys(keys, x * 2)
+            log.append("of tables")
+            others = [
+                dict.fromkeys(first), dict.fromkeys(set(first), 3), dict.fromkeys(frozenset(first)),
+                OrderedDict.fromkeys(first),
+            ]
+            log.append("of an OrderedDict")
+            others.append(dict.fromkeys(others[-1], x))
+            return [[key.name for key in table] for table in others], x + 1
+
+        return fn, log
+
+    pair = Pair(world)
+    for _ in range(2):
+        pair.call(X)
 
 
 def test_an_eq_that_raises_is_seen():
@@ -186,7 +216,10 @@ def test_a_hash_that_is_no_number():
 def test_tuples_and_frozensets_of_objects_as_keys():
     def fn(x, k, o):
         d = {(Key(1), 2): x, frozenset([Key(1), k]): 4, (o, 1): 5}
-        return d[(Key(1), 2)] + 1, d[frozenset([k, Key(1)])], d[(o, 1)], (Key(2), 2) in d, hash((Key(1), 2)) == hash((Key(1), 2))
+        return (
+            d[(Key(1), 2)] + 1, d[frozenset([k, Key(1)])], d[(o, 1)], (Key(2), 2) in d,
+            hash((Key(1), 2)) == hash((Key(1), 2)),
+        )
 
     check(fn, X, Key(9), object())
 
@@ -255,3 +288,72 @@ def test_several_objects_that_are_taken_out_of_a_table():
                 plain, table = (kind({key: n for n, key in enumerate(keys)}) for _ in range(2))
                 expected, got = fn(X, plain), framejit.optimize(fn, backend="eager", fullgraph=True)(X, table)
                 assert str(got) == str(expected) and list(table.items()) == list(plain.items())
+
+
+def test_ids_among_numbers_from_outside():
+    """What id() gives of something that was there before is looked for among plain numbers, also in a set, in tuples
+    and by `==`."""
+
+    def make():
+        one, two = torch.nn.ReLU(), torch.nn.Tanh()
+        numbers = {id(one): 3}
+        pairs = {(id(one), "a"): 5}
+        members = {id(two), 7}
+
+        def fn(x, which):
+            module = one if which else two
+            key = id(module)
+            own = {id(one): 1, 12: 2}
+            found = numbers.get(key, 7) + pairs.get((key, "a"), 11) + own.get(key, 13)
+            return x * found, key in numbers, key in members, id(one) == id(two), id(x) in numbers, id(None) in numbers
+
+        return fn, lambda: (len(numbers), len(members))
+
+    pair = Pair(make, fullgraph=True)
+    for which in (True, False, True):
+        pair.call(X, which)
+
+
+def test_ids_of_other_objects_are_noticed():
+    class Box:
+        pass
+
+    boxes = [Box(), Box(), Box()]
+    numbers = {id(boxes[0]): 2.0, id(boxes[1]): 3.0}
+
+    def fn(x, box):
+        return x * numbers.get(id(box), 5.0)
+
+    compiled = framejit.optimize(fn, backend="eager", fullgraph=True)
+    for box in (*boxes, *boxes):
+        assert torch.equal(compiled(X, box), fn(X, box))
+    numbers[id(boxes[2])] = 9.0
+    assert torch.equal(compiled(X, boxes[2]), X * 9)
+
+
+def test_numbers_that_were_ids_are_looked_for():
+    class Box:
+        pass
+
+    box, other = Box(), Box()
+    box.number = id(box)
+    other.number = id(box)
+
+    def fn(x, it):
+        seen = {id(it): 2}
+        return x * seen.get(it.number, 7), it.number in {id(it)}
+
+    compiled = framejit.optimize(fn, backend="eager", fullgraph=True)
+    for it in (box, other, box):
+        expected, got = fn(X, it), compiled(X, it)
+        assert torch.equal(expected[0], got[0]) and expected[1] is got[1]
+
+
+def test_ids_of_what_the_function_makes():
+    def fn(x):
+        made, kept = [x], {}
+        kept[id(made)] = made
+        kept.setdefault(id(x), x)
+        return [id(made) in kept, id([x]) in kept, kept[id(made)][0] is x, len(kept)], x + 1
+
+    check(fn, X, fullgraph=True)

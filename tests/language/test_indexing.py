@@ -11,7 +11,9 @@ READS = {
     "slices": lambda x: (x[:, 1:], x[..., ::2], x[:1, -2:, 1:3], x[..., -1]),
     "none": lambda x: (x[None], x[:, None], x[..., None]),
     "mixed": lambda x: (x[0, :, 1], x[..., 0, :], x[1:, 0, None]),
-    "index tensors": lambda x: (x[torch.tensor([0, 0])], x[:, torch.tensor([2, 0])], x[torch.tensor([0, 1]), torch.tensor([1, 2])]),
+    "index tensors": lambda x: (
+        x[torch.tensor([0, 0])], x[:, torch.tensor([2, 0])], x[torch.tensor([0, 1]), torch.tensor([1, 2])],
+    ),
     "lists": lambda x: (x[[0, 1]], x[:, [0, 2]], x[0][[True, False, True]]),
     "slice objects": lambda x: (x[slice(0, 1)], x[(slice(None), 1)], x[(..., slice(1, 3))]),
 }

@@ -58,24 +58,37 @@ class HasEven(typing.Protocol):
 
 @pytest.mark.parametrize("value", [2, 3, "x", Holder(True), Holder(False)])
 def test_own_instance_check(value):
-    check(lambda x, v: x + (1 if isinstance(v, EvenThing) else 2), torch.ones(1), value, graphs=range(1, 3), breaks=None)
-    check(lambda x, v: x + (1 if isinstance(v, (str, EvenThing)) else 2), torch.ones(1), value, graphs=range(1, 3), breaks=None)
+    check(
+        lambda x, v: x + (1 if isinstance(v, EvenThing) else 2), torch.ones(1), value, graphs=range(1, 3), breaks=None
+    )
+    check(
+        lambda x, v: x + (1 if isinstance(v, (str, EvenThing)) else 2), torch.ones(1), value, graphs=range(1, 3),
+        breaks=None,
+    )
 
 
 def test_own_subclass_check():
-    check(lambda x: (x + 1, issubclass(int, EvenThing), issubclass(Even, EvenThing), issubclass(int, (str, EvenThing))), torch.ones(1))
+    check(
+        lambda x: (x + 1, issubclass(int, EvenThing), issubclass(Even, EvenThing), issubclass(int, (str, EvenThing))),
+        torch.ones(1),
+    )
 
 
 @pytest.mark.parametrize("cls", [Ready, Sub])
 @pytest.mark.parametrize("ready", [True, False])
 def test_check_that_asks_type_in_turn(cls, ready):
-    check(lambda x, v: x + (1 if isinstance(v, Ready) else 2), torch.ones(1), cls(ready), graphs=range(1, 3), breaks=None)
+    check(
+        lambda x, v: x + (1 if isinstance(v, Ready) else 2), torch.ones(1), cls(ready), graphs=range(1, 3), breaks=None
+    )
     check(lambda x, v: x + (1 if isinstance(v, Ready) else 2), torch.ones(1), Holder(ready))
 
 
 def test_parameters_buffers_and_those_that_hold_subclasses():
     def f(x, w):
-        return x + 1, isinstance(w, nn.Parameter), isinstance(w, nn.Buffer), isinstance(w, torch.Tensor), isinstance(x, nn.Parameter)
+        return (
+            x + 1, isinstance(w, nn.Parameter), isinstance(w, nn.Buffer), isinstance(w, torch.Tensor),
+            isinstance(x, nn.Parameter),
+        )
 
     x = torch.ones(1)
     for w in (nn.Parameter(torch.ones(2)), nn.Buffer(torch.ones(2)), torch.ones(2), torch.ones(2, requires_grad=True)):
@@ -102,7 +115,10 @@ def test_classes_of_tensors_by_dtype(cls):
 
 def test_storages():
     made = torch.ones(2).untyped_storage()
-    check(lambda x: (x + 1, isinstance(made, torch.FloatStorage), isinstance(made, torch.UntypedStorage)), torch.ones(1), graphs=None, breaks=None)
+    check(
+        lambda x: (x + 1, isinstance(made, torch.FloatStorage), isinstance(made, torch.UntypedStorage)),
+        torch.ones(1), graphs=None, breaks=None,
+    )
 
 
 def test_hooks_of_the_program_are_not_called_while_capturing():
@@ -119,7 +135,11 @@ def test_hooks_of_the_program_are_not_called_while_capturing():
 def test_abstract_classes_of_the_library():
     def f(x, v):
         names = ("Iterable", "Sized", "Mapping", "Hashable", "Callable", "Sequence")
-        return x + 1, [isinstance(v, getattr(collections.abc, n)) for n in names], [issubclass(type(v), collections.abc.Sized)]
+        return (
+            x + 1,
+            [isinstance(v, getattr(collections.abc, n)) for n in names],
+            [issubclass(type(v), collections.abc.Sized)],
+        )
 
     for v in ([1], {}, 3, "a", Holder(1), (1,)):
         check(f, torch.ones(1), v)
@@ -155,10 +175,13 @@ class Unchecked(typing.Protocol):
     even: bool
 
 
-TYPING = [Point, Unchecked, HasEven, typing.List, typing.List[int], typing.Any, typing.Union[int, str], typing.NamedTuple]  # noqa: UP006, UP007
+OLD_TYPING = [typing.List, typing.List[int], typing.Union[int, str]]  # noqa: UP006, UP007
+TYPING = [Point, Unchecked, HasEven, *OLD_TYPING, typing.Any, typing.NamedTuple]
 
 
-@pytest.mark.parametrize("make", [lambda: {}, lambda: Point(x=1), lambda: 3, lambda: Holder(True), lambda: torch.ones(1)])
+@pytest.mark.parametrize(
+    "make", [lambda: {}, lambda: Point(x=1), lambda: 3, lambda: Holder(True), lambda: torch.ones(1)]
+)
 @pytest.mark.parametrize("target", TYPING)
 @pytest.mark.parametrize("check_of", [isinstance, lambda value, target: issubclass(type(value), target)])
 def test_classes_of_typing(make, target, check_of):

@@ -97,7 +97,10 @@ def test_objects():
 
         numbers = Numbers(4)
         back = reversed(Indexed())
-        return x + next(numbers), iter(numbers) is numbers, list(zip(numbers, numbers)), list(generator()), next(back), list(back), list(Indexed()), list(back)
+        return (
+            x + next(numbers), iter(numbers) is numbers, list(zip(numbers, numbers)), list(generator()), next(back),
+            list(back), list(Indexed()), list(back),
+        )
 
     check(fn, X)
 
@@ -105,7 +108,10 @@ def test_objects():
 def test_what_is_no_iterator():
     def fn(x):
         log = []
-        for wrong in (lambda: iter(NoIterator()), lambda: next([1]), lambda: iter(3, 4), lambda: next(iter([])), lambda: iter(5), lambda: reversed({1})):
+        for wrong in (
+            lambda: iter(NoIterator()), lambda: next([1]), lambda: iter(3, 4), lambda: next(iter([])),
+            lambda: iter(5), lambda: reversed({1}),
+        ):
             try:
                 wrong()
             except (TypeError, StopIteration) as e:
@@ -117,7 +123,9 @@ def test_what_is_no_iterator():
 
 def test_iterators_leave_captured_code_where_they_stand():
     def made(x):
-        it, back, text, ended, until, over = iter([1, 2, 3]), reversed([1, 2, 3]), iter("abc"), iter([1]), iter(int, 0), iter(lambda: 1, 1)
+        it, back, text, ended, until, over = (
+            iter([1, 2, 3]), reversed([1, 2, 3]), iter("abc"), iter([1]), iter(int, 0), iter(lambda: 1, 1),
+        )
         next(back)
         next(text)
         list(ended)
@@ -193,7 +201,10 @@ def test_tee():
         a, b, c = itertools.tee(items(), 3)
         first = next(a) + next(a) + next(b)
         log.append("between")
-        return first, list(b), list(a), [t + 1 for t in c], next(a, None), log, itertools.tee([x], 0), type(a) is itertools._tee
+        return (
+            first, list(b), list(a), [t + 1 for t in c], next(a, None), log, itertools.tee([x], 0),
+            type(a) is itertools._tee,
+        )
 
     check(fn, X)
 
@@ -282,9 +293,10 @@ def test_misused_tees():
         a, b = itertools.tee(fails())
         mine, _ = itertools.tee(asks())
         attempts = (
-            lambda: itertools.tee(3), lambda: itertools.tee([], -1), lambda: itertools.tee([], "2"), lambda: itertools.tee([], 2, 3), lambda: itertools.tee(),
+            lambda: itertools.tee(3), lambda: itertools.tee([], -1), lambda: itertools.tee([], "2"),
+            lambda: itertools.tee([], 2, 3), lambda: itertools.tee(),
             lambda: list(a), lambda: list(a), lambda: list(b), lambda: list(mine), lambda: itertools.tee([], n=2)[0],
-        )  # fmt: skip
+        )
         for attempt in attempts:
             try:
                 log.append(len(attempt()))

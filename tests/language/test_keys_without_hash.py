@@ -1,4 +1,5 @@
-"""Keys and members that have no hash: what is raised, by which operation, and in which words; CPython 3.14 and later tell what the key was for."""
+"""Keys and members that have no hash: what is raised, by which operation, and in which words; CPython 3.14 and later
+tell what the key was for."""
 import collections
 
 import pytest

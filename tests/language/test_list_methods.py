@@ -94,4 +94,6 @@ def test_index_errors():
 
 
 def test_list_constructor_variants():
-    check(lambda x: (x + 1, list("ab"), list(range(3)), list({"k": 1}), list((x,)), tuple([1]), list(map(str, [1, 2]))), X)
+    check(
+        lambda x: (x + 1, list("ab"), list(range(3)), list({"k": 1}), list((x,)), tuple([1]), list(map(str, [1, 2]))), X
+    )

@@ -1,10 +1,15 @@
-"""Capture looks at classes, modules and values without running what the program put there; what C code asks for is asked for."""
+"""Capture looks at classes, modules and values without running what the program put there; what C code asks for is
+asked for."""
 import enum
 import functools
+import re
 import types
+import unittest.mock
 
 import pytest
 import torch
+
+import framejit
 
 from support import Pair, check, check_state
 
@@ -52,7 +57,13 @@ GATHERERS = {
 
 
 @pytest.mark.parametrize("name", GATHERERS)
-@pytest.mark.parametrize("make", [lambda: Counting([3, 4]), lambda: Hinting([3, 4]), lambda: Counting([3, 4], TypeError), lambda: Counting([3, 4], KeyError)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Counting([3, 4]), lambda: Hinting([3, 4]), lambda: Counting([3, 4], TypeError),
+        lambda: Counting([3, 4], KeyError),
+    ],
+)
 def test_lengths_are_asked_for_where_python_asks(name, make):
     gather = GATHERERS[name]
 
@@ -74,7 +85,10 @@ def test_names_of_classes_change():
             """Before."""
 
         def program(x):
-            return x + len(A.__name__), A.__doc__, A.__qualname__, A.__module__, type(A()).__name__, A.__mro__, A.__bases__
+            return (
+                x + len(A.__name__), A.__doc__, A.__qualname__, A.__module__, type(A()).__name__, A.__mro__,
+                A.__bases__,
+            )
 
         return program, A
 
@@ -83,7 +97,9 @@ def test_names_of_classes_change():
     for side in (pair.state, pair.eager_state):
         side.__name__ = "Longer"
     pair.call(torch.ones(2))
-    for name, text in (("__doc__", "After."), ("__qualname__", "Elsewhere"), ("__module__", "there"), ("__doc__", None)):
+    for name, text in (
+        ("__doc__", "After."), ("__qualname__", "Elsewhere"), ("__module__", "there"), ("__doc__", None),
+    ):
         for side in (pair.state, pair.eager_state):
             setattr(side, name, text)
         pair.call(torch.ones(2))
@@ -208,3 +224,69 @@ WIDE, PRECISE = "%*d", "%.*f"
 )
 def test_text(make):
     Pair(lambda: lambda x: (x + 1, make())).call(torch.ones(2))
+
+
+POSING = {
+    "staticmethod": staticmethod(len),
+    "classmethod": classmethod(len),
+    "property": property(len),
+    "function": lambda a: a,
+    "cached property": functools.cached_property(len),
+    "partial": functools.partial(len),
+    "int": 3,
+    "list": [1],
+}
+USES = {
+    "call": lambda o: o(3),
+    "text": lambda o: str(o)[:4],
+    "product": lambda o: o * 2,
+    "index": lambda o: [1, 2, 3][o],
+    "key": lambda o: {o: 1}[o],
+    "next": lambda o: next(o),
+    "in": lambda o: 1 in o,
+    "with": lambda o: o.__enter__(),
+    "attribute": lambda o: o.__name__,
+}
+
+
+@pytest.mark.parametrize("pose", POSING)
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", ["class", "instance", "closure"])
+def test_what_says_that_it_is_of_another_class_is_what_it_is(pose, use, place):
+    def called(run):
+        mock = unittest.mock.MagicMock(spec=POSING[pose])
+        holder = type("Holder", (), {"attribute": mock})
+
+        def fn(x):
+            found = holder.attribute if place == "class" else holder().attribute if place == "instance" else mock
+            return x + 1, use_(found)
+
+        use_, runs, ended = USES[use], run(fn), []
+        for _ in range(2):
+            try:
+                ended.append(type(runs(torch.ones(2))[1]).__name__)
+            except Exception as e:
+                ended.append((type(e), re.sub("[0-9]", "", str(e))))
+        return ended, [call[0] for call in mock.mock_calls]
+
+    assert called(lambda fn: framejit.optimize(fn, backend="eager")) == called(lambda fn: fn)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "time.monotonic", "time.perf_counter", "time.perf_counter_ns", "builtins.open", "builtins.__import__",
+        "builtins.print",
+    ],
+)
+def test_what_the_program_put_in_the_place_of_a_function_is_not_called(name):
+    def fn(x):
+        total = x * 2
+        for i in range(3):
+            total = total + i
+        return total
+
+    compiled = framejit.optimize(fn, backend="eager")
+    with unittest.mock.patch(name) as mock:
+        assert compiled(torch.ones(2)).tolist() == [5, 5]
+    assert mock.mock_calls == []

@@ -180,10 +180,12 @@ def test_a_method_of_an_object_is_called_as_the_method_of_the_class_that_has_it(
     def fn(x, items):
         bound = x.sqrt
         return [
-            said(lambda: x.sqrt(2)), said(lambda: x.sqrt(print("argument"))), said(lambda: x.sqrt(a=1)), said(lambda: bound(2)),
-            said(lambda: items.append(1, 2)), said(lambda: items.append(1, print("argument"))), said(lambda: x.add_(print("argument"))),
+            said(lambda: x.sqrt(2)), said(lambda: x.sqrt(print("argument"))), said(lambda: x.sqrt(a=1)),
+            said(lambda: bound(2)),
+            said(lambda: items.append(1, 2)), said(lambda: items.append(1, print("argument"))),
+            said(lambda: x.add_(print("argument"))),
             x.add(len(items) + x.sum().item()),
-        ]  # fmt: skip
+        ]
 
     check(fn, X, Items([1]), breaks=None, graphs=None)
 

@@ -1,4 +1,5 @@
-"""Functions and iterators in C whose behaviour stands in Python models: order of calls, laziness, exceptions, breaks inside."""
+"""Functions and iterators in C whose behaviour stands in Python models: order of calls, laziness, exceptions, breaks
+inside."""
 import functools
 import itertools
 import math
@@ -17,7 +18,10 @@ X = torch.ones(2)
 def test_reductions():
     def fn(x):
         best = max([x, x + 1, x + 2], key=lambda t: len(t.shape))
-        return best, min(3, 1, 2, key=lambda v: -v), functools.reduce(operator.mul, [x, x + 1], x), sum([x, x], start=x), math.prod([2, 3]), sum([[1], [2]], [])
+        return (
+            best, min(3, 1, 2, key=lambda v: -v), functools.reduce(operator.mul, [x, x + 1], x), sum([x, x], start=x),
+            math.prod([2, 3]), sum([[1], [2]], []),
+        )
 
     check(fn, X)
 
@@ -108,7 +112,10 @@ def test_iterators_step_by_step():
         for key, group in itertools.groupby(items("d", 6), lambda v: v // 2):
             log.append((key, next(group)))
         picked = list(itertools.compress(items("e", 4), items("f", 3)))
-        return x + 1, log, picked, list(itertools.pairwise(items("g", 3))), list(itertools.product("ab", repeat=2)), list(itertools.combinations(range(3), 2))
+        return (
+            x + 1, log, picked, list(itertools.pairwise(items("g", 3))), list(itertools.product("ab", repeat=2)),
+            list(itertools.combinations(range(3), 2)),
+        )
 
     check(fn, X)
 

@@ -48,7 +48,10 @@ def test_modulelist_and_moduledict():
         def forward(self, x):
             for i, layer in enumerate(self.layers):
                 x = layer(x) + i
-            return {name: head(x) for name, head in self.heads.items()}, self.layers[-1](x), len(self.layers), "a" in self.heads
+            return (
+                {name: head(x) for name, head in self.heads.items()}, self.layers[-1](x), len(self.layers),
+                "a" in self.heads,
+            )
 
     check(Net(), X)
 
@@ -203,4 +206,7 @@ def test_shared_submodule_and_tied_weight():
 def test_checkpointed_block():
     from torch.utils.checkpoint import checkpoint
 
-    check(lambda m, x: checkpoint(m, x, use_reentrant=False) + 1, nn.Linear(4, 4), X, graphs=range(0, 4), breaks=range(0, 4), ops=None, calls=1)
+    check(
+        lambda m, x: checkpoint(m, x, use_reentrant=False) + 1, nn.Linear(4, 4), X, graphs=range(0, 4),
+        breaks=range(0, 4), ops=None, calls=1,
+    )

@@ -64,7 +64,11 @@ def test_made_inside(fn):
 def test_after_torch_compile_has_changed_how_modules_are_made(monkeypatch):
     from torch._dynamo.mutation_guard import install_generation_tagging_init
 
-    for name, value in (("__init__", nn.Module.__init__), ("__setstate__", nn.Module.__setstate__), ("___needs_generation_tag_patch", True)):
+    for name, value in (
+        ("__init__", nn.Module.__init__),
+        ("__setstate__", nn.Module.__setstate__),
+        ("___needs_generation_tag_patch", True),
+    ):
         monkeypatch.setattr(nn.Module, name, value, raising=False)  # all as before, afterwards
     install_generation_tagging_init()
     for fn in (loss, returned, a_list):
@@ -111,6 +115,9 @@ def named(x):
 
 def test_classes_of_functions():
     def fn(x):
-        return x + 1, named.__class__, named.__class__.__name__, X.sum.__class__, ValueError(1).__class__, Scale.forward.__class__
+        return (
+            x + 1, named.__class__, named.__class__.__name__, X.sum.__class__, ValueError(1).__class__,
+            Scale.forward.__class__,
+        )
 
     check(fn, X, fullgraph=True)

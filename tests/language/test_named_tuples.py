@@ -1,4 +1,5 @@
-"""Named tuples whose type stands in a module, made in captured code: what they hold, what they are, and what they complain of."""
+"""Named tuples whose type stands in a module, made in captured code: what they hold, what they are, and what they
+complain of."""
 
 import collections
 import copy
@@ -10,7 +11,7 @@ import torch
 
 import framejit
 
-from support import ANY, check, check_state
+from support import ANY, Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024
@@ -48,7 +49,10 @@ def test_making_and_reading():
     def fn(x):
         p = Point(x + 1, y=x * 2)
         a, b = p
-        return p, p.x, p[1], a * b, len(p), p[-1] + p[0], p[:1], [*p], Point(*p), Point(**p._asdict()), p._fields, type(p) is Point, isinstance(p, tuple)
+        return (
+            p, p.x, p[1], a * b, len(p), p[-1] + p[0], p[:1], [*p], Point(*p), Point(**p._asdict()), p._fields,
+            type(p) is Point, isinstance(p, tuple),
+        )
 
     check(fn, X)
 
@@ -66,7 +70,10 @@ def test_classes_of_typing():
     def fn(x):
         out = Output(x + 1, extra=(1, x))
         both = Output(x, x * 2)
-        return out, out.total() + both.total(), out.twice, out.extra[1] + 1, out.hidden is None, isinstance(both, Output), both._replace(hidden=None)
+        return (
+            out, out.total() + both.total(), out.twice, out.extra[1] + 1, out.hidden is None,
+            isinstance(both, Output), both._replace(hidden=None),
+        )
 
     check(fn, X)
 
@@ -85,7 +92,10 @@ def test_equality_order_and_hashes():
     def fn(x):
         p = Point(1, 2)
         table = {p: x, Padded(1, 2): x + 1}
-        return table[(1, 2)], p == (1, 2), p < Point(1, 3), Point(x, 1) == Point(x, 1), hash(p) == hash((1, 2)), p in [(1, 2)], p + (x,), p * 2, repr(p), str(p)
+        return (
+            table[(1, 2)], p == (1, 2), p < Point(1, 3), Point(x, 1) == Point(x, 1), hash(p) == hash((1, 2)),
+            p in [(1, 2)], p + (x,), p * 2, repr(p), str(p),
+        )
 
     check(fn, X)
 
@@ -171,9 +181,92 @@ def test_misuse(misuse):
 
 
 def test_types_made_inside():
+    def fn(x, default):
+        local = collections.namedtuple("local", "a b c", defaults=(default,))  # noqa: PYI024
+        made = local(x + 1, b=2)
+        other = made._replace(b=3)
+        facts = (
+            local._fields, local.__name__, local.__module__, local._field_defaults, isinstance(made, tuple),
+            isinstance(made, local), type(other) is local,
+        )
+        return made.a * made.b + other[1] + made.c, facts, made._asdict(), made == other, len(made)
+
+    pair = Pair(lambda: fn, fullgraph=True)
+    for default in (4, 4, 5):
+        pair.call(X, default)
+
+
+def test_types_made_inside_that_leave():
+    def make():
+        kept = []
+
+        def fn(x):
+            local = collections.namedtuple("local", ["a", "b"])  # noqa: PYI024
+            first, second = local(x + 1, 2), local(x, x)
+            kept.append(local)
+            return first, [second], local, collections.namedtuple("other", "class a", rename=True)  # noqa: PYI024
+
+        return fn, kept
+
+    def seen(fn, kept):
+        first, (second,), local, other = fn(X)
+        assert type(first) is type(second) is local is kept[-1] and len(set(map(id, kept))) == len(kept)
+        return (
+            repr(first), repr(second), local.__module__, local.__qualname__, local._make([1, 2])._asdict(),
+            other._fields, other.__name__,
+        )
+
+    eager, eager_kept = make()
+    fn, kept = make()
+    compiled = framejit.optimize(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert seen(compiled, kept) == seen(eager, eager_kept)
+    assert len(compiled.entries) == 1
+
+
+def test_types_made_inside_across_a_break():
     def fn(x):
         local = collections.namedtuple("local", "a b")  # noqa: PYI024
-        made = local(x + 1, 2)
-        return made.a * made.b, local._fields
+        made = local(x, 2)
+        if x.sum() > 0:
+            made = made._replace(b=5)
+        return made.a * made.b, tuple(local(1, b=3)), {local: 1}[local]
 
-    check(fn, X, graphs=ANY, breaks=None, calls=1)  # each call makes another type
+    check(fn, X, graphs=ANY, breaks=None, calls=1)
+
+
+def test_names_that_are_refused():
+    def fn(x):
+        try:
+            collections.namedtuple("local", "a a")  # noqa: PYI024
+        except ValueError as e:
+            return x + 1, str(e)
+        return x
+
+    check(fn, X, fullgraph=True)
+    check(lambda x: (x + 1, collections.namedtuple("local", "1 b")), X, raises=ValueError)  # noqa: PYI024
+
+
+USES = [
+    "Made[int, str]", "list[Made]", "typing.Optional[Made]", "dict[str, Made]", "tuple[Made, ...]", "typing.List[Made]",
+    "Made | None",
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_made_of_a_class_made_inside_holds_that_class(use):
+    make = eval(f"lambda Made: {use}")
+
+    def fn(x):
+        made = collections.namedtuple("Made", "a b")
+        alias = make(made)
+        found = [
+            part
+            for part in (typing.get_origin(alias), *typing.get_args(alias))
+            if getattr(part, "__name__", "") == "Made"
+        ]
+        return x + 1, [part is made for part in found]
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(2):
+        assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))

@@ -6,6 +6,8 @@ import warnings
 import pytest
 import torch
 
+import framejit
+
 from support import check, world
 
 X = torch.arange(6.0)
@@ -31,7 +33,8 @@ TEMPLATES = {
             n = 3
             template = t"a{n}b{x.sum()!r:>{n}}"
             value = template.interpolations[1].value
-            return value * n, template.strings, [(i.expression, i.conversion, i.format_spec) for i in template.interpolations], template.values[0]
+            fields = [(i.expression, i.conversion, i.format_spec) for i in template.interpolations]
+            return value * n, template.strings, fields, template.values[0]
     """,
     "iteration": """
         def fn(x):
@@ -78,7 +81,8 @@ TEMPLATES = {
         def fn(x):
             template = t"{x}{x}"
             one, other = template.interpolations
-            return x + 1, one is template.interpolations[0], one is other, one.value is other.value, template is template, bool(template)
+            same = one is template.interpolations[0], one is other, one.value is other.value, template is template
+            return x + 1, *same, bool(template)
     """,
 }
 
@@ -93,7 +97,8 @@ def test_templates(name):
 def test_a_template_leaves_the_graph_and_comes_back():
     module = module_of("""
         def described(template):
-            return [p if isinstance(p, str) else (p.expression, p.conversion, p.format_spec) for p in template], template.strings
+            parts = [p if isinstance(p, str) else (p.expression, p.conversion, p.format_spec) for p in template]
+            return parts, template.strings
 
         def make(x, n):
             return t"n is {n}, x is {x * 2!r:.3f}!"
@@ -109,7 +114,11 @@ def test_a_template_leaves_the_graph_and_comes_back():
 
     def values(x, n):
         made = module.make(x, n)
-        return type(made).__name__, made.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in made.interpolations]
+        return (
+            type(made).__name__,
+            made.strings,
+            [(i.value, i.expression, i.conversion, i.format_spec) for i in made.interpolations],
+        )
 
     check(values, X, 3, breaks=0)
     import framejit
@@ -123,7 +132,8 @@ def test_a_template_leaves_the_graph_and_comes_back():
 def test_a_template_of_outside():
     module = module_of("""
         def fn(x, template):
-            return x * template.values[0] + template.interpolations[0].value, template.strings, [type(p).__name__ for p in template]
+            scaled = x * template.values[0] + template.interpolations[0].value
+            return scaled, template.strings, [type(p).__name__ for p in template]
 
         def make(n):
             return t"a{n}b"
@@ -261,7 +271,11 @@ def test_functions_with_annotations_leave_the_graph():
     import framejit
 
     y, inner = framejit.optimize(module.make, backend="eager")(X, int)
-    assert inner.__annotations__["a"] is int and inner.__annotations__["b"] == list[int] and inner.__annotations__["return"] is y
+    assert (
+        inner.__annotations__["a"] is int
+        and inner.__annotations__["b"] == list[int]
+        and inner.__annotations__["return"] is y
+    )
     assert torch.equal(inner(X), X + y)
 
 
@@ -271,7 +285,8 @@ def test_annotations_of_functions_of_outside():
         def annotated(a: int, b: "str") -> torch.Tensor: ...
 
         def fn(x):
-            return x + len(annotated.__annotations__), annotated.__annotations__["a"], annotated.__annotations__ is annotated.__annotations__
+            same = annotated.__annotations__ is annotated.__annotations__
+            return x + len(annotated.__annotations__), annotated.__annotations__["a"], same
     """)
     check(module.fn, X, breaks=None, graphs=None)
 
@@ -320,6 +335,29 @@ def test_lazy_imports():
     """)
     check(module.fn, X, breaks=None, graphs=None)
     check(module.fn, X, breaks=None, graphs=None)
+
+
+@since_315
+@pytest.mark.parametrize(
+    "use", ["escape(text)", "saxutils.escape(text)", "escape(text) + escape(text)", "(lambda t: escape(t))(text)"]
+)
+@pytest.mark.parametrize("place", ["inlined", "attribute"])
+def test_lazy_imports_of_other_modules(use, place):
+    def calls(run):
+        sys.modules.pop("xml.sax.saxutils", None)
+        library = types.ModuleType("library")
+        imports = "lazy from xml.sax.saxutils import escape\nlazy import xml.sax.saxutils as saxutils\n"
+        exec(imports + "def use(text):\n    return " + use, vars(library))
+
+        def fn(x):
+            if place == "inlined":
+                return x + 1, library.use("<"), library.use(">")
+            return x + 1, library.escape("<"), library.saxutils.escape(">")
+
+        fn = run(fn)
+        return [(str(fn(X)), "xml.sax.saxutils" in sys.modules) for _ in range(3)]
+
+    assert calls(lambda fn: framejit.optimize(fn, backend="eager")) == calls(lambda fn: fn)
 
 
 # ---- both, and older: what their bytecode does otherwise ------------------------------------------------
@@ -485,7 +523,10 @@ def test_calls_with_unpacked_arguments():
     def fn(x):
         a, k = [x, 2], {"c": x + 1}
         first = callee(*a), callee(*a, **k), callee(1, *a, d=3, **k), callee(**k)
-        return first, dict(*[[("a", x)]], **k), max(*a[1:], 3), torch.add(*[x, 1], **{"alpha": 2}), print(*[1, 2], **{"sep": "-"}), x.sum().item()
+        return (
+            first, dict(*[[("a", x)]], **k), max(*a[1:], 3), torch.add(*[x, 1], **{"alpha": 2}),
+            print(*[1, 2], **{"sep": "-"}), x.sum().item(),
+        )
 
     check(fn, X, breaks=None, graphs=None)
 
@@ -494,12 +535,19 @@ def test_builtins_called_over_generators():
     """From 3.14 on the compiler writes all, any and tuple over a generator as a loop."""
 
     def fn(x, items):
-        return all(i > 0 for i in items), any(i > 2 for i in items), tuple(x + i for i in items), list(x * i for i in items), set(i % 2 for i in items)
+        return (
+            all(i > 0 for i in items), any(i > 2 for i in items), tuple(x + i for i in items),
+            list(x * i for i in items), set(i % 2 for i in items),
+        )
 
     check(fn, X, [1, 2, 3], breaks=0)
 
     def with_break(x, items):
-        return all((x + i).sum() > 0 for i in items), any((x * i).sum() > 2 for i in items), tuple((x + i).sum().item() for i in items)
+        return (
+            all((x + i).sum() > 0 for i in items),
+            any((x * i).sum() > 2 for i in items),
+            tuple((x + i).sum().item() for i in items),
+        )
 
     check(with_break, X, [1, 2, 3], breaks=None, graphs=None, ops=None)
 
@@ -507,7 +555,10 @@ def test_builtins_called_over_generators():
 def test_constants():
     def fn(x, y):
         assert y > 0
-        return x[1:3] + 1, x[..., 1:-1], x[:, None], -1, None, True, "", 255, 256, (1, (2, -3)), 1 < 2 < y, {1, 2}, [1, 2, 3], {"a": 1, "b": x}
+        return (
+            x[1:3] + 1, x[..., 1:-1], x[:, None], -1, None, True, "", 255, 256, (1, (2, -3)), 1 < 2 < y, {1, 2},
+            [1, 2, 3], {"a": 1, "b": x},
+        )
 
     check(fn, X, 3, breaks=0)
     check(fn, X, -1, raises=AssertionError, breaks=None, graphs=None)

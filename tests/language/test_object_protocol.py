@@ -1,4 +1,5 @@
-"""Objects, classes and functions at the edges of the protocol: what raises raises at once, what is written past a descriptor stays there."""
+"""Objects, classes and functions at the edges of the protocol: what raises raises at once, what is written past a
+descriptor stays there."""
 
 import abc
 import collections
@@ -385,7 +386,10 @@ def test_overridden_methods_of_tuples():
     def f(x, rows, back, renamed):
         first, second = back
         inner = Rows(x, x * 2)
-        return rows.a + 1, rows.total(), rows[0].b, first - second, len(back), renamed.a + renamed.b, inner[1].b, tuple.__len__(rows), inner.a
+        return (
+            rows.a + 1, rows.total(), rows[0].b, first - second, len(back), renamed.a + renamed.b, inner[1].b,
+            tuple.__len__(rows), inner.a,
+        )
 
     same(lambda: f, *[(X, Rows(X, X + 1), Backwards((X, X * 2)), Renamed(X, X))] * 2)
 
@@ -441,7 +445,10 @@ def patterns(x, subject):
     return x + 8
 
 
-SUBJECTS = [Twice(), Letters(), Numbers(), {"a": 1}, MyInt(3), [1, 2], {"k": 1, "l": 2}, "text", collections.defaultdict(int, k=3), range(2), 5]
+SUBJECTS = [
+    Twice(), Letters(), Numbers(), {"a": 1}, MyInt(3), [1, 2], {"k": 1, "l": 2}, "text",
+    collections.defaultdict(int, k=3), range(2), 5,
+]
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: type(s).__name__)
@@ -472,7 +479,10 @@ def test_odd_constructors():
     def f(x, colour):
         d = Options(a=x + 1)
         point = collections.namedtuple("point", "u v")(x, 2)
-        return d["a"] * 2, type(d), colour(1).name, colour("none").name, Called(1, 2), point.u + point.v, type(point).__module__
+        return (
+            d["a"] * 2, type(d), colour(1).name, colour("none").name, Called(1, 2), point.u + point.v,
+            type(point).__module__,
+        )
 
     def make():
         seen = []
@@ -512,7 +522,10 @@ def test_exceptions_are_initialized_anew():
         k = KeyError(1, 2)
         k.__init__(3)
         made = [e.args, e.name, k.args]
-        for cls, args in ((UnicodeError, ("a",)), (UnicodeDecodeError, ()), (OSError, (2, "no")), (SyntaxError, ("a", 1)), (StopIteration, (4,))):
+        for cls, args in (
+            (UnicodeError, ("a",)), (UnicodeDecodeError, ()), (OSError, (2, "no")), (SyntaxError, ("a", 1)),
+            (StopIteration, (4,)),
+        ):
             try:
                 error = cls(*args)
                 made.append((type(error), error.args, str(error), getattr(error, "value", None)))
@@ -687,7 +700,10 @@ class InitReturns:
         return 3  # noqa: PLE0101
 
 
-@pytest.mark.xfail(sys.version_info[:2] == (3, 13), reason="on 3.13 the error about what __init__ returns leaves the try block it stands in")
+@pytest.mark.xfail(
+    sys.version_info[:2] == (3, 13),
+    reason="on 3.13 the error about what __init__ returns leaves the try block it stands in",
+)
 def test_odd_descriptors_and_slots():
     def f(x):
         o, d = HasGetterless(), ItemsAsAttributes()
@@ -728,7 +744,9 @@ def test_dict_of_a_function_made_inside():
 
     eager, compiled = f(X), framejit.optimize(f, backend="eager")(X)
     assert compiled[2:] == eager[2:]
-    assert (compiled[1].mark, compiled[1].other, compiled[1].__name__, sorted(vars(compiled[1]))) == ("yes", 3, "inner", sorted(vars(eager[1])))
+    assert (compiled[1].mark, compiled[1].other, compiled[1].__name__, sorted(vars(compiled[1]))) == (
+        "yes", 3, "inner", sorted(vars(eager[1])),
+    )
 
 
 def test_capture_does_not_call_repr():

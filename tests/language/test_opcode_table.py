@@ -1,4 +1,5 @@
-"""The table of opcodes is complete: each one of the running interpreter is captured, taken apart, or a graph break with a reason."""
+"""The table of opcodes is complete: each one of the running interpreter is captured, taken apart, or a graph break with
+a reason."""
 import dis
 import sys
 
@@ -11,7 +12,9 @@ from framejit.capture import miss  # noqa: F401  registers the handlers
 from framejit.interpreter.opcodes import BREAKS, HANDLERS, opcode
 
 FIRST_PSEUDO = 256  # opcodes of the compiler only; they are in no code object
-PLAIN = sorted(name for name, number in dis.opmap.items() if number < FIRST_PSEUDO and not name.startswith("INSTRUMENTED_"))
+PLAIN = sorted(
+    name for name, number in dis.opmap.items() if number < FIRST_PSEUDO and not name.startswith("INSTRUMENTED_")
+)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -30,17 +33,17 @@ def test_handlers_are_for_opcodes_that_exist():
 
 def test_an_opcode_of_no_version_is_refused():
     with pytest.raises(AssertionError, match="no opcode"):
-        opcode("LOAD_NOTHING")(lambda tx, ins: None)
+        opcode("LOAD_NOTHING")(lambda frame, ins: None)
 
 
 def test_an_opcode_is_handled_once():
     with pytest.raises(AssertionError, match="two handlers"):
-        opcode("POP_TOP")(lambda tx, ins: None)
+        opcode("POP_TOP")(lambda frame, ins: None)
 
 
 def test_an_opcode_of_other_versions_is_not_registered():
     @opcode("LOAD_NOTHING", since=(3, 99), until=(3, 99))
-    def handler(tx, ins):
+    def handler(frame, ins):
         pass
 
     assert "LOAD_NOTHING" not in HANDLERS

@@ -16,17 +16,22 @@ def test_messages():
     def fn(x):
         log, c, items, t = [], Plain(), [x], (x,)
         wrong = [
-            lambda: items + 1, lambda: items + t, lambda: t + items, lambda: items * 1.5, lambda: items * items, lambda: c + 1, lambda: 1 + c,
+            lambda: items + 1, lambda: items + t, lambda: t + items, lambda: items * 1.5, lambda: items * items,
+            lambda: c + 1, lambda: 1 + c,
             lambda: items - items,
-            lambda: -items, lambda: c < c, lambda: c[0], lambda: "a" + c, lambda: "a" * c, lambda: len(c), lambda: list(c), lambda: [*c],
+            lambda: -items, lambda: c < c, lambda: c[0], lambda: "a" + c, lambda: "a" * c, lambda: len(c),
+            lambda: list(c), lambda: [*c],
             lambda: x in c, lambda: next(c),
-            lambda: reversed(c), lambda: c(), lambda: items[c], lambda: items["a"], lambda: items | items, lambda: c @ c, lambda: divmod(c, 1),
+            lambda: reversed(c), lambda: c(), lambda: items[c], lambda: items["a"], lambda: items | items,
+            lambda: c @ c, lambda: divmod(c, 1),
             lambda: c**2, lambda: abs(c),
-            lambda: int(c), lambda: float(c), lambda: complex(c), lambda: round(c), lambda: sum([c]), lambda: sorted([c, c]), lambda: min(c, c),
+            lambda: int(c), lambda: float(c), lambda: complex(c), lambda: round(c), lambda: sum([c]),
+            lambda: sorted([c, c]), lambda: min(c, c),
             lambda: hash(items),
-            lambda: getattr(c, 1), lambda: setattr(c, 1, 2), lambda: items.extend(c), lambda: items.insert(c, 1), lambda: enumerate(c),
+            lambda: getattr(c, 1), lambda: setattr(c, 1, 2), lambda: items.extend(c), lambda: items.insert(c, 1),
+            lambda: enumerate(c),
             lambda: zip(c), lambda: iter(c),
-        ]  # fmt: skip
+        ]
         for call in wrong:
             try:
                 call()
@@ -42,11 +47,13 @@ def test_of_itertools():
     def fn(x):
         log = []
         wrong = [
-            lambda: itertools.islice([1], -1), lambda: itertools.islice([1], "a"), lambda: itertools.islice([1], 0, 1, 0), lambda: itertools.count("a"),
-            lambda: itertools.repeat(1, "a"), lambda: itertools.combinations([1], -1), lambda: itertools.chain.from_iterable(3),
+            lambda: itertools.islice([1], -1), lambda: itertools.islice([1], "a"),
+            lambda: itertools.islice([1], 0, 1, 0), lambda: itertools.count("a"),
+            lambda: itertools.repeat(1, "a"), lambda: itertools.combinations([1], -1),
+            lambda: itertools.chain.from_iterable(3),
             lambda: list(itertools.chain(3)),
             lambda: enumerate([1], "a"), lambda: itertools.product([1], repeat=-1),
-        ]  # fmt: skip
+        ]
         for call in wrong:
             try:
                 call()

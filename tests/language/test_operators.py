@@ -21,7 +21,9 @@ def test_number_with_tensor_both_ways(op):
     check(lambda x: (op(x, 2.5), op(3, x)), X)
 
 
-@pytest.mark.parametrize("op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift], ids=lambda op: op.__name__)
+@pytest.mark.parametrize(
+    "op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift], ids=lambda op: op.__name__
+)
 def test_bitwise(op):
     check(lambda x, y: op(x, y), torch.tensor([12, 5, 7]), torch.tensor([1, 2, 3]), ops=1)
 

@@ -34,12 +34,18 @@ def test_partial_with_attributes():
         return x + 1, p.tag, q.func is p, q(3), p.__dict__
 
     check(fn, X)
-    made = framejit.optimize(lambda x: (setattr(p := functools.partial(collect, 1, k=2), "tag", x + 1), p)[1], backend="eager")(X)
+    made = framejit.optimize(
+        lambda x: (setattr(p := functools.partial(collect, 1, k=2), "tag", x + 1), p)[1], backend="eager"
+    )(X)
     assert made.tag.equal(X + 1) and made(0) == ((1, 0), {"k": 2})
 
 
 def test_existing_partials():
-    plain, tagged, nested = functools.partial(collect, 1, a=2), functools.partial(collect, 1), functools.partial(functools.partial(collect, 1), 2, b=3)
+    plain, tagged, nested = (
+        functools.partial(collect, 1, a=2),
+        functools.partial(collect, 1),
+        functools.partial(functools.partial(collect, 1), 2, b=3),
+    )
     tagged.tag = "t"
 
     def fn(x, which):
@@ -53,9 +59,11 @@ def test_what_is_refused():
     def fn(x):
         log = []
         wrong = [
-            lambda: functools.partial(3), lambda: operator.index(1.5), lambda: operator.itemgetter(1)(), lambda: operator.itemgetter(1)(1, 2),
-            lambda: operator.attrgetter(3), lambda: operator.delitem(3, 1), lambda: operator.setitem((1,), 0, 1), lambda: operator.indexOf([], 1),
-        ]  # fmt: skip
+            lambda: functools.partial(3), lambda: operator.index(1.5), lambda: operator.itemgetter(1)(),
+            lambda: operator.itemgetter(1)(1, 2),
+            lambda: operator.attrgetter(3), lambda: operator.delitem(3, 1), lambda: operator.setitem((1,), 0, 1),
+            lambda: operator.indexOf([], 1),
+        ]
         for call in wrong:
             try:
                 call()
@@ -73,7 +81,10 @@ def test_operator():
     def fn(x):
         counts = operator.countOf([1, 1, 2], 1), operator.indexOf([1, 2], 2)
         others = operator.call(collect, 1, a=2), operator.index(3), operator.pos(-3), operator.is_not(1, 2)
-        return x + 1, counts, others, CALLER("a,b,c"), operator.itemgetter(1, 0)([1, 2]), operator.attrgetter("real", "imag")(3)
+        return (
+            x + 1, counts, others, CALLER("a,b,c"), operator.itemgetter(1, 0)([1, 2]),
+            operator.attrgetter("real", "imag")(3),
+        )
 
     check(fn, X)
 

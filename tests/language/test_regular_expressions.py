@@ -87,7 +87,10 @@ def test_groups_that_are_missing():
 
 def uses_module_functions(x, text):
     match = re.match(r"(\w+)-(\d+)[abc]{2,3}(?:x|y)*", text)
-    return x * int(match.group(2)), re.sub("a+", "b", text), re.split(r"\s*-\s*", text), re.findall(rb"[0-9]+", text.encode()), re.compile("q|r", re.I).flags
+    return (
+        x * int(match.group(2)), re.sub("a+", "b", text), re.split(r"\s*-\s*", text),
+        re.findall(rb"[0-9]+", text.encode()), re.compile("q|r", re.I).flags,
+    )
 
 
 def test_patterns_are_compiled_while_capturing():
@@ -148,5 +151,7 @@ def test_templates_that_warn():
                 fn(torch.ones(2))
             except re.error as e:
                 told.append(e)
-        stories.append([(type(w), str(w)) if isinstance(w, re.error) else (w.category, w.filename, w.lineno) for w in told])
+        stories.append(
+            [(type(w), str(w)) if isinstance(w, re.error) else (w.category, w.filename, w.lineno) for w in told]
+        )
     assert stories[0] == stories[1] and stories[0]

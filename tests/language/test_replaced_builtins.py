@@ -1,4 +1,5 @@
-"""Programs that put functions and types of their own in the place of builtins: they run as plain Python until these are back."""
+"""Programs that put functions and types of their own in the place of builtins: they run as plain Python until these are
+back."""
 from __future__ import annotations
 
 import builtins
@@ -11,7 +12,9 @@ import framejit
 
 from support import of_kind, recorded
 
-FUNCTIONS = "len isinstance iter getattr max sum zip enumerate sorted map any hasattr next repr hash min all range".split()
+FUNCTIONS = """
+    len isinstance iter getattr max sum zip enumerate sorted map any hasattr next repr hash min all range
+""".split()
 TYPES = "tuple list dict str".split()
 
 

@@ -1,4 +1,5 @@
-"""Lists, tuples and sorting in detail: what indices may be, what is raised, which comparisons are made, which object comes back."""
+"""Lists, tuples and sorting in detail: what indices may be, what is raised, which comparisons are made, which object
+comes back."""
 import copy
 from collections import namedtuple
 
@@ -39,11 +40,12 @@ def test_messages():
     def fn(x):
         items, log, t = [1, 2], [], "a"
         wrong = [
-            lambda: items.index(99), lambda: (1,).index("a"), lambda: items.remove(99), lambda: items[9], lambda: (1,)[9], lambda: (1, x)[t], lambda: [x][t],
+            lambda: items.index(99), lambda: (1,).index("a"), lambda: items.remove(99), lambda: items[9],
+            lambda: (1,)[9], lambda: (1, x)[t], lambda: [x][t],
             lambda: [].pop(), lambda: items.pop(5), lambda: items.__setitem__(5, 1),
             lambda: items.__setitem__(slice(None, None, 2), [1, 2, 3]), lambda: items.__delitem__("a"),
             lambda: items[::0], lambda: [x, 1].index(2, "a"),
-        ]  # fmt: skip
+        ]
         for call in wrong:
             try:
                 call()
@@ -57,14 +59,20 @@ def test_messages():
 def test_identity_of_tuples():
     def fn(x):
         t, u = (1, 2), (x, 1)
-        return x + 1, t[:] is t, t * 1 is t, () + t is t, t + () is t, tuple(t) is t, u[:] is u, u * 1 is u, u * 2 is u, [*u] == u
+        return (
+            x + 1, t[:] is t, t * 1 is t, () + t is t, t + () is t, tuple(t) is t, u[:] is u, u * 1 is u, u * 2 is u,
+            [*u] == u,
+        )
 
     check(fn, X)
 
 
 def test_identity_comes_before_equality():
     def fn(x, n):
-        return x + 1, n is n, n == n, [n].index(n), [n, 1].count(n), n in [n], n in (1, n), [n] == [n], (n,) == (n,), [n].count(float("nan")), n is float("nan")
+        return (
+            x + 1, n is n, n == n, [n].index(n), [n, 1].count(n), n in [n], n in (1, n), [n] == [n], (n,) == (n,),
+            [n].count(float("nan")), n is float("nan"),
+        )
 
     check(fn, X, NAN)
     check(lambda x: fn(x, NAN), X)
@@ -105,7 +113,10 @@ def test_sort_that_is_disturbed():
                 raise KeyError(v)
             return v
 
-        for call in (lambda: items.sort(key=key), lambda: items.sort(key=failing), lambda: [1, "a"].sort(), lambda: items.sort(key=None, reverse=1)):
+        for call in (
+            lambda: items.sort(key=key), lambda: items.sort(key=failing), lambda: [1, "a"].sort(),
+            lambda: items.sort(key=None, reverse=1),
+        ):
             try:
                 call()
             except (ValueError, KeyError, TypeError) as e:
@@ -135,7 +146,10 @@ def test_copies_of_tuples():
         plain, cycle, named = (1, [2]), ([],), Point(1, 2)
         cycle[0].append(cycle)
         flat, copied, shared = (1, (2, 3)), copy.deepcopy(cycle), copy.deepcopy([plain, plain])
-        found = copy.copy(plain) is plain, copy.deepcopy(flat) is flat, copied[0][0] is copied, shared[0] is shared[1], shared[0] is plain
+        found = (
+            copy.copy(plain) is plain, copy.deepcopy(flat) is flat, copied[0][0] is copied, shared[0] is shared[1],
+            shared[0] is plain,
+        )
         return x + 1, found, copy.copy(named) is named, copy.deepcopy(named) is named, copy.copy(deep) is deep
 
     check(fn, X, (1, 2), graphs=None, breaks=None)
@@ -143,7 +157,10 @@ def test_copies_of_tuples():
 
 def test_repetition_asked_for_by_name():
     def fn(x, count):
-        return x + 1, "ab".__mul__(count), b"ab".__rmul__(count), [1].__mul__(count), "ab".__mul__(2), "ab".__eq__(count), (2).__mul__(count)
+        return (
+            x + 1, "ab".__mul__(count), b"ab".__rmul__(count), [1].__mul__(count), "ab".__mul__(2),
+            "ab".__eq__(count), (2).__mul__(count),
+        )
 
     check(fn, X, Two(), graphs=None, breaks=None)
 
@@ -154,7 +171,10 @@ class Row(tuple):
 
 def test_what_an_instance_of_a_subclass_gives_is_another_object():
     def fn(x, row, plain):
-        same = (row * 1 is row, row[:] is row, () + row is row, row + () is row, plain * 1 is plain, plain[:] is plain, () + plain is plain)
+        same = (
+            row * 1 is row, row[:] is row, () + row is row, row + () is row, plain * 1 is plain, plain[:] is plain,
+            () + plain is plain,
+        )
         return x + 1, same, type(row * 1), row * 1 == row
 
     check(fn, X, Row((1, 2)), (1, 2))

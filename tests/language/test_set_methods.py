@@ -18,7 +18,10 @@ def test_mutation():
 
 
 def test_algebra():
-    check(lambda x, a, b: (x + 1, *map(sorted, (a | b, a & b, a - b, a ^ b, a.union(b, [9]), a.intersection(b)))), X, {1, 2}, {2, 3})
+    check(
+        lambda x, a, b: (x + 1, *map(sorted, (a | b, a & b, a - b, a ^ b, a.union(b, [9]), a.intersection(b)))), X,
+        {1, 2}, {2, 3},
+    )
 
 
 def test_in_place_algebra():
@@ -86,14 +89,20 @@ def test_methods_take_any_iterables():
         t.update("xy", range(2))
         t.difference_update("a", [1])
         t.symmetric_difference_update([7, 7])
-        return x + 1, sorted(map(str, t)), s.intersection([1, 1], (1,)), s.issubset(range(9)), s.issuperset([]), s.isdisjoint("q"), s.difference(), s.union()
+        return (
+            x + 1, sorted(map(str, t)), s.intersection([1, 1], (1,)), s.issubset(range(9)), s.issuperset([]),
+            s.isdisjoint("q"), s.difference(), s.union(),
+        )
 
     check(fn, X, {1, 5})
 
 
 def test_types_of_results():
     def fn(x, s, f):
-        results = s.union((2,)), s.copy(), s.difference((2,)), s.intersection(s), s | {1}, {1} | s, s & f, f | s, f.copy(), f - s, F(f), S(s), frozenset(f)
+        results = (
+            s.union((2,)), s.copy(), s.difference((2,)), s.intersection(s), s | {1}, {1} | s, s & f, f | s, f.copy(),
+            f - s, F(f), S(s), frozenset(f),
+        )
         return x + 1, [type(r) for r in results], results
 
     check(fn, X, S({1}), F({1, 2}))

@@ -43,7 +43,13 @@ def test_heaps_compare_as_the_real_ones_do(seed):
     check(fn, X)
 
 
-@pytest.mark.parametrize("call", [lambda: heapq.heappop([]), lambda: heapq.heappush((), 1), lambda: heapq.heapreplace([], 1), lambda: heapq.heappop({})])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: heapq.heappop([]), lambda: heapq.heappush((), 1), lambda: heapq.heapreplace([], 1),
+        lambda: heapq.heappop({}),
+    ],
+)
 def test_errors_of_heaps(call):
     def fn(x):
         x = x + 1

@@ -13,7 +13,7 @@ import typing
 
 import torch
 
-from support import check
+from support import Pair, check
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -140,7 +140,13 @@ def test_deque():
 
 
 def test_counter():
-    check(lambda x, s: (x + collections.Counter(s)["a"], collections.Counter(s).most_common(1), collections.Counter(s)["zz"]), X, "abab")
+    check(
+        lambda x, s: (
+            x + collections.Counter(s)["a"], collections.Counter(s).most_common(1), collections.Counter(s)["zz"],
+        ),
+        X,
+        "abab",
+    )
 
 
 def test_namedtuple_made_and_read():
@@ -155,13 +161,23 @@ def test_chainmap_and_simple_namespace():
 def test_operator_module():
     def fn(x, d):
         get = operator.itemgetter("a", "b")
-        return operator.add(x, 1), get(d), operator.attrgetter("shape")(x), operator.methodcaller("sum")(x), operator.mul(*get(d)), operator.not_(0)
+        return (
+            operator.add(x, 1), get(d), operator.attrgetter("shape")(x), operator.methodcaller("sum")(x),
+            operator.mul(*get(d)), operator.not_(0),
+        )
 
     check(fn, X, {"a": 2, "b": 3})
 
 
 def test_math_module():
-    check(lambda x, n: (x * math.sqrt(n), math.pi, math.floor(2.7), math.ceil(x.shape[0] / 2), math.log2(8), math.prod([2, 3]), math.isinf(math.inf), math.gcd(12, 8)), X, 4)
+    check(
+        lambda x, n: (
+            x * math.sqrt(n), math.pi, math.floor(2.7), math.ceil(x.shape[0] / 2), math.log2(8), math.prod([2, 3]),
+            math.isinf(math.inf), math.gcd(12, 8),
+        ),
+        X,
+        4,
+    )
 
 
 def test_math_on_a_tensor_reads_its_value():
@@ -175,6 +191,32 @@ def test_copy_of_containers():
         return x + len(shallow["l"]), shallow, deep, shallow["l"] is d["l"]
 
     check(fn, X, {"l": [1]}, graphs=range(1, 4), breaks=range(0, 3))
+
+
+class Settings:
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+
+class CopiesItself(Settings):
+    def __copy__(self):
+        return CopiesItself([*self.sizes, 9])
+
+
+def test_copy_of_instances():
+    existing = Settings([1, 2])
+    existing.more = 3
+
+    def fn(x):
+        made = Settings([x])
+        one, two, three = copy.copy(made), copy.copy(CopiesItself([1])), copy.copy(existing)
+        one.added = 1
+        return (
+            x + len(two.sizes) + three.more + hasattr(made, "added"), one.sizes is made.sizes,
+            three.sizes is existing.sizes, vars(three), vars(one),
+        )
+
+    check(fn, torch.ones(2), fullgraph=True)
 
 
 def test_typing_at_run_time():
@@ -205,3 +247,15 @@ def test_warnings_warn_reaches_the_user():
         warnings.simplefilter("always")
         check(fn, X, graphs=range(1, 3), breaks=range(0, 2))
     assert len([w for w in seen if str(w.message) == "careful"]) == 4  # eager and compiled, twice each
+
+
+def test_deep_copies_of_numbers_that_change():
+    def fn(x, k):
+        kept = {"size": x.shape[0], "pair": (x.shape[0], k)}
+        copied = copy.deepcopy(kept)
+        copied["size"] += 1
+        return x * copied["size"] * copy.copy(k), kept, copied, copy.deepcopy(x.shape[0])
+
+    pair = Pair(lambda: fn, fullgraph=True)
+    for n, k in ((2, 1.5), (3, 2.5), (4, 3.5), (5, 1.5)):
+        pair.call(torch.ones(n), k)

@@ -2,6 +2,8 @@
 import pytest
 import torch
 
+import framejit
+
 from support import check
 
 X = torch.tensor([1.0, 2.0])
@@ -46,7 +48,11 @@ def test_f_string_of_shape_dtype_and_device():
 
 
 def test_percent_and_format():
-    check(lambda x, n: (x + 1, "%d %s %5.1f%%" % (n, "s", 2.25), "{0} {k} {0!r}".format(n, k="v"), format(n, "x"), "%(a)s" % {"a": 1}), X, 255)  # noqa: UP031
+    def fn(x, n):
+        by_percent = "%d %s %5.1f%%" % (n, "s", 2.25), "%(a)s" % {"a": 1}  # noqa: UP031
+        return x + 1, *by_percent, "{0} {k} {0!r}".format(n, k="v"), format(n, "x")
+
+    check(fn, X, 255)
 
 
 def test_string_chooses_a_branch():
@@ -59,7 +65,12 @@ def test_string_chooses_a_branch():
 
 
 def test_conversions():
-    check(lambda x: (x + int("12"), float("1.5"), str(1), chr(97), ord("a"), repr("a"), hex(255), bool(""), ascii("é"), bin(5)), X)
+    check(
+        lambda x: (
+            x + int("12"), float("1.5"), str(1), chr(97), ord("a"), repr("a"), hex(255), bool(""), ascii("é"), bin(5),
+        ),
+        X,
+    )
 
 
 def test_comparison_iteration_and_multiplication():
@@ -71,7 +82,15 @@ def test_bytes():
 
 
 def test_int_and_float_methods():
-    check(lambda x, n, f: (x + n, n.bit_length(), f.is_integer(), (2.5).hex(), n.to_bytes(2, "big"), f.as_integer_ratio(), complex(n, 1).imag), X, 5, 2.0)
+    check(
+        lambda x, n, f: (
+            x + n, n.bit_length(), f.is_integer(), (2.5).hex(), n.to_bytes(2, "big"), f.as_integer_ratio(),
+            complex(n, 1).imag,
+        ),
+        X,
+        5,
+        2.0,
+    )
 
 
 @pytest.mark.parametrize("text", ["abc", "", "zeta"])
@@ -81,3 +100,34 @@ def test_dispatch_by_name(text):
 
 def test_formatting_a_tensor_is_not_captured_but_right():
     check(lambda x: (f"{(x + 1).sum():.1f}", x * 2), X, graphs=range(1, 3), breaks=range(1, 3))
+
+
+def test_methods_that_subclasses_inherit():
+    class Version(str):
+        def __eq__(self, other):
+            return False
+
+        __hash__ = str.__hash__
+
+        def upper(self):
+            return "own"
+
+    class Count(int):
+        pass
+
+    def fn(x, version, count):
+        parts = version.split(".")
+        return (
+            x * int(parts[0]) + count.bit_length(), version.upper(), version.replace(".", "-"),
+            version.startswith("2"), type(version.strip()), parts,
+        )
+
+    compiled = framejit.optimize(fn, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for version, count in (
+        (Version("2.1"), Count(5)), (Version("2.1"), Count(9)), (Version("3.0.1"), Count(5)),
+        (Version("2.1"), Count(5)),
+    ):
+        assert str(compiled(x, version, count)) == str(fn(x, version, count))
+    major = framejit.optimize(lambda y: y * int(torch.__version__.split(".")[0]), backend="eager", fullgraph=True)
+    assert major(x).tolist() == [int(torch.__version__[0])] * 2

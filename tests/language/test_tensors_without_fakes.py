@@ -37,7 +37,12 @@ def test_they_pass_through(kind, monkeypatch):
     for _ in range(2):
         box = Box()
         x, held, *rest = optimized(X, given, box)
-        assert held["a"][0] is given is box.kept and held["a"][1] is GLOBAL and rest == [True, True, False] and x.tolist() == [2.0] * 3
+        assert (
+            held["a"][0] is given is box.kept
+            and held["a"][1] is GLOBAL
+            and rest == [True, True, False]
+            and x.tolist() == [2.0] * 3
+        )
     assert optimized(X, X, Box())[1]["a"][0] is X  # of another kind
     assert len(optimized.entries) <= 2
 

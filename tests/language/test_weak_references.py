@@ -35,7 +35,10 @@ def test_a_reference_to_an_argument():
     def fn(x, node):
         ref = weakref.ref(node)
         again = weakref.ref(node)
-        return x + ref().t, ref is again, ref == again, ref() is node, isinstance(ref, weakref.ReferenceType), bool(ref), type(ref) is weakref.ref
+        return (
+            x + ref().t, ref is again, ref == again, ref() is node, isinstance(ref, weakref.ReferenceType), bool(ref),
+            type(ref) is weakref.ref,
+        )
 
     check(fn, X, Node(X * 2))
 
@@ -230,9 +233,11 @@ def test_misused_references():
     def fn(x, node):
         log = []
         for attempt in (
-            lambda: weakref.ref(), lambda: weakref.ref(3), lambda: weakref.ref([]), lambda: weakref.ref(node, None, 3), lambda: weakref.ref(node)(1),
-            lambda: weakref.ref(node, None)(), lambda: weakref.ref(node).t, lambda: weakref.ref(node, callback=None), lambda: {weakref.ref(node): 1}[3],
-        ):  # fmt: skip
+            lambda: weakref.ref(), lambda: weakref.ref(3), lambda: weakref.ref([]), lambda: weakref.ref(node, None, 3),
+            lambda: weakref.ref(node)(1),
+            lambda: weakref.ref(node, None)(), lambda: weakref.ref(node).t, lambda: weakref.ref(node, callback=None),
+            lambda: {weakref.ref(node): 1}[3],
+        ):
             try:
                 log.append(attempt() is node)
             except (TypeError, AttributeError, KeyError) as e:
@@ -367,3 +372,25 @@ def test_a_finalizer_is_looked_at_and_taken_away():
     pair = Pair(world)
     for _ in range(3):
         pair.call(X)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_is_gone_keeps_the_hash_that_was_asked_for(asked):
+    def fn(x, references):
+        framejit.graph_break()
+        try:
+            return hash(references[0]), references[0] in {references[0]: 1}, x + 1
+        except TypeError as e:
+            return str(e), x + 1
+
+    def dead():
+        node = Node()
+        reference = weakref.ref(node)
+        if asked:
+            hash(reference)
+        return [reference]
+
+    references = dead()
+    compiled = framejit.optimize(fn)
+    for _ in range(2):
+        assert str(compiled(X, references)) == str(fn(X, references))

@@ -36,14 +36,19 @@ class Project:
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         if fresh:
-            return subprocess.run([sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240)
+            return subprocess.run(
+                [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True,
+                timeout=240,
+            )
         return forked.run(arguments, cwd=self.folder, env=environment, timeout=240)
 
     def check(self, *arguments: str) -> subprocess.CompletedProcess:
         return self.python("-m", "framejit", "check", *arguments)
 
     def pytest(self, *arguments: str, fresh: bool = False) -> subprocess.CompletedProcess:
-        return self.python("-m", "pytest", "-q", "-p", "pytest_framejit", "-p", "no:cacheprovider", *arguments, fresh=fresh)
+        return self.python(
+            "-m", "pytest", "-q", "-p", "pytest_framejit", "-p", "no:cacheprovider", *arguments, fresh=fresh
+        )
 
 
 @pytest.fixture

@@ -36,7 +36,9 @@ def test_writes_a_lock_without_paths_or_line_numbers_and_passes(project, script)
     assert str(project.folder) not in text
     assert json.loads(text) == {
         "version": 1,
-        "programs": {"model.py": {"model.py::outer": {"state": "compiled", "graphs": 1, "recompiles": 0, "breaks": []}}},
+        "programs": {
+            "model.py": {"model.py::outer": {"state": "compiled", "graphs": 1, "recompiles": 0, "breaks": []}}
+        },
     }
     again = project.check("model.py")
     assert (again.returncode, again.stderr) == (0, "")
@@ -93,9 +95,14 @@ def test_a_script_that_fails_ends_as_it_would_and_writes_nothing(project, script
 
 def test_arguments_are_part_of_the_name(project, script):
     project.check("--update", "model.py", "--size", "two words")
-    assert list(json.loads((project.folder / "framejit.lock").read_text())["programs"]) == ["model.py --size 'two words'"]
+    assert list(json.loads((project.folder / "framejit.lock").read_text())["programs"]) == [
+        "model.py --size 'two words'"
+    ]
     done = project.check("model.py")
-    assert done.returncode == 2 and "framejit.lock knows nothing of model.py: write it with `framejit check --update model.py`" in done.stderr
+    assert (
+        done.returncode == 2
+        and "framejit.lock knows nothing of model.py: write it with `framejit check --update model.py`" in done.stderr
+    )
 
 
 def test_without_a_script_all_that_the_lock_names_are_run(project, script):

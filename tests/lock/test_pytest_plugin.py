@@ -47,7 +47,10 @@ def test_a_test_that_fails_fails_for_its_own_reason(project):
     assert "assert 1 == 2" in done.stdout and "at most" not in done.stdout
 
 
-@pytest.mark.parametrize(("mark", "message"), [("max_graph=1", "did you mean 'max_graphs'"), ("max_graphs=-1", "a number from 0"), ("1", "by name")])
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [("max_graph=1", "did you mean 'max_graphs'"), ("max_graphs=-1", "a number from 0"), ("1", "by name")],
+)
 def test_a_mark_that_makes_no_sense(project, mark, message):
     project.write("test_a.py", f"import pytest\n@pytest.mark.framejit({mark})\ndef test_it():\n    pass\n")
     done = project.pytest()
@@ -57,12 +60,19 @@ def test_a_mark_that_makes_no_sense(project, mark, message):
 def test_a_lock(project):
     project.write("test_a.py", TESTS.format(graphs=9, breaks=9))
     missing = project.pytest("--framejit-lock", "framejit.lock")
-    assert missing.returncode == 1 and "knows nothing of test_a.py::test_it: run pytest with --framejit-update" in missing.stdout
+    assert (
+        missing.returncode == 1
+        and "knows nothing of test_a.py::test_it: run pytest with --framejit-update" in missing.stdout
+    )
     assert project.pytest("--framejit-lock", "framejit.lock", "--framejit-update").returncode == 0
     assert project.pytest("--framejit-lock", "framejit.lock").returncode == 0
     project.change("test_a.py", "y = x + 1", "y = x + x.max().item()")
     drifted = project.pytest("--framejit-lock", "framejit.lock")
-    assert drifted.returncode == 1 and "+ graph break [FJ1" in drifted.stdout and "not as framejit.lock says:" in drifted.stdout
+    assert (
+        drifted.returncode == 1
+        and "+ graph break [FJ1" in drifted.stdout
+        and "not as framejit.lock says:" in drifted.stdout
+    )
 
 
 def test_updating_needs_a_file(project):
@@ -71,7 +81,9 @@ def test_updating_needs_a_file(project):
 
 
 def test_unused_it_imports_nothing_heavy(project):
-    project.write("test_a.py", "import sys\ndef test_it():\n    assert not {'torch', 'framejit', 'numpy'} & set(sys.modules)\n")
+    project.write(
+        "test_a.py", "import sys\ndef test_it():\n    assert not {'torch', 'framejit', 'numpy'} & set(sys.modules)\n"
+    )
     done = project.pytest(fresh=True)
     assert done.returncode == 0, done.stdout
 

@@ -27,7 +27,10 @@ def test_paths_and_addresses_in_reasons():
 
 def test_libraries_count_only_where_there_is_something_to_tell():
     outside = os.path.dirname(torch.__file__)
-    records = [FunctionRecord("quiet", f"{outside}/nn/a.py", 1, state="skipped"), FunctionRecord("f", f"{outside}/nn/a.py", 2, state="compiled", graphs=1)]
+    records = [
+        FunctionRecord("quiet", f"{outside}/nn/a.py", 1, state="skipped"),
+        FunctionRecord("f", f"{outside}/nn/a.py", 2, state="compiled", graphs=1),
+    ]
     assert list(summarize(records, HERE)) == ["torch/nn/a.py::f"]
 
 

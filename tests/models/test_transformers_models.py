@@ -15,16 +15,22 @@ def bert():
 
 
 def gpt2(**kw):
-    config = transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=2, **kw)
+    config = transformers.GPT2Config(
+        vocab_size=99, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=2, **kw
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
 def llama(**kw):
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=99, num_key_value_heads=1, max_position_embeddings=64, **SIZES, **kw))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(vocab_size=99, num_key_value_heads=1, max_position_embeddings=64, **SIZES, **kw)
+    )
 
 
 def t5(**kw):
-    config = transformers.T5Config(vocab_size=99, d_model=32, d_ff=64, d_kv=16, num_layers=2, num_heads=2, decoder_start_token_id=0, **kw)
+    config = transformers.T5Config(
+        vocab_size=99, d_model=32, d_ff=64, d_kv=16, num_layers=2, num_heads=2, decoder_start_token_id=0, **kw
+    )
     return transformers.T5Model(config)
 
 
@@ -38,7 +44,10 @@ def ids(batch=2, length=7):
 
 CASES = {
     "BertModel": (bert, lambda: {"input_ids": ids()}),
-    "BertModel with a padding mask": (bert, lambda: {"input_ids": ids(), "attention_mask": (torch.arange(7) < torch.tensor([[7], [4]])).long()}),
+    "BertModel with a padding mask": (
+        bert,
+        lambda: {"input_ids": ids(), "attention_mask": (torch.arange(7) < torch.tensor([[7], [4]])).long()},
+    ),
     "GPT2LMHeadModel": (lambda: gpt2(use_cache=False), lambda: {"input_ids": ids()}),
     "GPT2LMHeadModel with labels": (lambda: gpt2(use_cache=False), lambda: {"input_ids": ids(), "labels": ids()}),
     "LlamaForCausalLM": (lambda: llama(use_cache=False), lambda: {"input_ids": ids()}),

@@ -26,7 +26,12 @@ def test_resnet18(models):
 
 def test_vit_b_16(models):
     with torch.no_grad():
-        check(models.VisionTransformer(32, 16, num_layers=2, num_heads=2, hidden_dim=32, mlp_dim=64, num_classes=10).eval(), image())
+        check(
+            models.VisionTransformer(
+                32, 16, num_layers=2, num_heads=2, hidden_dim=32, mlp_dim=64, num_classes=10
+            ).eval(),
+            image(),
+        )
 
 
 def test_timm_efficientnet_lite0(models):
@@ -43,7 +48,10 @@ def test_resnet18_in_training_mode_updates_its_running_statistics(models):
 def test_torch_transformer():
     net = nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
     with torch.no_grad():
-        check(net, torch.randn(1, 3, 16), torch.randn(1, 2, 16), graphs=range(1, 3), breaks=range(0, 3), atol=1e-5, rtol=1e-5)
+        check(
+            net, torch.randn(1, 3, 16), torch.randn(1, 2, 16), graphs=range(1, 3), breaks=range(0, 3), atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def test_unet_like_module_with_skips():

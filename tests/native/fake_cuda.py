@@ -10,8 +10,8 @@ import sys
 import pytest
 import torch
 
-# One kernel, `affine(float *out, const float *in, i32 n, f32 a, i64 b, f64 c, void *null)`, that runs when it is launched; and a clock
-# that the test moves on.
+# One kernel, `affine(float *out, const float *in, i32 n, f32 a, i64 b, f64 c, void *null)`, that runs when it is
+# launched; and a clock that the test moves on.
 DRIVER = r"""
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,19 +22,40 @@ int fake_contexts_set, fake_loads, fake_unloads, fake_shared_limit = -1;
 struct { unsigned grid[3], block[3], shared; void *stream, *context; } fake_launch;
 void *fake_current(void) { return current; }
 int cuInit(unsigned flags) { return 0; }
-int cuGetErrorName(int error, const char **name) { *name = error == 701 ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" : "CUDA_ERROR_OTHER"; return 0; }
+int cuGetErrorName(int error, const char **name)
+{
+    *name = error == 701 ? "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" : "CUDA_ERROR_OTHER";
+    return 0;
+}
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return ordinal > 1 ? 101 : 0; }
 int cuDevicePrimaryCtxRetain(void **made, int device) { *made = (char *)&context + device; return 0; }
 int cuCtxGetCurrent(void **context) { *context = current; return 0; }
 int cuCtxSetCurrent(void *context) { current = context; fake_contexts_set++; return 0; }
-int cuModuleLoadData(void **made, const void *image) { fake_loads++; *made = &module; return strcmp(image, "image") ? 200 : current ? 0 : 201; }
+int cuModuleLoadData(void **made, const void *image)
+{
+    fake_loads++;
+    *made = &module;
+    return strcmp(image, "image") ? 200 : current ? 0 : 201;
+}
 int cuModuleUnload(void *module) { fake_unloads++; return 0; }
-int cuModuleGetFunction(void **function, void *module, const char *name) { *function = (void *)7; return strcmp(name, "affine") ? 500 : 0; }
-int cuFuncSetAttribute(void *function, int attribute, int value) { fake_shared_limit = value; return attribute == 8 ? value > 232448 : 1; }
-int cuFuncGetAttribute(int *value, int attribute, void *function) { *value = attribute == 4 ? 42 : attribute == 3 ? 16 : -1; return 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    *function = (void *)7;
+    return strcmp(name, "affine") ? 500 : 0;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    fake_shared_limit = value;
+    return attribute == 8 ? value > 232448 : 1;
+}
+int cuFuncGetAttribute(int *value, int attribute, void *function)
+{
+    *value = attribute == 4 ? 42 : attribute == 3 ? 16 : -1;
+    return 0;
+}
 int cuFuncGetName(const char **name, void *function) { *name = "affine"; return 0; }
-int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
-                   void **args, void **extra)
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **args, void **extra)
 {
     if (gx == 13 || function != (void *)7 || extra)
         return 701;
@@ -48,13 +69,29 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 }
 int fake_milliseconds, fake_busy, fake_capturing, fake_events, fake_queries, fake_elapsed_error;
 int cuStreamIsCapturing(void *stream, int *status) { *status = fake_capturing; return 0; }
-int cuEventCreate(void **event, unsigned flags) { fake_events++; *event = malloc(sizeof(int)); return current ? 0 : 201; }
+int cuEventCreate(void **event, unsigned flags)
+{
+    fake_events++;
+    *event = malloc(sizeof(int));
+    return current ? 0 : 201;
+}
 int cuEventDestroy_v2(void *event) { fake_events--; free(event); return 0; }
-int cuEventRecord(void *event, void *stream) { *(int *)event = fake_milliseconds; return stream == (void *)0x1000 ? 0 : 400; }
+int cuEventRecord(void *event, void *stream)
+{
+    *(int *)event = fake_milliseconds;
+    return stream == (void *)0x1000 ? 0 : 400;
+}
 int cuEventQuery(void *event) { fake_queries++; return fake_busy ? 600 : 0; }
-int cuEventElapsedTime(float *milliseconds, void *start, void *end) { *milliseconds = *(int *)end - *(int *)start; return fake_elapsed_error; }
+int cuEventElapsedTime(float *milliseconds, void *start, void *end)
+{
+    *milliseconds = *(int *)end - *(int *)start;
+    return fake_elapsed_error;
+}
 """
-TORCH_CUDA = "int aoti_torch_get_current_cuda_stream(int device, void **stream) { *stream = (void *)(long)(0x1000 + device); return 0; }"
+TORCH_CUDA = (
+    "int aoti_torch_get_current_cuda_stream(int device, void **stream) { *stream = (void *)(long)(0x1000 + device); "
+    "return 0; }"
+)
 PREAMBLE = """
 import ctypes, sys, threading
 import pytest, torch
@@ -66,8 +103,8 @@ fake.fake_current.restype = ctypes.c_void_p
 fake.cuCtxSetCurrent.argtypes = [ctypes.c_void_p]
 
 class Launch(ctypes.Structure):
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("context", ctypes.c_void_p)]
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p)]
 
 def launch():
     return Launch.in_dll(fake, "fake_launch")
@@ -82,7 +119,10 @@ def set_number(name, value):
 
 def _compile(folder: pathlib.Path, name: str, source: str) -> pathlib.Path:
     path = folder / name
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-x", "c", "-", "-o", path], input=source, text=True,
+        check=True,
+    )
     return path
 
 
@@ -95,7 +135,10 @@ def fake_driver(tmp_path_factory):
     libraries = [_compile(folder, "libcuda.so.1", DRIVER), _compile(folder, "libtorch_cuda.so", TORCH_CUDA)]
 
     def run(program: str) -> None:
-        result = subprocess.run([sys.executable, "-c", PREAMBLE + program, *map(str, libraries)], capture_output=True, text=True, timeout=60)
+        result = subprocess.run(
+            [sys.executable, "-c", PREAMBLE + program, *map(str, libraries)], capture_output=True, text=True,
+            timeout=300,
+        )
         assert result.returncode == 0, result.stderr
 
     return run

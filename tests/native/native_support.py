@@ -24,7 +24,8 @@ def flat(fn: FunctionType | CodeType, **constants: Any) -> CodeType:
     code = fn if isinstance(fn, CodeType) else fn.__code__
     consts = tuple(constants[c] if isinstance(c, str) and c in constants else c for c in code.co_consts)
     return code.replace(
-        co_argcount=n_slots(code), co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~_VAR_FLAGS, co_consts=consts
+        co_argcount=n_slots(code), co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~_VAR_FLAGS,
+        co_consts=consts
     )
 
 
@@ -37,13 +38,17 @@ def compile_function(source: str, **namespace: Any) -> FunctionType:
     return namespace[name]
 
 
-def arg(index: int, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int | None = None) -> tuple[Any, ...]:
+def arg(
+    index: int, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int | None = None
+) -> tuple[Any, ...]:
     """A node for an argument; its checks carry the node's guard id, by default the index."""
     guard_id = index if guard_id is None else guard_id
     return node(native.A_ARG, index, *checks, children=children, guard_id=guard_id)
 
 
-def node(accessor: int, key: Any, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int = 0) -> tuple[Any, ...]:
+def node(
+    accessor: int, key: Any, *checks: tuple[int, Any], children: list[Any] | None = None, guard_id: int = 0
+) -> tuple[Any, ...]:
     return (accessor, key, [(check, payload, guard_id) for check, payload in checks], children or [], guard_id)
 
 

@@ -1,4 +1,5 @@
-"""What the native core reads of CPython's internals is checked at import; where CPython has moved something, the part is off and the answers are the same."""
+"""What the native core reads of CPython's internals is checked at import; where CPython has moved something, the part
+is off and the answers are the same."""
 
 from __future__ import annotations
 
@@ -113,11 +114,26 @@ def test_built_for_another_layout(part, tmp_path):
     for mapped in ("guards", "backends"):
         shutil.copytree(NATIVE.parent / mapped, package / mapped, ignore=shutil.ignore_patterns("__pycache__"))
     library = package / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{NATIVE / 'native'}", f"-I{include}", f"-I{include}/internal"]
-    subprocess.run(["gcc", *flags, *map(str, sorted((NATIVE / "native").rglob("*.c"))), "-ldl", "-o", str(library)], check=True, timeout=600)
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
+    flags = [
+        "-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{NATIVE / 'native'}", f"-I{include}",
+        f"-I{include}/internal",
+    ]
+    subprocess.run(
+        ["gcc", *flags, *map(str, sorted((NATIVE / "native").rglob("*.c"))), "-ldl", "-o", str(library)],
+        check=True,
+        timeout=600,
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.meta_path = [f for f in sys.meta_path if 'editable' "
+        "not in repr(f).lower()]\n"
+    )
     program += f"import framejit; assert framejit.__file__.startswith({str(tmp_path)!r})\n" + PROGRAM
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": ""})
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
     assert done.returncode == 0, done.stderr
     sentences = [line for line in done.stderr.splitlines() if "FramejitWarning" in line]
-    assert len(sentences) == 1 and "otherwise than framejit was built for" in sentences[0] and part in sentences[0], done.stderr
+    assert len(sentences) == 1 and "otherwise than framejit was built for" in sentences[0] and part in sentences[0], (
+        done.stderr
+    )

@@ -1,4 +1,5 @@
-"""A dispatcher gives each argument slot the value that a plain call would, and behaves like its function in every other respect."""
+"""A dispatcher gives each argument slot the value that a plain call would, and behaves like its function in every other
+respect."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def everything(a, /, b, c=3, *args, k, k2="d", **kw):
     return (a, b, c, args, k, k2, kw)
 
 
-def many(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10=10, a11=11, a12=12, a13=13, a14=14, a15=15, a16=16, a17=17, a18=18):
+def many(
+    a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10=10, a11=11, a12=12, a13=13, a14=14, a15=15, a16=16, a17=17, a18=18
+):
     return (a0, a9, a10, a18)
 
 

@@ -194,7 +194,9 @@ def test_recursion_through_the_dispatcher_has_the_depth_of_plain_python():
                 assert dispatcher(depth - 200) == depth - 200
             with pytest.raises(RecursionError):
                 dispatcher(10**6)
-            plain = native.Dispatcher(compile_function("def f(n):\n return 0 if n == 0 else 1 + d(n - 1)"), lambda *a: None)
+            plain = native.Dispatcher(
+                compile_function("def f(n):\n return 0 if n == 0 else 1 + d(n - 1)"), lambda *a: None
+            )
             plain.__wrapped__.__globals__["d"] = plain
             plain.skip = True
             with pytest.raises(RecursionError):

@@ -187,9 +187,12 @@ def test_every_way_the_interpreter_makes_a_call(warm):
         hook.replace(A.c.__func__, lambda cls, x: ("cm", x))
         for n in (1, 3000):
             v, p, g, a, c, eq, items, s, cm = call_all(n)
-            # 3.13.0 runs specialised class construction past any hook: the original __init__ is then what runs, which is right too
+            # 3.13.0 runs specialised class construction past any hook: the original __init__ is then what runs, which
+            # is right too
             assert v == ("i", n - 1) or (sys.version_info >= (3, 13) and v == 0)
-            assert (p, g, a, c, eq, items, s, cm) == (("p", v), ("g", n - 1), ("a", "foo"), ("c", n - 1), "eq", [7], ("s", 1), ("cm", 2))
+            assert (p, g, a, c, eq, items, s, cm) == (
+                ("p", v), ("g", n - 1), ("a", "foo"), ("c", n - 1), "eq", [7], ("s", 1), ("cm", 2),
+            )
     assert call_all(10) == plain
 
 
@@ -198,7 +201,9 @@ def test_calls_from_c(hook):
         return x
 
     hook.replace(f, lambda x: -x)
-    assert sorted([1, 3, 2], key=f) == [3, 2, 1] and list(map(f, [1, 2])) == [-1, -2] and functools.partial(f, 4)() == -4
+    assert (
+        sorted([1, 3, 2], key=f) == [3, 2, 1] and list(map(f, [1, 2])) == [-1, -2] and functools.partial(f, 4)() == -4
+    )
 
 
 # ---- exceptions and introspection ----
@@ -348,7 +353,9 @@ def test_monitoring_sees_the_replacement(hook):
     monitoring.use_tool_id(3, "test")
     try:
         for name in ("PY_START", "PY_RETURN", "PY_UNWIND"):
-            monitoring.register_callback(3, getattr(monitoring.events, name), lambda code, *a, name=name: events.append((code.co_name, name)))
+            monitoring.register_callback(
+                3, getattr(monitoring.events, name), lambda code, *a, name=name: events.append((code.co_name, name))
+            )
         monitoring.set_events(3, monitoring.events.PY_START | monitoring.events.PY_RETURN | monitoring.events.PY_UNWIND)
         f(1, 2)
     finally:
@@ -362,7 +369,11 @@ def test_monitoring_sees_the_replacement(hook):
 
 def test_deep_recursion_has_the_depth_of_plain_python(hook):
     f = compile_function("def f(n):\n return None")
-    hook.replace(f, compile_function("def g(n):\n a = b = c = d = [n]\n return 0 if n == 0 else 1 + f(n - 1)"), flags=native.RUNS_USER_CODE)
+    hook.replace(
+        f,
+        compile_function("def g(n):\n a = b = c = d = [n]\n return 0 if n == 0 else 1 + f(n - 1)"),
+        flags=native.RUNS_USER_CODE,
+    )
     assert f(500) == 500
     limit = sys.getrecursionlimit()
     try:

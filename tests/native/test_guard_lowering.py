@@ -28,8 +28,10 @@ def miss(guards, *args):
 
 def test_duplicates_and_implied_types_are_dropped():
     x = torch.zeros(2)
-    guards = [Guard(X, native.C_TYPE, torch.Tensor), Guard(X, native.C_TENSOR, x), Guard(X, native.C_TENSOR, x), Guard(N, native.C_EQUALS, 3),
-              Guard(N, native.C_EQUALS, 3)]  # fmt: skip
+    guards = [
+        Guard(X, native.C_TYPE, torch.Tensor), Guard(X, native.C_TENSOR, x), Guard(X, native.C_TENSOR, x),
+        Guard(N, native.C_EQUALS, 3), Guard(N, native.C_EQUALS, 3),
+    ]
     tree = lower(guards)
     assert tree.size == 2 and tree.check((x, None, 3), f) and not tree.check((x, None, 3.0), f)
 
@@ -37,7 +39,11 @@ def test_duplicates_and_implied_types_are_dropped():
 def test_cheap_checks_fail_first():
     ran = []
     slow = CallSource(X, lambda v: ran.append("slow") or v)
-    guards = [Guard(slow, native.C_EQUALS, 1), Guard(N, native.C_PY, lambda v: ran.append("python") or True), Guard(Y, native.C_EQUALS, 2)]
+    guards = [
+        Guard(slow, native.C_EQUALS, 1),
+        Guard(N, native.C_PY, lambda v: ran.append("python") or True),
+        Guard(Y, native.C_EQUALS, 2),
+    ]
     tree = lower(guards)
     assert not tree.check((1, 3, 0), f) and ran == []
     assert tree.check((1, 2, 0), f) and sorted(ran) == ["python", "slow"]

@@ -18,7 +18,8 @@ A, C = native, native
 
 
 def passes(value, *checks, via=None):
-    """Whether the checks hold for a value, read from argument 0 through the nodes of `via` (accessor, key), outermost first."""
+    """Whether the checks hold for a value, read from argument 0 through the nodes of `via` (accessor, key), outermost
+    first."""
     chain = list(via or [])
     inner = None
     for accessor, key in reversed(chain):
@@ -66,7 +67,10 @@ def test_attributes_keys_and_items():
     assert reads(obj, (A.A_ATTR, "seq"), (A.A_INDEX, 1), expect=20)
     assert reads(obj, (A.A_ATTR, "seq"), (A.A_INDEX, -1), expect=20)
     assert reads(obj, (A.A_ATTR, "lst"), (A.A_INDEX, -1), (A.A_INDEX, 0), expect=2)
-    for bad in ((A.A_ATTR, "nope"), (A.A_KEY, "nope"), (A.A_INDEX, 0), (A.A_GETITEM, 0), (A.A_TYPE_LOOKUP, "nope"), (A.A_CELL, None)):
+    for bad in (
+        (A.A_ATTR, "nope"), (A.A_KEY, "nope"), (A.A_INDEX, 0), (A.A_GETITEM, 0), (A.A_TYPE_LOOKUP, "nope"),
+        (A.A_CELL, None),
+    ):
         assert not passes(obj, via=[bad])
     assert not passes((1,), via=[(A.A_INDEX, 1)]) and not passes((1,), via=[(A.A_INDEX, -2)])
     assert not passes([1], via=[(A.A_INDEX, 1)]) and not passes({}, via=[(A.A_KEY, "k")])
@@ -142,7 +146,18 @@ def test_attribute_writes_are_seen_by_every_path_of_the_interpreter():
     for fresh in (False, True):
         obj = Plain() if fresh else Plain(x=0)
         obj.x = 0
-        built = tree(arg(0, children=[node(A.A_DICT, None, children=[node(A.A_KEY, "x", (C.C_EQUALS, 1)), node(A.A_KEY, "x", (C.C_TYPE, int))])]))
+        built = tree(
+            arg(
+                0,
+                children=[
+                    node(
+                        A.A_DICT,
+                        None,
+                        children=[node(A.A_KEY, "x", (C.C_EQUALS, 1)), node(A.A_KEY, "x", (C.C_TYPE, int))],
+                    )
+                ],
+            )
+        )
         for i in range(200):  # long enough for the specialised forms of the write
             write(obj, 1)
             assert built.check((obj,), None), i
@@ -176,7 +191,10 @@ def test_the_frames_function():
     exec("def make(c):\n def fn(a): return c, G\n return fn", namespace)
     fn = namespace["make"](5)
     built = tree(
-        node(A.A_CLOSURE_CELL, 0, (C.C_TYPE, types.CellType), children=[node(A.A_CELL, None, (C.C_EQUALS, 5), guard_id=1)], guard_id=1),
+        node(
+            A.A_CLOSURE_CELL, 0, (C.C_TYPE, types.CellType),
+            children=[node(A.A_CELL, None, (C.C_EQUALS, 5), guard_id=1)], guard_id=1,
+        ),
         node(A.A_GLOBAL, "G", (C.C_EQUALS, 1), guard_id=2),
         node(A.A_BUILTIN, "len", (C.C_ID, len), guard_id=3),
         node(A.A_FUNC, None, (C.C_ID, fn), guard_id=4),
@@ -208,8 +226,12 @@ def test_types_and_their_attributes():
         pass
 
     lookup = [(A.A_TYPE, None), (A.A_TYPE_LOOKUP, "attribute")]
-    built = tree(arg(0, children=[node(A.A_TYPE, None, children=[node(A.A_TYPE_LOOKUP, "attribute", (C.C_EQUALS, 5))])]))
-    assert passes(Derived(), (C.C_EQUALS, 5), via=lookup) and passes(Derived(), (C.C_ID, Derived), via=[(A.A_TYPE, None)])
+    built = tree(
+        arg(0, children=[node(A.A_TYPE, None, children=[node(A.A_TYPE_LOOKUP, "attribute", (C.C_EQUALS, 5))])])
+    )
+    assert passes(Derived(), (C.C_EQUALS, 5), via=lookup) and passes(
+        Derived(), (C.C_ID, Derived), via=[(A.A_TYPE, None)]
+    )
     assert built.check((Derived(),), None)
     Base.attribute = 6
     assert not built.check((Derived(),), None)
@@ -249,16 +271,19 @@ class Twin:
 
 NAN = float("nan")
 EQUAL = [
-    (1, 1), (10**30, 10**30), (True, True), (None, None), (1.5, 1.5), (NAN, float("nan")), (-0.0, -0.0), ("ab", "".join(["a", "b"])),
-    (b"x", b"x"), (2 + 3j, 2 + 3j), ((1, (2.0, "x")), (1, (2.0, "x"))), ((NAN,), (float("nan"),)), (slice(1, 2, None), slice(1, 2, None)),
+    (1, 1), (10**30, 10**30), (True, True), (None, None), (1.5, 1.5), (NAN, float("nan")), (-0.0, -0.0),
+    ("ab", "".join(["a", "b"])),
+    (b"x", b"x"), (2 + 3j, 2 + 3j), ((1, (2.0, "x")), (1, (2.0, "x"))), ((NAN,), (float("nan"),)),
+    (slice(1, 2, None), slice(1, 2, None)),
     pytest.param(frozenset({1, "a"}), frozenset({"a", 1}), id="frozensets"),
     ([1, 2], [1, 2]), ({"a": 1}, {"a": 1}), (range(3), range(3)), (Twin(1), Twin(1)), (..., ...),
-]  # fmt: skip
+]
 DIFFERENT = [
-    (1, 2), (1, True), (1, 1.0), (0.0, -0.0), (NAN, 1.0), ("a", "b"), ("a", b"a"), ((1,), (1.0,)), ((1, 2), (1,)), ((1,), [1]),
+    (1, 2), (1, True), (1, 1.0), (0.0, -0.0), (NAN, 1.0), ("a", "b"), ("a", b"a"), ((1,), (1.0,)), ((1, 2), (1,)),
+    ((1,), [1]),
     ((0.0,), (-0.0,)), (0j, -0j), (slice(1, 2), slice(1, 2.0)), (frozenset({1}), frozenset({1.0})), ([1], [True]),
     ({"a": 1, "b": 2}, {"b": 2, "a": 1}), (range(3), range(4)), (Twin(1), Twin(2)), (None, False), (None, 0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("constant", "value"), EQUAL, ids=repr)
@@ -302,7 +327,10 @@ def test_lengths():
             return 3
 
     ordered = collections.OrderedDict(a=1, b=2, c=3)
-    for value in ([1, 2, 3], (1, 2, 3), {1: 1, 2: 2, 3: 3}, {1, 2, 3}, "abc", b"abc", Odd(), Lying(), ordered, collections.deque("abc"), range(3)):
+    for value in (
+        [1, 2, 3], (1, 2, 3), {1: 1, 2: 2, 3: 3}, {1, 2, 3}, "abc", b"abc", Odd(), Lying(), ordered,
+        collections.deque("abc"), range(3),
+    ):
         assert passes(value, (C.C_LEN, 3)) and not passes(value, (C.C_LEN, 2)), value
     assert not passes(5, (C.C_LEN, 3))
 
@@ -318,7 +346,9 @@ def test_keys_and_their_order():
 
 
 def test_absence():
-    assert passes({}, (C.C_NO_KEY, "a")) and not passes({"a": 1}, (C.C_NO_KEY, "a")) and not passes([], (C.C_NO_KEY, "a"))
+    assert (
+        passes({}, (C.C_NO_KEY, "a")) and not passes({"a": 1}, (C.C_NO_KEY, "a")) and not passes([], (C.C_NO_KEY, "a"))
+    )
     assert passes(Plain(), (C.C_NO_ATTR, "a")) and not passes(Plain(a=1), (C.C_NO_ATTR, "a"))
 
     class Raising:
@@ -338,14 +368,29 @@ def test_absence():
 
 def test_relations_between_values():
     a, b = Plain(), Plain()
-    same = tree(arg(0, (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)), node(A.A_STATE, None, (C.C_SAME, (0, 1)), guard_id=9), n_records=2)
+    same = tree(
+        arg(0, (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)), node(A.A_STATE, None, (C.C_SAME, (0, 1)), guard_id=9),
+        n_records=2,
+    )
     assert same.check((a, a), None) and same.explain((a, b), None) == (9, None, False)
-    distinct = tree(*(arg(i, (C.C_RECORD, i)) for i in range(3)), node(A.A_STATE, None, (C.C_DISTINCT, (0, 1, 2)), guard_id=9), n_records=3)
+    distinct = tree(
+        *(arg(i, (C.C_RECORD, i)) for i in range(3)),
+        node(A.A_STATE, None, (C.C_DISTINCT, (0, 1, 2)), guard_id=9),
+        n_records=3,
+    )
     for _ in range(3):
         assert distinct.check((a, b, 3), None)
-        assert not distinct.check((a, b, a), None) and not distinct.check((a, a, 3), None) and not distinct.check((3, b, b), None)
+        assert (
+            not distinct.check((a, b, a), None)
+            and not distinct.check((a, a, 3), None)
+            and not distinct.check((3, b, b), None)
+        )
     n = 3000
-    many = tree(*(arg(i, (C.C_RECORD, i)) for i in range(n)), node(A.A_STATE, None, (C.C_DISTINCT, tuple(range(n)))), n_records=n)
+    many = tree(
+        *(arg(i, (C.C_RECORD, i)) for i in range(n)),
+        node(A.A_STATE, None, (C.C_DISTINCT, tuple(range(n)))),
+        n_records=n,
+    )
     values = [Plain() for _ in range(n)]
     assert many.check(tuple(values), None)
     values[-1] = values[7]
@@ -375,7 +420,15 @@ def test_order_and_blame():
         return (C.C_PY, lambda v: trace.append(name) or answer)
 
     built = tree(
-        arg(0, look("a"), look("b"), children=[node(A.A_INDEX, 0, look("c"), children=[node(A.A_INDEX, 0, look("d"))]), node(A.A_INDEX, 1, look("e"))]),
+        arg(
+            0,
+            look("a"),
+            look("b"),
+            children=[
+                node(A.A_INDEX, 0, look("c"), children=[node(A.A_INDEX, 0, look("d"))]),
+                node(A.A_INDEX, 1, look("e")),
+            ],
+        ),
         arg(1, look("f", answer=False), guard_id=42),
         arg(2, look("g")),
     )
@@ -420,12 +473,20 @@ def test_references_balance():
     value = Plain(x=[1], d={"k": Plain()})
     inner = value.d["k"]
     built = tree(
-        arg(0, (C.C_TYPE, Plain), children=[
-            node(A.A_ATTR, "x", (C.C_LEN, 1), (C.C_NO_ATTR, "push")),
-            node(A.A_ATTR, "d", children=[node(A.A_KEY, "k", (C.C_ID, inner)), node(A.A_GETITEM, "k", (C.C_EQUALS, inner))]),
-        ]),
+        arg(
+            0,
+            (C.C_TYPE, Plain),
+            children=[
+                node(A.A_ATTR, "x", (C.C_LEN, 1), (C.C_NO_ATTR, "push")),
+                node(
+                    A.A_ATTR,
+                    "d",
+                    children=[node(A.A_KEY, "k", (C.C_ID, inner)), node(A.A_GETITEM, "k", (C.C_EQUALS, inner))],
+                ),
+            ],
+        ),
         arg(1, (C.C_EQUALS, 5)),
-    )  # fmt: skip
+    )
     before = [sys.getrefcount(o) for o in (value, value.x, value.d, inner)]
     for last in (5, 6, 5, None):
         for _ in range(100):
@@ -445,7 +506,11 @@ def test_compared_objects_are_held_weakly():
     assert sys.getrefcount(obj) == before
     ident = tree(arg(0, (C.C_ID, obj)))
     del obj
-    assert ident.expired and not any(ident.check((Plain(x=1),), None) for _ in range(100)) and not ident.check((None,), None)
+    assert (
+        ident.expired
+        and not any(ident.check((Plain(x=1),), None) for _ in range(100))
+        and not ident.check((None,), None)
+    )
 
 
 def test_what_cannot_be_held_weakly_is_held():
@@ -457,15 +522,20 @@ def test_what_cannot_be_held_weakly_is_held():
 @pytest.mark.parametrize(
     ("roots", "n_records"),
     [
-        ([3], 0), ([(A.A_ARG, 0, [], [])], 0), ([(A.A_ARG, 0, (), [], 0)], 0), ([(999, 0, [], [], 0)], 0), ([(-1, 0, [], [], 0)], 0),
-        ([arg(0, (999, 0))], 0), ([arg("x")], 0), ([node(A.A_ATTR, 3)], 0), ([node(A.A_KEY, [])], 0), ([node(A.A_BINOP, "add")], 0),
+        ([3], 0), ([(A.A_ARG, 0, [], [])], 0), ([(A.A_ARG, 0, (), [], 0)], 0), ([(999, 0, [], [], 0)], 0),
+        ([(-1, 0, [], [], 0)], 0),
+        ([arg(0, (999, 0))], 0), ([arg("x")], 0), ([node(A.A_ATTR, 3)], 0), ([node(A.A_KEY, [])], 0),
+        ([node(A.A_BINOP, "add")], 0),
         ([node(A.A_BINOP, ("no_such_operator", 1))], 0), ([node(A.A_CALL, 3)], 0), ([arg(0, (C.C_TYPE, 3))], 0),
-        ([arg(0, (C.C_LEN, "x"))], 0), ([arg(0, (C.C_KEYS, []))], 0), ([arg(0, (C.C_NO_KEY, []))], 0), ([arg(0, (C.C_NO_ATTR, 3))], 0),
-        ([arg(0, (C.C_RECORD, 0))], 0), ([arg(0, (C.C_RECORD, -1))], 1), ([arg(0, (C.C_SAME, (0, 1)))], 1), ([arg(0, (C.C_SAME, 3))], 1),
-        ([arg(0, (C.C_DISTINCT, (0, 1)))], 1), ([arg(0, (C.C_PY, 3))], 0), ([arg(0, (C.C_STATE, 3))], 0), ([], -1), (3, 0),
+        ([arg(0, (C.C_LEN, "x"))], 0), ([arg(0, (C.C_KEYS, []))], 0), ([arg(0, (C.C_NO_KEY, []))], 0),
+        ([arg(0, (C.C_NO_ATTR, 3))], 0),
+        ([arg(0, (C.C_RECORD, 0))], 0), ([arg(0, (C.C_RECORD, -1))], 1), ([arg(0, (C.C_SAME, (0, 1)))], 1),
+        ([arg(0, (C.C_SAME, 3))], 1),
+        ([arg(0, (C.C_DISTINCT, (0, 1)))], 1), ([arg(0, (C.C_PY, 3))], 0), ([arg(0, (C.C_STATE, 3))], 0), ([], -1),
+        (3, 0),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_malformed_trees_are_refused(roots, n_records):
     with pytest.raises((TypeError, ValueError, AttributeError)):
         native.GuardTree(roots, n_records)

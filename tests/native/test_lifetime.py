@@ -1,4 +1,5 @@
-"""Nothing leaks and nothing dies early: dispatchers, entries, guards and slots go when the user drops the function, not before."""
+"""Nothing leaks and nothing dies early: dispatchers, entries, guards and slots go when the user drops the function, not
+before."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def test_dropping_the_function_frees_everything():
         template = compile_function("def fn(x):\n return 'GRAPH'(x)")
         # the replacement needs the same free variables: take the function's own code
         slot = native.Slot(graph, native.SLOT_VALUE)
-        guards = tree(arg(0, (native.C_TENSOR, torch.zeros(2))), node(native.A_CLOSURE_CELL, 0, children=[node(native.A_CELL, None, (native.C_ID, big))]))
+        guards = tree(
+            arg(0, (native.C_TENSOR, torch.zeros(2))),
+            node(native.A_CLOSURE_CELL, 0, children=[node(native.A_CELL, None, (native.C_ID, big))]),
+        )
         code = fn.__code__.replace(co_consts=(*fn.__code__.co_consts, slot, template.__code__))
         entry = native.Entry(code, fn, guards, (slot,), 0, {"tag": graph})
         dispatcher = native.Dispatcher(fn, lambda *a: dispatcher)
@@ -58,12 +62,30 @@ def test_guards_do_not_keep_modules_alive():
     for _ in range(5):
         module = torch.nn.Linear(2, 2)
         guards = [
-            arg(0, (native.C_TYPE, torch.nn.Linear), (native.C_ID, module), children=[
-                node(native.A_DICT, None, children=[
-                    node(native.A_KEY, "_parameters", children=[node(native.A_KEY, "weight", (native.C_TENSOR, module.weight), (native.C_ID, module.weight))]),
-                ]),
-            ]),
-        ]  # fmt: skip
+            arg(
+                0,
+                (native.C_TYPE, torch.nn.Linear),
+                (native.C_ID, module),
+                children=[
+                    node(
+                        native.A_DICT,
+                        None,
+                        children=[
+                            node(
+                                native.A_KEY,
+                                "_parameters",
+                                children=[
+                                    node(
+                                        native.A_KEY, "weight", (native.C_TENSOR, module.weight),
+                                        (native.C_ID, module.weight),
+                                    )
+                                ],
+                            )
+                        ],
+                    )
+                ],
+            )
+        ]
         dispatcher.add_entry(entry_for(fn, lambda module, x: "hit", *guards))
         assert dispatcher(module, 1) == "hit"
         gone, weight = weakref.ref(module), weakref.ref(module.weight)
@@ -159,8 +181,11 @@ def test_no_growth():
     def once():
         dispatcher = native.Dispatcher(fn, lambda *a: None)
         slot = native.Slot(len, native.SLOT_VALUE)
-        guards = [arg(0, (native.C_TENSOR, torch.zeros(2, 2)), (native.C_RECORD, 0)), arg(1, (native.C_EQUALS, (1, "x")), (native.C_ID, once)),
-                  node(native.A_STATE, None, (native.C_STATE, native.snapshot_state()), (native.C_DISTINCT, (0,)))]  # fmt: skip
+        guards = [
+            arg(0, (native.C_TENSOR, torch.zeros(2, 2)), (native.C_RECORD, 0)),
+            arg(1, (native.C_EQUALS, (1, "x")), (native.C_ID, once)),
+            node(native.A_STATE, None, (native.C_STATE, native.snapshot_state()), (native.C_DISTINCT, (0,))),
+        ]
         dispatcher.add_entry(native.Entry(entry_for(fn, fn).code, fn, tree(*guards, n_records=1), (slot,), 1, ["tag"]))
         dispatcher(torch.zeros(2, 2), (1, "x"), 5, z=1)
         dispatcher.lookup((1, 2, (), 3, {}))
@@ -182,4 +207,6 @@ def test_no_growth():
 
     run(500)
     rounds = [growth(3000) for _ in range(3)]  # a leak shows in every round; the allocator's own growth does not
-    assert min(r[0] for r in rounds) < 50 and min(r[1] for r in rounds) < 500 and min(r[2] for r in rounds) < 3_000_000, rounds
+    assert (
+        min(r[0] for r in rounds) < 50 and min(r[1] for r in rounds) < 500 and min(r[2] for r in rounds) < 3_000_000
+    ), rounds

@@ -1,4 +1,5 @@
-"""Plans: the steps give what eager gives, values live exactly as long as they must, and wrong input is an error and never a crash."""
+"""Plans: the steps give what eager gives, values live exactly as long as they must, and wrong input is an error and
+never a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from framejit._native import Plan, Value
 from framejit.guards import tensor_layout  # noqa: F401  (measures where tensors keep their metadata, which plans need)
 
 CPU = torch.device("cpu")
-SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_int64)
+SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_int64
+)
 
 
 class Kernel:
@@ -83,7 +86,11 @@ def test_a_kernel_gives_what_eager_gives():
 
 def test_a_kernel_gets_pointers_with_the_storage_offset_and_its_integers():
     seen: list[Any] = []
-    kernel = Kernel(lambda pointers, ints, begin, end: seen.append(([pointers[i] for i in range(2)], [ints[i] for i in range(3)], begin, end)))
+    kernel = Kernel(
+        lambda pointers, ints, begin, end: seen.append(
+            ([pointers[i] for i in range(2)], [ints[i] for i in range(3)], begin, end)
+        )
+    )
     x = torch.zeros(10)[3:]
     y = torch.zeros(2, dtype=torch.int8)
     plan(2, 2, [("cpu_kernel", kernel.address, (1, 0), (5, -(2**62), 0), 7, 100)], [])(x, y)
@@ -91,7 +98,11 @@ def test_a_kernel_gets_pointers_with_the_storage_offset_and_its_integers():
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn]
+    "dtype",
+    [
+        torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.uint8, torch.bool,
+        torch.complex64, torch.float8_e4m3fn,
+    ],
 )
 def test_an_empty_tensor_has_the_metadata_it_was_described_with(dtype):
     (made,) = plan(0, 1, [("empty", 0, (2, 3, 4), (12, 1, 3), dtype, CPU)], [value(0)])()
@@ -174,7 +185,10 @@ def test_calls_get_values_in_containers_and_keywords():
 def test_a_list_argument_is_new_in_each_call_and_a_tuple_is_not():
     lists: list[Any] = []
     constant = (1, 2)
-    run = plan(0, 1, [call(lambda items, same: (lists.append(items), items.append(9), same)[2], [1, 2], constant, to=0)], [value(0)])
+    run = plan(
+        0, 1, [call(lambda items, same: (lists.append(items), items.append(9), same)[2], [1, 2], constant, to=0)],
+        [value(0)],
+    )
     assert run()[0] is constant and run()[0] is constant
     assert lists == [[1, 2, 9], [1, 2, 9]] and lists[0] is not lists[1]
 
@@ -188,7 +202,11 @@ def test_results_of_calls_go_to_slots():
         call(list, (), to=None),
     ]
     values, indices, added = plan(1, 5, steps, [value(1), value(2), value(4)])(x)
-    assert torch.equal(values, x.max(1).values) and torch.equal(indices, x.max(1).indices) and torch.equal(added, x[:2] + 1)
+    assert (
+        torch.equal(values, x.max(1).values)
+        and torch.equal(indices, x.max(1).indices)
+        and torch.equal(added, x[:2] + 1)
+    )
 
 
 def test_kernels_and_calls_see_each_others_values():
@@ -206,7 +224,12 @@ def test_kernels_and_calls_see_each_others_values():
 
 
 @pytest.mark.parametrize(
-    ("returned", "error"), [(3, "returned int where a tuple of 2"), ((1, 2, 3), "returned 3 values where 2"), ([], "returned 0 values where 2")]
+    ("returned", "error"),
+    [
+        (3, "returned int where a tuple of 2"),
+        ((1, 2, 3), "returned 3 values where 2"),
+        ([], "returned 0 values where 2"),
+    ],
 )
 def test_a_result_of_the_wrong_form_is_an_error(returned, error):
     with pytest.raises((TypeError, ValueError), match=error):
@@ -271,6 +294,97 @@ def test_values_are_dropped_when_a_step_raises():
     assert refs[0]() is None
 
 
+def test_inputs_that_a_call_consumes_go_when_they_are_freed():
+    x, y = torch.zeros(3), torch.ones(3)
+    refs = [weakref.ref(x), weakref.ref(y)]
+
+    def alive():
+        return [ref() is not None for ref in refs]
+
+    run = plan(
+        2, 5, [call(torch.neg, value(0), to=2), ("free", 0), call(alive, to=3), ("free", 1), call(alive, to=4)],
+        [value(2), value(3), value(4)],
+    )
+    assert run(x, y)[1:] == ([True, True], [True, True])
+    given = [x, y]
+    del x, y
+    result, *seen = run.consume(given)
+    assert torch.equal(result, torch.zeros(3)) and seen == [[False, True], [False, False]] and given == []
+
+
+def test_inputs_that_a_call_consumes_go_at_the_end_at_the_latest():
+    x, y = torch.zeros(3), torch.zeros(3)
+    refs = [weakref.ref(x), weakref.ref(y)]
+    given = [x, y]
+    del x, y
+    (result,) = plan(2, 2, [], [value(1)]).consume(given)
+    assert result is refs[1]() and refs[0]() is None and given == []
+
+    def fails(x):
+        raise ValueError
+
+    given = [result, torch.zeros(3)]
+    del result
+    with pytest.raises(ValueError):
+        plan(2, 3, [("free", 0), call(fails, value(1), to=2)], []).consume(given)
+    assert refs[1]() is None and given == []
+
+
+def test_what_may_be_consumed():
+    run = plan(1, 1, [("free", 0)], [])
+    x = torch.zeros(3)
+    count = sys.getrefcount(x)
+    for wrong in ((x,), [], [x, x], [3], x):
+        with pytest.raises(TypeError):
+            run.consume(wrong)
+    del wrong
+    given = [x]
+    assert run.consume(given) == () and given == []
+    assert sys.getrefcount(x) == count
+    memory = torch.zeros(5)
+    given = [memory[1:]]
+    assert plan(1, 1, [("free", 0)], [], aligned=(0,), fallback=lambda *inputs: ("fallback", len(inputs))).consume(
+        given
+    ) == ("fallback", 1)
+    assert given == []
+
+
+def _inherits(given, bytes=12):
+    """Whether a tensor that a plan makes lies where the input lay, which the plan consumes."""
+    before = given[0].data_ptr()
+    inherited = ("inherit", 1, 0, (3,), (1,), torch.int32, CPU, bytes)
+    written = call(torch.Tensor.fill_, value(1), 7, to=2), call(torch.Tensor.clone, value(0), to=3)
+    run = plan(1, 4, [inherited, *written, ("free", 0)], [value(1), value(3)])
+    made, old = run.consume(given) if isinstance(given, list) else run(*given)
+    assert made.tolist() == [7, 7, 7] and made.dtype == torch.int32
+    assert (made.data_ptr() == before) == (old.view(torch.int32).tolist() == [7, 7, 7])
+    return made.data_ptr() == before
+
+
+def test_memory_of_an_input_goes_on_where_nobody_else_holds_it():
+    assert _inherits([torch.zeros(3)])
+    assert not _inherits((torch.zeros(3),)), "a call that does not consume its inputs"
+    x = torch.zeros(3)
+    assert not _inherits([x]) and x.tolist() == [0, 0, 0]
+    other = x.detach()
+    given = [x]
+    del x
+    assert not _inherits(given) and other.tolist() == [0, 0, 0], "another tensor over the same memory"
+    assert not _inherits([torch.zeros(4)[:3]]), "memory of another size"
+    assert not _inherits([torch.zeros(3)], bytes=16)
+    x = torch.zeros(3)
+    product = torch.ones(3, requires_grad=True) * x
+    given = [x]
+    del x
+    assert not _inherits(given), "kept by autograd"
+    product.sum().backward()
+
+
+def test_memory_is_inherited_from_inputs_only():
+    with pytest.raises(ValueError, match="inherited from inputs"):
+        plan(0, 2, [empty(0, 3), ("inherit", 1, 0, (3,), (1,), torch.float32, CPU, 12)], [])
+
+
 def test_calls_leak_no_reference():
     constant, x, y = object(), torch.zeros(4), torch.zeros(4)
 
@@ -280,7 +394,11 @@ def test_calls_leak_no_reference():
     def fails(*args):
         raise ValueError
 
-    steps = [empty(2, 4), call(target, value(0), [value(2), value(2)], (constant, value(1)), key=constant, to=(3, 4)), call(len, (), to=None)]
+    steps = [
+        empty(2, 4),
+        call(target, value(0), [value(2), value(2)], (constant, value(1)), key=constant, to=(3, 4)),
+        call(len, (), to=None),
+    ]
     run = plan(2, 5, steps, [value(0), value(3), value(4), constant])
     broken = plan(2, 4, [empty(2, 4), call(fails, value(2), [value(0)], constant, to=3)], [])
 
@@ -322,7 +440,9 @@ def test_a_cycle_through_a_plan_is_collected():
             return x
 
     holder = Holder()
-    holder.plan = plan(1, 2, [call(holder, value(0), to=1), call(len, [holder], to=None)], [value(1), holder], fallback=holder)
+    holder.plan = plan(
+        1, 2, [call(holder, value(0), to=1), call(len, [holder], to=None)], [value(1), holder], fallback=holder
+    )
     holder.plan(torch.zeros(1))
     ref = weakref.ref(holder)
     del holder
@@ -331,7 +451,13 @@ def test_a_cycle_through_a_plan_is_collected():
 
 
 # ---- what a plan refuses ----
-@pytest.mark.parametrize("inputs", [(), (torch.zeros(1),), (torch.zeros(1), 3), (None, torch.zeros(1)), (torch.zeros(1),) * 3, ([torch.zeros(1)], 2.0)])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (), (torch.zeros(1),), (torch.zeros(1), 3), (None, torch.zeros(1)), (torch.zeros(1),) * 3,
+        ([torch.zeros(1)], 2.0),
+    ],
+)
 def test_wrong_inputs_are_a_type_error(inputs):
     run = plan(2, 2, [], [value(0)], name="mine", aligned=(0, 1))
     with pytest.raises(TypeError, match="mine"):
@@ -442,7 +568,9 @@ def set_threads():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("total", "grain"), [(1, 1), (7, 8), (15, 8), (16, 8), (17, 8), (100, 1), (101, 7), (1000, 400), (5, 2**62)])
+@pytest.mark.parametrize(
+    ("total", "grain"), [(1, 1), (7, 8), (15, 8), (16, 8), (17, 8), (100, 1), (101, 7), (1000, 400), (5, 2**62)]
+)
 def test_the_range_is_covered_once_by_no_more_threads_than_allowed(set_threads, threads, total, grain):
     set_threads(threads)
     ranges = Ranges()
@@ -473,7 +601,10 @@ def test_a_long_kernel_lets_other_threads_run():
 
 def test_threads_share_a_plan(set_threads):
     set_threads(2)
-    steps = [empty(1, 64), ("cpu_kernel", COUNT_UP.address, (1,), (3, 2), 64, 8), call(torch.add, value(0), value(1), to=2), ("free", 1)]
+    steps = [
+        empty(1, 64), ("cpu_kernel", COUNT_UP.address, (1,), (3, 2), 64, 8),
+        call(torch.add, value(0), value(1), to=2), ("free", 1),
+    ]
     run = plan(1, 3, steps, [value(2), value(0)])
     expected = 3 + 2 * torch.arange(64.0)
     errors: list[Any] = []
@@ -504,7 +635,12 @@ def test_a_plan_with_very_many_values():
 
 # ---- as a callable ----
 def test_value_is_a_plain_marker():
-    assert Value(3) == Value(3) != Value(4) and Value(3).index == 3 and repr(Value(3)) == "Value(3)" and len({Value(1), Value(1)}) == 1
+    assert (
+        Value(3) == Value(3) != Value(4)
+        and Value(3).index == 3
+        and repr(Value(3)) == "Value(3)"
+        and len({Value(1), Value(1)}) == 1
+    )
     assert Value(3) != 3
 
 
@@ -516,7 +652,9 @@ def test_a_plan_is_called_by_a_slot_of_replacement_code():
 
 def test_what_a_plan_says_of_itself():
     run = plan(2, 3, [empty(2, 1), ("free", 2), ("free", 0)], [], name="mine")
-    assert (run.name, run.n_inputs, run.n_steps, run.fallback, repr(run)) == ("mine", 2, 2, no_fallback, "<Plan 'mine'>")
+    assert (run.name, run.n_inputs, run.n_steps, run.fallback, repr(run)) == (
+        "mine", 2, 3, no_fallback, "<Plan 'mine'>",
+    )
 
 
 def test_an_input_that_is_written_must_not_share_memory_with_another():
@@ -526,7 +664,10 @@ def test_an_input_that_is_written_must_not_share_memory_with_another():
         fallbacks.append((x, y))
         return (x,)
 
-    plan = Plan(2, 2, [("call", torch.Tensor.add_, (Value(0), 1), None, None)], (Value(0),), fallback=fallback, alone=(0,), spans=(32, 32))
+    plan = Plan(
+        2, 2, [("call", torch.Tensor.add_, (Value(0), 1), None, None)], (Value(0),), fallback=fallback, alone=(0,),
+        spans=(32, 32),
+    )
     memory = torch.zeros(20)
     assert plan(memory[:8], memory[8:16])[0].tolist() == [1.0] * 8 and not fallbacks
     plan(memory[:8], memory[7:15])

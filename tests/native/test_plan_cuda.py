@@ -1,4 +1,5 @@
-"""CUDA kernels of a plan: what the driver is given, checked with a driver made for the test, and on a device where there is one."""
+"""CUDA kernels of a plan: what the driver is given, checked with a driver made for the test, and on a device where
+there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from framejit._native import Plan, Value
 
 def plan(*args, grid=(2, 3, 4), device=0, function=7):
     args = args or (("p", 1), ("p", 0), ("i32", 4), ("f32", 0.5), ("i64", 2**40), ("f64", 0.25), ("null",))
-    steps = [("empty", 1, (4,), (1,), torch.float32, torch.device("cpu")), ("cuda_kernel", function, grid, 128, 2048, args, device)]
+    empty = ("empty", 1, (4,), (1,), torch.float32, torch.device("cpu"))
+    steps = [empty, ("cuda_kernel", function, grid, 128, 2048, args, device)]
     return Plan(1, 2, steps, [Value(1)], fallback=print, name="mine")
 
 x = torch.arange(5.0)[1:]
@@ -73,7 +75,8 @@ def test_errors_name_the_kernel_and_the_error(fake_driver):  # noqa: F811
         + """
 with pytest.raises(RuntimeError, match=r"'affine'.*CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
     plan(grid=(13, 1, 1))(x)
-for args in ((("x", 1),), (("p", 7),), (("i32", 2**31),), (("i32", 1.5),), (("i64", 2**63),), (("f32", "a"),), ((),), ("p",)):
+wrong = ("x", 1), ("p", 7), ("i32", 2**31), ("i32", 1.5), ("i64", 2**63), ("f32", "a"), (), "p"
+for args in [(each,) for each in wrong]:
     with pytest.raises((ValueError, TypeError, OverflowError)):
         plan(*args)
 for device in (-1, 64):
@@ -139,10 +142,13 @@ def test_a_kernel_on_a_device():
     source = triton.compiler.ASTSource(fn=triton.jit(affine), signature=signature, constexprs={"BLOCK": 128})
     compiled = triton.compile(source, target=GPUTarget("cuda", 10 * major + minor, 32))
     metadata = compiled.metadata
-    module, function, registers, local_bytes = native.cuda_load_module(compiled.asm["cubin"], metadata.name, metadata.shared, 0)
+    module, function, registers, local_bytes = native.cuda_load_module(
+        compiled.asm["cubin"], metadata.name, metadata.shared, 0
+    )
     assert registers > 0 and local_bytes == 0
     device, n = torch.device("cuda", 0), 1000
-    args = (("p", 1), ("p", 0), ("i32", n), ("f32", 0.5), ("null",), ("null",))  # triton's kernels end with two scratch pointers
+    # triton's kernels end with two scratch pointers
+    args = (("p", 1), ("p", 0), ("i32", n), ("f32", 0.5), ("null",), ("null",))
     launch = ("cuda_kernel", function, ((n + 127) // 128, 1, 1), 32 * metadata.num_warps, metadata.shared, args, 0)
     run = Plan(1, 2, [("empty", 1, (n,), (1,), torch.float32, device), launch], [Value(1)], fallback=print)
     x = torch.randn(n, device=device)

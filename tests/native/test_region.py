@@ -87,7 +87,10 @@ def test_the_margin_asks_more_of_the_compiled_way():
 def test_the_decision_is_told_once(pure):
     told: list[Any] = []
     compiled, eager = ways(0, LONG)
-    region = Region(compiled, eager, pure=pure, cuda=False, samples=2, on_decision=lambda r: told.append((r, r.state, r.compiled_ns, r.eager_ns)))
+    region = Region(
+        compiled, eager, pure=pure, cuda=False, samples=2,
+        on_decision=lambda r: told.append((r, r.state, r.compiled_ns, r.eager_ns)),
+    )
     assert (region.compiled_ns, region.eager_ns) == (None, None)
     for _ in range(10):
         region()
@@ -244,7 +247,10 @@ def test_only_one_thread_measures(pure):
 
 def test_many_threads_decide_once():
     told: list[str] = []
-    region = Region(lambda x: x, lambda x: (time.sleep(LONG), x)[1], pure=True, cuda=False, samples=5, on_decision=lambda r: told.append(r.state))
+    region = Region(
+        lambda x: x, lambda x: (time.sleep(LONG), x)[1], pure=True, cuda=False, samples=5,
+        on_decision=lambda r: told.append(r.state),
+    )
     wrong: list[Any] = []
 
     def work(number):
@@ -306,7 +312,8 @@ def way(name, milliseconds):
     return run
 
 def region(compiled, eager, **options):
-    return Region(way("compiled", compiled), way("eager", eager), **{"pure": True, "cuda": True, "samples": 2, **options})
+    options = {"pure": True, "cuda": True, "samples": 2, **options}
+    return Region(way("compiled", compiled), way("eager", eager), **options)
 """
 
 

@@ -1,4 +1,5 @@
-"""Conditions over sizes: the native evaluator agrees with Python's integers, whatever way tensors are read, and with or without a remembered proof."""
+"""Conditions over sizes: the native evaluator agrees with Python's integers, whatever way tensors are read, and with or
+without a remembered proof."""
 
 from __future__ import annotations
 
@@ -119,16 +120,25 @@ def random_program(chance, depth, tensors):
     if depth == 0 or kind < 0.2:
         t = chance.randrange(len(tensors))
         d = chance.randrange(tensors[t].dim() + (chance.random() < 0.05)) if tensors[t].dim() else 0
-        edge = chance.choice([0, 1, -1, 2, 3, -7, 8, 64, 2**31, -(2**32), 2**62, LEAST, GREATEST, chance.randrange(-100, 100)])
+        edge = chance.choice(
+            [0, 1, -1, 2, 3, -7, 8, 64, 2**31, -(2**32), 2**62, LEAST, GREATEST, chance.randrange(-100, 100)]
+        )
         return chance.choice([size(t, d), size(t, d), stride(t, d), const(edge)])
     if kind < 0.27:
         return op(S.S_NOT, random_program(chance, depth - 1, tensors))
-    return op(chance.choice(list(FUNCTIONS)), random_program(chance, depth - 1, tensors), random_program(chance, depth - 1, tensors))
+    return op(
+        chance.choice(list(FUNCTIONS)),
+        random_program(chance, depth - 1, tensors),
+        random_program(chance, depth - 1, tensors),
+    )
 
 
 def test_random_programs_agree_with_python(way):
     chance = random.Random(11)
-    tensors = (torch.zeros(3, 8), torch.zeros(5, 7, 2).transpose(0, 2), torch.zeros(()), torch.zeros(1, 2, 3, 2, 3, 2, 3)[..., ::2], torch.zeros(0, 4))
+    tensors = (
+        torch.zeros(3, 8), torch.zeros(5, 7, 2).transpose(0, 2), torch.zeros(()),
+        torch.zeros(1, 2, 3, 2, 3, 2, 3)[..., ::2], torch.zeros(0, 4),
+    )
     outcomes = {"value": 0, "none": 0}
     for _ in range(1500):
         program = random_program(chance, chance.randrange(5), tensors)
@@ -160,8 +170,12 @@ def test_arithmetic_at_the_edges(name):
 
 
 def test_rounding_is_towards_minus_infinity():
-    for a, b, quotient, remainder in [(-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (-8, 2, -4, 0), (LEAST, 3, -3074457345618258603, 1)]:
-        assert value_is(op(S.S_FLOORDIV, const(a), const(b)), quotient) and value_is(op(S.S_MOD, const(a), const(b)), remainder)
+    for a, b, quotient, remainder in [
+        (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (-8, 2, -4, 0), (LEAST, 3, -3074457345618258603, 1),
+    ]:
+        assert value_is(op(S.S_FLOORDIV, const(a), const(b)), quotient) and value_is(
+            op(S.S_MOD, const(a), const(b)), remainder
+        )
     assert fails(op(S.S_FLOORDIV, const(LEAST), const(-1))) and value_is(op(S.S_MOD, const(LEAST), const(-1)), 0)
 
 
@@ -222,7 +236,8 @@ def test_values_that_are_no_readable_tensors(way):
     anything = [op(S.S_OR, const(1), size(0, 0)), op(S.S_OR, const(1), stride(0, 0))]
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     sparse = torch.zeros(4, 6).to_sparse_csr()
-    for program, readable in zip(anything, (True, False)):  # a compressed tensor has sizes but no strides, a nested one neither
+    # a compressed tensor has sizes but no strides, a nested one neither
+    for program, readable in zip(anything, (True, False)):
         built = tree(arg(0, (C.C_RECORD, 0)), relation(program), n_records=1)
         for value in (None, 3, "x", (2, 3), torch.Size([2]), torch.float32, torch.zeros(2).numpy(), type, torch.Tensor):
             assert not built.check((value,), None)
@@ -243,7 +258,9 @@ def test_sizes_and_strides_of_all_ranks(way):
         for d in range(dims):
             for other in (torch.empty_like(t), t):
                 assert condition(eq(size(0, d), const(t.size(d))), t).check((other,), None)
-            assert holds(eq(stride(0, d), const(t.stride(d))), t) and not holds(eq(stride(0, d), const(t.stride(d) + 1)), t)
+            assert holds(eq(stride(0, d), const(t.stride(d))), t) and not holds(
+                eq(stride(0, d), const(t.stride(d) + 1)), t
+            )
 
 
 def test_relations_between_tensors(way):
@@ -266,7 +283,9 @@ def test_many_tensors(way):
     built = condition(eq(total, const(64 * 65 // 2)), *tensors)
     assert built.check(tensors, None) and not built.check((*tensors[:-1], tensors[0]), None)
     assert not built.check((*tensors[:-1], None), None)
-    bare = tree(*(arg(i, (C.C_RECORD, i)) for i in range(64)), relation(eq(total, const(64 * 65 // 2)), 64), n_records=64)
+    bare = tree(
+        *(arg(i, (C.C_RECORD, i)) for i in range(64)), relation(eq(total, const(64 * 65 // 2)), 64), n_records=64
+    )
     assert bare.check(tensors, None) and not bare.check((*tensors[:-1], None), None)
 
 
@@ -317,7 +336,7 @@ def test_symbols_are_no_free_sizes(way):
     assert bare.check((fixed,), None) and not bare.check((symbolic,), None)
 
 
-# ---- values that nothing else keeps ----------------------------------------------------------------------------------
+# ---- values that nothing else keeps --------------------------------------------------------------------------------
 
 
 class Maker:
@@ -343,9 +362,15 @@ def attribute(name, *checks):
 def test_tensors_that_die_as_soon_as_they_are_read(way, guarded):
     """The condition is checked after the values of the other branches have been let go of."""
     checks = [(C.C_TENSOR, (Maker(4, 6).fresh, ALL, ALL))] if guarded else []
-    children = [attribute("fresh", *checks, (C.C_RECORD, 0)), attribute("rubbish", (C.C_TYPE, list)), attribute("fresh", *checks, (C.C_RECORD, 1))]
+    children = [
+        attribute("fresh", *checks, (C.C_RECORD, 0)),
+        attribute("rubbish", (C.C_TYPE, list)),
+        attribute("fresh", *checks, (C.C_RECORD, 1)),
+    ]
     for pad in ([], [padding()]):
-        built = tree(arg(0, (C.C_TYPE, Maker), children=children), *pad, relation(eq(size(0, 0), size(1, 1)), 2), n_records=2)
+        built = tree(
+            arg(0, (C.C_TYPE, Maker), children=children), *pad, relation(eq(size(0, 0), size(1, 1)), 2), n_records=2
+        )
         for _ in range(20):
             assert built.check((Maker(4, 4),), None) and not built.check((Maker(4, 5),), None)
             assert [t.shape for t in built.explain((Maker(4, 5),), None)[1]] == [(4, 5)] * 2
@@ -362,7 +387,11 @@ def test_python_that_resizes_while_a_condition_is_read():
 
     other = None
     first = torch.zeros(3).as_subclass(Resizing)
-    roots = [arg(1, (C.C_TENSOR, (torch.zeros((1,) * 9), ALL, ALL)), (C.C_RECORD, 0)), arg(0, (C.C_RECORD, 1)), relation(eq(size(0, 8), size(1, 0)), 2)]
+    roots = [
+        arg(1, (C.C_TENSOR, (torch.zeros((1,) * 9), ALL, ALL)), (C.C_RECORD, 0)),
+        arg(0, (C.C_RECORD, 1)),
+        relation(eq(size(0, 8), size(1, 0)), 2),
+    ]
     built = tree(*roots, n_records=2)
     for _ in range(50):
         other = torch.zeros(*(1,) * 8, 3)
@@ -370,7 +399,7 @@ def test_python_that_resizes_while_a_condition_is_read():
         assert other.shape == (2,) * 9
 
 
-# ---- remembered proofs -----------------------------------------------------------------------------------------------
+# ---- remembered proofs ---------------------------------------------------------------------------------------------
 
 
 class Part:
@@ -458,7 +487,8 @@ def test_a_proof_over_values_that_need_python():
 
 
 def test_a_remembered_tensor_dies_in_the_middle_of_a_check():
-    """Python in a guard takes the tensor out of its place, after the place has been compared and before the condition is checked."""
+    """Python in a guard takes the tensor out of its place, after the place has been compared and before the condition
+    is checked."""
     obj, taken = Part(a=torch.zeros(4, 6)), []
 
     def take(value):
@@ -469,7 +499,13 @@ def test_a_remembered_tensor_dies_in_the_middle_of_a_check():
         return True
 
     built = tree(
-        arg(0, (C.C_TYPE, Part), children=[node(A.A_DICT, None, children=[node(A.A_KEY, "a", (C.C_TENSOR, (obj.a, ALL, ALL)), (C.C_RECORD, 0))])]),
+        arg(
+            0,
+            (C.C_TYPE, Part),
+            children=[
+                node(A.A_DICT, None, children=[node(A.A_KEY, "a", (C.C_TENSOR, (obj.a, ALL, ALL)), (C.C_RECORD, 0))])
+            ],
+        ),
         padding(),
         arg(1, (C.C_PY, take)),
         relation(eq(size(0, 0), const(4))),
@@ -508,7 +544,7 @@ def test_random_sizes_behind_proofs():
     assert min(outcomes) > 30
 
 
-# ---- memory and threads ----------------------------------------------------------------------------------------------
+# ---- memory and threads --------------------------------------------------------------------------------------------
 
 
 def test_nothing_leaks(way):
@@ -518,10 +554,16 @@ def test_nothing_leaks(way):
     built = [
         condition(program, x, y),
         tree(arg(0, (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)), relation(program, 2), n_records=2),
-        tree(arg(0, (C.C_PY, lambda v: True), (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)), padding(), relation(program, 2), n_records=2),
+        tree(
+            arg(0, (C.C_PY, lambda v: True), (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)), padding(),
+            relation(program, 2), n_records=2,
+        ),
     ]
     remembered = dict_tree(["a"], [arg(1, (C.C_TENSOR, (x, ALL, ALL)), (C.C_RECORD, 1))], eq(size(0, 0), size(1, 0)))
-    failing = [condition(eq(size(0, 0), size(1, 0)), x, y), tree(arg(0, (C.C_RECORD, 0)), relation(eq(size(0, 5), const(1))), n_records=1)]
+    failing = [
+        condition(eq(size(0, 0), size(1, 0)), x, y),
+        tree(arg(0, (C.C_RECORD, 0)), relation(eq(size(0, 5), const(1))), n_records=1),
+    ]
 
     def counts():
         gc.collect()
@@ -559,13 +601,20 @@ def test_a_tree_goes_with_what_it_holds():
 
 def test_construction_gives_its_memory_back():
     example = torch.zeros(4, 6)
-    payloads = [((0,), eq(size(0, 0), const(4))), ((0,), (S.S_CONST, 1.0)), ((0,), (S.S_CONST, 1) * 300), ((9,), (S.S_CONST, 1)), ((0,), 3)]
+    payloads = [
+        ((0,), eq(size(0, 0), const(4))), ((0,), (S.S_CONST, 1.0)), ((0,), (S.S_CONST, 1) * 300),
+        ((9,), (S.S_CONST, 1)), ((0,), 3),
+    ]
 
     def make(times):
         for _ in range(times):
             for payload in payloads:
                 try:
-                    tree(arg(0, (C.C_TENSOR, example), (C.C_RECORD, 0)), node(A.A_STATE, None, (C.C_SIZES, payload)), n_records=1)
+                    tree(
+                        arg(0, (C.C_TENSOR, example), (C.C_RECORD, 0)),
+                        node(A.A_STATE, None, (C.C_SIZES, payload)),
+                        n_records=1,
+                    )
                 except (TypeError, ValueError):
                     pass
         gc.collect()
@@ -586,7 +635,10 @@ def test_threads_share_a_condition():
     obj = Part(a=torch.zeros(4, 8))
     made = [
         condition(program, example, example),
-        tree(arg(0, (C.C_RECORD, 0)), arg(1, (C.C_PY, lambda v: True), (C.C_RECORD, 1)), padding(), relation(program, 2), n_records=2),
+        tree(
+            arg(0, (C.C_RECORD, 0)), arg(1, (C.C_PY, lambda v: True), (C.C_RECORD, 1)), padding(),
+            relation(program, 2), n_records=2,
+        ),
     ]
     remembered = dict_tree(["a"], [arg(1, (C.C_TENSOR, (example, ALL, ALL)), (C.C_RECORD, 1))], program)
     failures = []

@@ -1,4 +1,5 @@
-"""Tensor guards: every way of reading tensors tells the same tensors apart, and tells apart whatever a graph depends on."""
+"""Tensor guards: every way of reading tensors tells the same tensors apart, and tells apart whatever a graph depends
+on."""
 
 from __future__ import annotations
 
@@ -64,7 +65,10 @@ def _one_of_each():
     for dims in (5, 6, 7, 9):
         tensors[f"{dims} dimensions"] = torch.zeros(*range(1, dims + 1))[..., ::2]
         tensors[f"{dims} dimensions transposed"] = torch.zeros(*range(1, dims + 1))[..., ::2].transpose(0, 1)
-    for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float8_e4m3fn):
+    for dtype in (
+        torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+        torch.float8_e4m3fn,
+    ):
         tensors[str(dtype)] = torch.zeros(4, 6, dtype=dtype)
     return tensors
 

@@ -1,4 +1,5 @@
-"""Snapshots of torch's modes: each mode that shapes a graph makes a difference, in the thread that sets it and in no other."""
+"""Snapshots of torch's modes: each mode that shapes a graph makes a difference, in the thread that sets it and in no
+other."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_all_modes_are_told_apart():
     for name, state in states.items():
         assert [other for other in states if states[other] == state] == [name]
         with MODES[name]():
-            # also where the mode is made anew: what runs under a mode of the program is never captured, and a device is a device
+            # also where the mode is made anew: what runs under a mode of the program is never captured, and a device is
+            # a device
             assert [other for other in states if native.state_matches(states[other])] == [name]
 
 
@@ -140,7 +142,10 @@ def test_through_python_where_words_cannot_be_read():
         for name in MODES:
             test_each_mode_makes_a_difference(name)
     finally:
-        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits(), layout._function_state_known()) == ()
+        assert (
+            native.setup_state(describe, mode_at, device, *layout._autograd_bits(), layout._function_state_known())
+            == ()
+        )
     assert native.state_matches(native.snapshot_state())
 
 

@@ -116,7 +116,9 @@ def test_the_scope_of_the_hook_is_of_one_thread():
         return None
 
     inside, checked = threading.Event(), threading.Event()
-    native.install_hook_policy(lambda code, ns: code is user.__code__, lambda cache, fn, args: entry_for(fn, lambda a: "captured"))
+    native.install_hook_policy(
+        lambda code, ns: code is user.__code__, lambda cache, fn, args: entry_for(fn, lambda a: "captured")
+    )
 
     def wait():
         inside.set()
@@ -181,11 +183,23 @@ def test_guards_on_modules_that_others_change():
         return module.training
 
     guards = lambda training: [  # noqa: E731
-        arg(0, children=[node(native.A_DICT, None, children=[
-            node(native.A_KEY, "training", (native.C_EQUALS, training)),
-            node(native.A_KEY, "_parameters", (native.C_LEN, 2), children=[node(native.A_KEY, "weight", (native.C_TENSOR, module.weight))]),
-        ])]),
-    ]  # fmt: skip
+        arg(
+            0,
+            children=[
+                node(
+                    native.A_DICT,
+                    None,
+                    children=[
+                        node(native.A_KEY, "training", (native.C_EQUALS, training)),
+                        node(
+                            native.A_KEY, "_parameters", (native.C_LEN, 2),
+                            children=[node(native.A_KEY, "weight", (native.C_TENSOR, module.weight))],
+                        ),
+                    ],
+                )
+            ],
+        )
+    ]
     dispatcher = native.Dispatcher(f, lambda *a: None)
     for training in (True, False):
         dispatcher.add_entry(entry_for(f, lambda module: "ANSWER", *guards(training), ANSWER=training))

@@ -1,4 +1,5 @@
-"""Each symbol of torch that the native core uses may be missing in a torch to come: something is done in its place, and plans stay on."""
+"""Each symbol of torch that the native core uses may be missing in a torch to come: something is done in its place, and
+plans stay on."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def test_this_torch_exports_them_and_the_sources_name_no_others():
     assert missing == []
     sources = (Path(framejit.__file__).parent / "native").rglob("*.c")
     named = {name for path in sources for name in re.findall(r'torch_symbol\("(\w+)"\)', path.read_text())}
-    assert named == set(SYMBOLS) - {"aoti_torch_device_type_cpu"}, "that one is made of a prefix and the name of the device"
+    assert named == set(SYMBOLS) - {"aoti_torch_device_type_cpu"}, (
+        "that one is made of a prefix and the name of the device"
+    )
 
 
 def _plans_give_what_eager_gives():
@@ -58,7 +61,9 @@ def _plans_give_what_eager_gives():
     for _ in range(3):
         result, view, less = plan(2, 5, steps, [value(2), value(3), value(4)])(x, y)
         assert torch.equal(result, expected) and torch.equal(less, expected - 1)
-        assert view.dtype is torch.int32 and torch.equal(view.view(torch.float32), expected.as_strided((2, 3), (4, 1), 1))
+        assert view.dtype is torch.int32 and torch.equal(
+            view.view(torch.float32), expected.as_strided((2, 3), (4, 1), 1)
+        )
         assert view._base is None and view.data_ptr() == result.data_ptr() + 4
     (transposed,) = plan(1, 2, [("reinterpret", 1, 0, (4, 4), (1, 4), 0, torch.float32)], [value(1)])(x)
     assert torch.equal(transposed, x.t())
@@ -89,7 +94,10 @@ def _programs_run_as_in_eager():
 
     compiled = framejit.optimize(program)
     leaf = torch.randn(4, 6, requires_grad=True)
-    for x in (torch.randn(4, 6), torch.randn(4, 6), torch.randn(5, 6), leaf, leaf.detach(), torch.randn(4, 6, dtype=torch.float64)):
+    for x in (
+        torch.randn(4, 6), torch.randn(4, 6), torch.randn(5, 6), leaf, leaf.detach(),
+        torch.randn(4, 6, dtype=torch.float64),
+    ):
         for scale in (2.0, 3.0):
             for got, expected in zip(compiled(x, scale), program(x, scale)):
                 torch.testing.assert_close(got, expected)
@@ -123,7 +131,8 @@ OF_WARNINGS = [name for name in SYMBOLS if "Warning" in name]
 
 
 def _told_of_a_resized_output(add, capfd):
-    """Where it is told: on stderr (up to torch 2.14 by operators that are called by themselves), and as Python's warnings."""
+    """Where it is told: on stderr (up to torch 2.14 by operators that are called by themselves), and as Python's
+    warnings."""
     out = torch.zeros(3)
     capfd.readouterr()
     with warnings.catch_warnings(record=True) as told:

@@ -17,10 +17,13 @@ LOOP = "def loop(n, acc):\n if n == 0: return acc\n return 'NEXT'(n - 1, acc)"
 
 
 def _dispatch_to(fn, source, **targets):
-    """A dispatcher whose only entry is `source` with slots, given as name=(target, kind), in place of the named constants."""
+    """A dispatcher whose only entry is `source` with slots, given as name=(target, kind), in place of the named
+    constants."""
     dispatcher = native.Dispatcher(fn, never)
     template = compile_function(source)
-    slots = {name: native.Slot(dispatcher if target is None else target, kind) for name, (target, kind) in targets.items()}
+    slots = {
+        name: native.Slot(dispatcher if target is None else target, kind) for name, (target, kind) in targets.items()
+    }
     dispatcher.add_entry(entry_for(fn, template, slots=tuple(slots.values()), **slots))
     return dispatcher
 

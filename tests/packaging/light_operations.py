@@ -27,7 +27,9 @@ OPERATIONS = {
     "gather": lambda: v.gather(1, i[:, None]).scatter_add(1, i[:, None] * 0, v),
     "grid_sample": lambda: F.grid_sample(x, torch.zeros(2, 3, 3, 2), align_corners=False),
     "index": lambda: v[i[:2], i[:2]] + v[:, 1].index_select(0, i[:2]),
-    "interpolate": lambda: F.interpolate(x, size=(5, 5), mode="bilinear") + F.interpolate(x, size=(5, 5), mode="bicubic"),
+    "interpolate": lambda: (
+        F.interpolate(x, size=(5, 5), mode="bilinear") + F.interpolate(x, size=(5, 5), mode="bicubic")
+    ),
     "layer_norm": lambda: F.layer_norm(v, (8,)) + F.rms_norm(v, (8,)),
     "linalg": lambda: torch.linalg.inv(v[:, :4]) + torch.linalg.svd(v[:, :4])[0],
     "lstm": lambda: nn.LSTM(8, 3)(v),
@@ -73,7 +75,9 @@ def main() -> None:
             return module.forward
 
         for dynamic in (False, True):
-            compiled = torch.compile(lambda x: F.layer_norm(x, (8,)) + x.clamp(0, 1), backend=backend, fullgraph=True, dynamic=dynamic)
+            compiled = torch.compile(
+                lambda x: F.layer_norm(x, (8,)) + x.clamp(0, 1), backend=backend, fullgraph=True, dynamic=dynamic
+            )
             torch.testing.assert_close(compiled(v), F.layer_norm(v, (8,)) + v.clamp(0, 1))
         assert len(graphs) == 2
         # what C++ made torch load early is complete now
@@ -82,7 +86,10 @@ def main() -> None:
 
         assert GuardOnDataDependentSymNode.__module__ == "torch.fx.experimental.symbolic_shapes"
         for module in [m for n, m in sys.modules.items() if n.startswith("torch.")]:
-            assert vars(module).get("GuardOnDataDependentSymNode", GuardOnDataDependentSymNode) is GuardOnDataDependentSymNode
+            assert (
+                vars(module).get("GuardOnDataDependentSymNode", GuardOnDataDependentSymNode)
+                is GuardOnDataDependentSymNode
+            )
         assert not [f for f in sys.meta_path if type(f).__module__.startswith("framejit")]
         torch.testing.assert_close(framejit.optimize(lambda x: x.softmax(-1), backend="eager")(v), v.softmax(-1))
 

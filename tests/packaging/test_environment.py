@@ -18,6 +18,24 @@ def test_other_versions_of_python(monkeypatch, version):
         compat.check_interpreter()
 
 
+def test_an_unknown_release():
+    """Importing framejit there says one sentence, before torch or anything native is loaded."""
+    program = """
+import platform, sys, sysconfig
+sys.version_info, platform.python_version = (3, 16, 0, "alpha", 1), lambda: "3.16.0a1"
+try:
+    import framejit
+except ImportError as e:
+    print(e)
+assert "framejit._native" not in sys.modules and "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "framejit works with CPython 3.11 to 3.15, not with CPython 3.16.0a1\n",
+    ), done.stderr
+
+
 def test_another_interpreter(monkeypatch):
     monkeypatch.setattr(platform, "python_implementation", lambda: "PyPy")
     with pytest.raises(UnsupportedEnvironment, match="not with PyPy"):
@@ -46,7 +64,10 @@ def test_an_older_torch(monkeypatch, version):
     assert str(caught.value) == f"framejit needs torch 2.11 or newer, not {version}"
 
 
-@pytest.mark.parametrize(("version", "parsed"), [("2.11.0", (2, 11)), ("2.13.0+cpu", (2, 13)), ("2.16.0a0+gitabc", (2, 16)), ("3.0.0.dev20270101", (3, 0))])
+@pytest.mark.parametrize(
+    ("version", "parsed"),
+    [("2.11.0", (2, 11)), ("2.13.0+cpu", (2, 13)), ("2.16.0a0+gitabc", (2, 16)), ("3.0.0.dev20270101", (3, 0))],
+)
 def test_newer_torches(monkeypatch, version, parsed):
     monkeypatch.setattr(torch, "__version__", version)
     assert compat.check_torch() == parsed
@@ -56,7 +77,10 @@ def test_no_torch():
     program = "import sys; sys.modules['torch'] = None; import framejit"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "framejit.errors.UnsupportedEnvironment: framejit needs torch 2.11 or newer, and torch is not installed"
+    assert (
+        done.stderr.splitlines()[-1]
+        == "framejit.errors.UnsupportedEnvironment: framejit needs torch 2.11 or newer, and torch is not installed"
+    )
 
 
 def test_it_is_an_import_error():

@@ -1,4 +1,5 @@
 """Each example runs and prints what its first lines promise."""
+import re
 import sysconfig
 from pathlib import Path
 
@@ -9,12 +10,20 @@ import forked
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "custom_backend.py": ["call_function[target=torch.abs]", "used as it is by the second call: True"],
-    "data_dependent_flow.py": ["positive: tensor([0., 2., 4.])", "negative: tensor([-0., -2., -4.])", "compiled in parts"],
+    "data_dependent_flow.py": [
+        "positive: tensor([0., 2., 4.])", "negative: tensor([-0., -2., -4.])", "compiled in parts",
+    ],
     "softmax_of_product.py": ["same result: True", "same class, same names: True ['keys']", "same parameters: True"],
     "reduction_with_gradient.py": ["eager ", "framejit "],
     "hugging_face_model.py": ["1 graph of ", "0 graph breaks", "equal to eager but for rounding: True"],
-    "recompile_story.py": ["size 3 was expected at dimension 0, got 5", "2 was expected, got 3", "dtype float32 was expected, got float64"],
-    "explained_break.py": ["explained_break.py:8, in normalise", ".item()", "hint: ", "fullgraph=True, but the graph breaks at"],
+    "recompile_story.py": [
+        "size 3 was expected at dimension 0, got 5",
+        "2 was expected, got 3",
+        "dtype float32 was expected, got float64",
+    ],
+    "explained_break.py": [
+        "explained_break.py:8, in normalise", ".item()", "hint: ", "fullgraph=True, but the graph breaks at",
+    ],
 }
 
 
@@ -22,7 +31,9 @@ def test_every_example_is_tested():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.model) if n.startswith("hugging") else n for n in SAYS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.model) if n.startswith("hugging") else n for n in SAYS]
+)
 def test_example(name):
     packages = Path(sysconfig.get_path("purelib"))
     if name.startswith("hugging") and ((packages / "torchvision").exists() or not (packages / "transformers").exists()):
@@ -32,5 +43,11 @@ def test_example(name):
     assert done.stderr == ""
     for part in SAYS[name]:
         assert part in done.stdout
-    losses = [line.split("loss")[1] for line in done.stdout.splitlines() if "loss" in line]
-    assert len(set(losses)) <= 1
+    losses = [
+        [float(number) for number in re.findall(r"\d+\.\d+", line)]
+        for line in done.stdout.splitlines()
+        if "loss" in line
+    ]
+    for loss in losses[1:]:
+        # sums in another order: the last digit printed may be another
+        assert loss == pytest.approx(losses[0], abs=2e-4)

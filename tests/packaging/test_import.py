@@ -38,7 +38,8 @@ def test_it_adds_at_most_150_ms_to_importing_torch():
     [
         "pass",
         "framejit.optimize(lambda x: x + 1)(torch.ones(3))",
-        "framejit.optimize(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))(torch.ones(1, 2)).sum().backward()",
+        "framejit.optimize(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))(torch.ones(1, "
+        "2)).sum().backward()",
         "framejit.optimize(lambda x: x + 1)(torch.ones(3, 2).t())",
         "framejit.explain(lambda x: x * x.sum().item())(torch.ones(3)); framejit.status()",
     ],
@@ -74,7 +75,8 @@ def test_other_threads_never_get_what_a_stand_in_has():
 found = []
 with light():
     assert isinstance(sys.modules["sympy"], StandIn)
-    thread = threading.Thread(target=lambda: found.append(__import__("torch.fx.experimental.symbolic_shapes", fromlist=["guard_or_false"]).guard_or_false))
+    name, wanted = "torch.fx.experimental.symbolic_shapes", "guard_or_false"
+    thread = threading.Thread(target=lambda: found.append(getattr(__import__(name, fromlist=[wanted]), wanted)))
     thread.start(); thread.join()
 from torch.fx.experimental import symbolic_shapes
 assert not isinstance(symbolic_shapes, StandIn) and found == [symbolic_shapes.guard_or_false]
@@ -96,7 +98,8 @@ assert torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
 
 def test_threads_that_need_several_real_modules_at_once_get_whole_ones():
     python(STAND_INS + """
-wanted = ["torch._dynamo.source", "torch._dynamo.guards", "torch._dynamo.eval_frame", "torch.fx.experimental.symbolic_shapes"]
+wanted = [f"torch._dynamo.{name}" for name in ("source", "guards", "eval_frame")]
+wanted.append("torch.fx.experimental.symbolic_shapes")
 failed, together = [], threading.Barrier(len(wanted))
 def use(name):
     together.wait()

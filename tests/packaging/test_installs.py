@@ -1,4 +1,5 @@
-"""Wheel, sdist and editable installs: each works, also from a folder with a `guards.py` and a `backends/` of its own."""
+"""Wheel, sdist and editable installs: each works, also from a folder with a `guards.py` and a `backends/` of its
+own."""
 import os
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ x = torch.arange(3.0)
 assert torch.equal(framejit.optimize(lambda x: torch.relu(x) + 1)(x), x + 1)
 assert len(framejit.status().functions) == 1
 from importlib.metadata import entry_points
-assert [p.value for p in entry_points(group="torch_dynamo_backends", name="framejit")] == ["framejit.backends.torch_backends:framejit"]
+[point] = entry_points(group="torch_dynamo_backends", name="framejit")
+assert point.value == "framejit.backends.torch_backends:framejit"
 print(framejit.__file__, framejit._native.__file__, framejit.guards.sources.__file__)
 """
 
@@ -33,14 +35,23 @@ def run(*command: str, cwd: Path) -> str:
 def source(tmp_path_factory):
     """The tree as a clone would have it."""
     copy = tmp_path_factory.mktemp("source") / "framejit"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", ".lint", "build", "dist", "*.so", "*.egg-info", "__pycache__", ".*_cache"))
+    shutil.copytree(
+        ROOT,
+        copy,
+        ignore=shutil.ignore_patterns(
+            ".git", ".venv*", ".lint", "build", "dist", "*.so", "*.egg-info", "__pycache__", ".*_cache"
+        ),
+    )
     return copy
 
 
 @pytest.fixture(scope="module")
 def built(source):
     """A wheel and an sdist of it."""
-    run(sys.executable, "-c", "import setuptools.build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')", cwd=source)
+    run(
+        sys.executable, "-c", "import setuptools.build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')",
+        cwd=source,
+    )
     return source / "dist"
 
 
@@ -65,7 +76,10 @@ def hostile(tmp_path):
 
 
 def install(environment: Path, *what: str, cwd: Path) -> None:
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(environment / "bin" / "python"))
+    pip = (
+        sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python",
+        str(environment / "bin" / "python"),
+    )
     run(*pip, "install", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed", *what, cwd=cwd)
 
 
@@ -104,10 +118,18 @@ def test_the_wheel_holds_what_it_should_and_nothing_else(built):
 
     [wheel] = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"framejit", "pytest_framejit.py", f"framejit-{wheel.name.split('-')[1]}.dist-info"}
-    ours = [str(file.relative_to(ROOT)) for folder in ("framejit", "guards", "backends") for file in ROOT.glob(f"{folder}/**/*.py")]
+    assert {name.split("/")[0] for name in names} == {
+        "framejit", "pytest_framejit.py", f"framejit-{wheel.name.split('-')[1]}.dist-info",
+    }
+    ours = [
+        str(file.relative_to(ROOT))
+        for folder in ("framejit", "guards", "backends")
+        for file in ROOT.glob(f"{folder}/**/*.py")
+    ]
     assert {file if file.startswith("framejit/") else f"framejit/{file}" for file in ours} <= set(names)
-    assert {"framejit/py.typed", "framejit/_native.pyi", f"framejit/_native{sysconfig.get_config_var('EXT_SUFFIX')}"} <= set(names)
+    assert {
+        "framejit/py.typed", "framejit/_native.pyi", f"framejit/_native{sysconfig.get_config_var('EXT_SUFFIX')}",
+    } <= set(names)
     assert not [name for name in names if name.endswith((".c", ".h"))]
 
 

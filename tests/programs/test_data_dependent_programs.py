@@ -110,7 +110,9 @@ def test_beam_search():
     pair.call(lm, 1, 3, 4, beams[0][1][2])
 
 
-@pytest.mark.skipif(not EXACT, reason="scores are guarded numbers, and their last bits change when a region settles on one way")
+@pytest.mark.skipif(
+    not EXACT, reason="scores are guarded numbers, and their last bits change when a region settles on one way"
+)
 def test_beam_search_share():
     assert captured_share(lambda: beam_search, model(3), 1, 2, 3, -1) >= 0.9
 

@@ -1,4 +1,5 @@
-"""Programs that lean on other libraries, as people have them: equal to eager over several calls, with graphs and without warnings."""
+"""Programs that lean on other libraries, as people have them: equal to eager over several calls, with graphs and
+without warnings."""
 import numpy as np
 import pytest
 import torch
@@ -37,7 +38,9 @@ def fit_a_distribution():
         for _ in range(3):
             optimizer.zero_grad()
             q = distributions.Normal(loc, scale.exp())
-            loss = -q.log_prob(data).mean() + distributions.kl_divergence(q, distributions.Normal(0.0, 1.0)).sum() * 1e-3
+            loss = (
+                -q.log_prob(data).mean() + distributions.kl_divergence(q, distributions.Normal(0.0, 1.0)).sum() * 1e-3
+            )
             loss.backward()
             optimizer.step()
         return loc.detach().clone(), q.rsample().detach()
@@ -93,7 +96,11 @@ def detection_post_process():
     return post, (boxes, scores)
 
 
-@pytest.mark.parametrize("program", [training_step, fit_a_distribution, numpy_and_back, data_loader_loop, detection_post_process], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [training_step, fit_a_distribution, numpy_and_back, data_loader_loop, detection_post_process],
+    ids=lambda p: p.__name__,
+)
 def test_equal_to_eager(program):
     torch.manual_seed(0)
     eager, args = program()
@@ -106,5 +113,6 @@ def test_equal_to_eager(program):
     torch.manual_seed(1)
     with recorded() as log:
         got = [optimized(*args) for _ in range(3)]
-    assert_same(expected, got, rtol=1e-12 if program is numpy_and_back else RTOL)  # sines and sums by torch differ from numpy's in the last bits
+    # sines and sums by torch differ from numpy's in the last bits
+    assert_same(expected, got, rtol=1e-12 if program is numpy_and_back else RTOL)
     assert backend.ops > 0 and not of_kind(log, "warning"), [e.fields for e in of_kind(log, "warning")]

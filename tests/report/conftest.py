@@ -39,7 +39,10 @@ def explained() -> Explanation:
         fast(model, torch.randn(size, 4))
     graph_id = explanation.graphs[0].graph_id
     emit("fusion", graph_id=graph_id, text=f"k0: linear, relu {HOSTILE}")
-    emit("output_code", graph_id=graph_id, name="k0", language="LLVM", source=f"define void @k0() ; {HOSTILE}", kernel={"bytes": 4096, "GB/s": 12.5})
+    emit(
+        "output_code", graph_id=graph_id, name="k0", language="LLVM", source=f"define void @k0() ; {HOSTILE}",
+        kernel={"bytes": 4096, "GB/s": 12.5},
+    )
     emit("perf", region=f"step {HOSTILE}", compiled_us=10.0, eager_us=25.0, state="compiled")
     listening.stop()
     for finding in explanation.findings:

@@ -18,7 +18,9 @@ from framejit.report.timeline import timeline
 
 
 def test_everything_but_html_is_escaped():
-    made = element("a", "<b>", Html("<i></i>"), None, [1, "&"], href='"x" <', class_="c", data_count=0, hidden=True, title=None)
+    made = element(
+        "a", "<b>", Html("<i></i>"), None, [1, "&"], href='"x" <', class_="c", data_count=0, hidden=True, title=None
+    )
     assert made == '<a href="&quot;x&quot; &lt;" class="c" data-count="0" hidden>&lt;b&gt;<i></i>1&amp;</a>'
     assert join(["<", Html("<")]) == "&lt;<"
 
@@ -51,7 +53,10 @@ def test_every_node_and_edge_is_drawn_inside_the_picture():
     assert picture.count('class="node"') == len(nodes)
     assert picture.count("<path") == sum(len(node.inputs) for node in nodes)
     width, height = (float(n) for n in re.search(r'viewBox="0 0 (\d+) (\d+)"', picture).groups())
-    boxes = [tuple(map(float, found)) for found in re.findall(r'<rect x="(-?\d+)" y="(-?\d+)" width="(\d+)" height="(\d+)"', picture)]
+    boxes = [
+        tuple(map(float, found))
+        for found in re.findall(r'<rect x="(-?\d+)" y="(-?\d+)" width="(\d+)" height="(\d+)"', picture)
+    ]
     assert all(0 <= x and x + w <= width and 0 <= y and y + h <= height for x, y, w, h in boxes)
     for i, (x, y, w, h) in enumerate(boxes):
         for x2, y2, w2, h2 in boxes[i + 1 :]:
@@ -100,7 +105,9 @@ def test_spans_and_compiles():
         event("frame_done", 6_000, frame_id=3, function="never begun", state="eager"),
     ]
     [span] = spans(events)
-    assert (span.function, span.start, span.end, span.state, span.compiles) == ("f", 1_000, 5_000, "compiled", [(2_000, 4_000)])
+    assert (span.function, span.start, span.end, span.state, span.compiles) == (
+        "f", 1_000, 5_000, "compiled", [(2_000, 4_000)],
+    )
     assert timeline([span]).count('class="bar"') == 1 and timeline([span]).count('class="part"') == 1
     [data] = to_dicts([span])
     assert data == {"function": "f", "start_us": 0.0, "end_us": 4.0, "state": "compiled", "compiles_us": [[1.0, 3.0]]}
@@ -156,7 +163,9 @@ def test_kernels_of_the_fusing_backend_belong_to_the_captured_graph():
     first, second = (graph.graph_id for graph in explanation.graphs)
     fused = {event.graph_id: event for event in explanation.events if event.kind == "output_code"}
     assert list(fused) == [first, second]
-    assert fused[first].kernel == {"bytes": 2 * 4 * 16 * 1024} and fused[second].kernel == {"bytes": 4 * 16 * 1024 + 4 * 16}
+    assert fused[first].kernel == {"bytes": 2 * 4 * 16 * 1024} and fused[second].kernel == {
+        "bytes": 4 * 16 * 1024 + 4 * 16
+    }
     shown = kernels(explanation.events)
     assert f'href="#graph-{first}"' in shown and f'href="#graph-{second}"' in shown and "GB/s" in shown
 

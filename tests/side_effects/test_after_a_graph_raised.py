@@ -1,4 +1,5 @@
-"""Graphs that raise: what lives on, other threads, functions in functions, sizes that are open, and what is compiled anew."""
+"""Graphs that raise: what lives on, other threads, functions in functions, sizes that are open, and what is compiled
+anew."""
 import contextlib
 import functools
 import gc
@@ -441,7 +442,10 @@ def test_a_write_into_memory_that_overlaps(kind, backend):
 
     compiled = framejit.optimize(fn, backend=backend)
     for i in range(6):
-        plain, given = ((x, x.flip(0)) if i in (0, 4) else OVERLAPPING[kind](x) for x in (torch.arange(15.0).view(5, 3), torch.arange(15.0).view(5, 3)))
+        plain, given = (
+            (x, x.flip(0)) if i in (0, 4) else OVERLAPPING[kind](x)
+            for x in (torch.arange(15.0).view(5, 3), torch.arange(15.0).view(5, 3))
+        )
         outcomes = []
         for run, args in ((fn, plain), (compiled, given)):
             try:

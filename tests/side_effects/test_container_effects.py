@@ -71,7 +71,9 @@ def test_set_deque_defaultdict_ordereddict():
         od.move_to_end("a")
         od["c"] = 3
 
-    check(fn, X, {1}, collections.deque([1], maxlen=3), collections.defaultdict(list), collections.OrderedDict(a=1, b=2))
+    check(
+        fn, X, {1}, collections.deque([1], maxlen=3), collections.defaultdict(list), collections.OrderedDict(a=1, b=2)
+    )
 
 
 def test_nested_containers():

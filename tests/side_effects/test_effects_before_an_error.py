@@ -1,4 +1,5 @@
-"""What the program did before an operation raised is done once, and nothing after it is: writes, random numbers, modes, gradients."""
+"""What the program did before an operation raised is done once, and nothing after it is: writes, random numbers, modes,
+gradients."""
 import contextlib
 
 import torch

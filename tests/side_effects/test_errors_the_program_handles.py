@@ -1,4 +1,5 @@
-"""Operations that pass as shapes and dtypes, and raise for the numbers in their tensors: the program handles the exception as in plain Python."""
+"""Operations that pass as shapes and dtypes, and raise for the numbers in their tensors: the program handles the
+exception as in plain Python."""
 import contextlib
 import sys
 import traceback
@@ -154,7 +155,10 @@ def test_no_context_and_no_frames_of_anybody_else():
     for _ in range(4):
         with pytest.raises(IndexError) as caught:
             compiled(X, BAD)
-        frames = [(f.name, f.lineno - fn.__code__.co_firstlineno) for f in traceback.extract_tb(caught.value.__traceback__)[1:]]
+        frames = [
+            (f.name, f.lineno - fn.__code__.co_firstlineno)
+            for f in traceback.extract_tb(caught.value.__traceback__)[1:]
+        ]
         assert frames == [("fn", 2)], frames
         assert caught.value.__context__ is None and caught.value.__cause__ is None
         assert sys.exception() is None

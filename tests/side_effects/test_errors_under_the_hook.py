@@ -69,7 +69,9 @@ def test_a_whole_script(tmp_path):
     plain, hooked = (forked.run([*how, script], timeout=300) for how in ([], hook))
     assert plain.stdout == hooked.stdout
     assert plain.stderr.splitlines()[-1] == hooked.stderr.splitlines()[-1]
-    assert [line for line in plain.stderr.splitlines() if "script.py" in line] == [line for line in hooked.stderr.splitlines() if "script.py" in line]
+    assert [line for line in plain.stderr.splitlines() if "script.py" in line] == [
+        line for line in hooked.stderr.splitlines() if "script.py" in line
+    ]
 
 
 def test_verified_calls():

@@ -1,4 +1,5 @@
-"""An operation that raises does so in the frame it stands in: inlined calls, loops, generators, hooks, around graph breaks."""
+"""An operation that raises does so in the frame it stands in: inlined calls, loops, generators, hooks, around graph
+breaks."""
 import traceback
 
 import torch
@@ -38,7 +39,11 @@ def test_handled_by_the_caller_of_an_inlined_function(calls):
         try:
             return pick_twice(x, i)
         except IndexError as e:
-            return x, [f.name for f in traceback.extract_tb(e.__traceback__)], [f.lineno for f in traceback.extract_tb(e.__traceback__)]
+            return (
+                x,
+                [f.name for f in traceback.extract_tb(e.__traceback__)],
+                [f.lineno for f in traceback.extract_tb(e.__traceback__)],
+            )
 
     follow(fn, *calls)
 

@@ -1,4 +1,5 @@
-"""functools.lru_cache: results, effects, exceptions, counters and contents of the cache are those of plain Python, at every call."""
+"""functools.lru_cache: results, effects, exceptions, counters and contents of the cache are those of plain Python, at
+every call."""
 
 import functools
 import gc
@@ -12,6 +13,8 @@ import torch
 import framejit
 from framejit.events import subscribe
 from framejit.values.builtins.cached_function import put_result
+
+from support import Pair
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -289,7 +292,10 @@ def test_keys_that_are_equal(typed):
         def name(v, **kwargs):
             return f"{v!r}{kwargs}"
 
-        return lambda x: (x + 1, name(1), name(1.0), name(True), name(1, a=1, b=2), name(1, b=2, a=1), name(1, a=1.0, b=2), name("1"), name(-0.0)), name
+        return lambda x: (
+            x + 1, name(1), name(1.0), name(True), name(1, a=1, b=2), name(1, b=2, a=1), name(1, a=1.0, b=2),
+            name("1"), name(-0.0),
+        ), name
 
     def compared(fn):
         return outcome(fn, X)[1:]
@@ -579,7 +585,9 @@ def test_tables_that_are_made_at_the_first_call():
     optimized = framejit.optimize(fn, backend="eager")
     for n in (2, 2, 3, 2, 5, 3, 2):
         before = Rotary.table.cache_info()
-        torch.testing.assert_close(optimized(rotary, x, n), x * (torch.arange(float(n))[:, None] * rotary.base).cos() + rotary.table(n)[1])
+        torch.testing.assert_close(
+            optimized(rotary, x, n), x * (torch.arange(float(n))[:, None] * rotary.base).cos() + rotary.table(n)[1]
+        )
         assert Rotary.table.cache_info().hits > before.hits and Rotary.table.cache_info().currsize <= 2
         assert rotary.table(n)[0] is rotary.table(n)[0]
 
@@ -705,7 +713,32 @@ assert "builtins.id" in told  # of a tensor's hash, which the cache asks for whi
 
 
 def test_under_fullgraph_real_calls_may_meet_audit_hooks(tmp_path):
-    """Functions that have nothing to do with tensors, called by the interpreter wherever it is. One can't be taken away again."""
+    """Functions that have nothing to do with tensors, called by the interpreter wherever it is. One can't be taken away
+    again."""
     program = tmp_path / "program.py"
     program.write_text(WITH_AN_AUDIT_HOOK)
     subprocess.run([sys.executable, program], check=True, timeout=300)
+
+
+def test_sizes_and_tuples_as_arguments():
+    def make():
+        calls = []
+
+        @functools.cache
+        def weight(shape, kind=(str, int)):
+            calls.append(shape)
+            return torch.ones(shape) * len(kind)
+
+        @functools.lru_cache
+        def triple(n):
+            calls.append(n)
+            return n * 3
+
+        def fn(x):
+            return x * weight(tuple(x.shape)) + weight(x.shape, kind=(str, "q")) + triple(x.shape[0])
+
+        return fn, lambda: (list(calls), weight.cache_info(), triple.cache_info())
+
+    pair = Pair(make, fullgraph=True)
+    for n in (2, 3, 4, 5, 3, 2):
+        pair.call(torch.ones(n))

@@ -107,7 +107,9 @@ def test_a_write_before_what_always_raises_in_a_graph_that_cannot_be_tried(write
         pair.call(X)
 
 
-@pytest.mark.parametrize("operation", [lambda i: F.one_hot(i, 3), lambda i: torch.ones(3)[[0, 1]] @ torch.ones(3)[[int(i.ndim) + 7, 1]]])
+@pytest.mark.parametrize(
+    "operation", [lambda i: F.one_hot(i, 3), lambda i: torch.ones(3)[[0, 1]] @ torch.ones(3)[[int(i.ndim) + 7, 1]]]
+)
 @pytest.mark.parametrize("is_used", [True, False])
 def test_what_raises_for_numbers_under_autocast(operation, is_used):
     def fn(log, i):
@@ -122,7 +124,9 @@ def test_what_raises_for_numbers_under_autocast(operation, is_used):
     follow(fn, ([], torch.tensor(1)), ([], torch.tensor(5)), ([], torch.tensor(5)), ([], torch.tensor(2)))
 
 
-@pytest.mark.parametrize("operation", [torch.max, torch.argmin, torch.aminmax, lambda x: x.max(0), torch.median, lambda x: x.cummax(0)])
+@pytest.mark.parametrize(
+    "operation", [torch.max, torch.argmin, torch.aminmax, lambda x: x.max(0), torch.median, lambda x: x.cummax(0)]
+)
 @pytest.mark.parametrize("tracked", [False, True])
 def test_a_write_before_what_takes_no_empty_tensor(operation, tracked):
     def fn(x, y):

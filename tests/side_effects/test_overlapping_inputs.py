@@ -1,4 +1,5 @@
-"""Inputs that share memory, of which one is written: one entry serves those that lie apart and those that overlap, as plain Python does."""
+"""Inputs that share memory, of which one is written: one entry serves those that lie apart and those that overlap, as
+plain Python does."""
 
 import warnings
 
@@ -82,7 +83,10 @@ def detached():
     return t, t.detach()
 
 
-PAIRS = [(apart, overlapping), (overlapping, apart), (apart, same_place), (same_place, overlapping), (side_by_side, overlapping), (detached, apart)]
+PAIRS = [
+    (apart, overlapping), (overlapping, apart), (apart, same_place), (same_place, overlapping),
+    (side_by_side, overlapping), (detached, apart),
+]
 
 
 def outcome(fn, a, b):
@@ -93,7 +97,9 @@ def outcome(fn, a, b):
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
-@pytest.mark.parametrize("fn", [read_before_and_after, both_written, step_by_step, view_written, copied, as_out, normalised, counted])
+@pytest.mark.parametrize(
+    "fn", [read_before_and_after, both_written, step_by_step, view_written, copied, as_out, normalised, counted]
+)
 def test_one_call_after_another(fn, backend):
     for kinds in PAIRS:
         compiled = framejit.optimize(fn, backend=backend)

@@ -1,4 +1,5 @@
-"""Hooks on what autograd saves, among them those of checkpointing, which end the recomputation in the middle of a function."""
+"""Hooks on what autograd saves, among them those of checkpointing, which end the recomputation in the middle of a
+function."""
 
 import pytest
 import torch
@@ -70,7 +71,12 @@ def run(block, around, wrap):
     for _ in range(CALLS):
         x = torch.ones(2, 4, requires_grad=True)
         around(called, x, log).sum().backward()
-        seen.append((x.grad, first.grad.clone(), second.grad.clone(), [e if isinstance(e, (str, int, tuple)) else vars(e) for e in log], Counter.n))
+        seen.append(
+            (
+                x.grad, first.grad.clone(), second.grad.clone(),
+                [e if isinstance(e, (str, int, tuple)) else vars(e) for e in log], Counter.n,
+            )
+        )
     return seen
 
 

@@ -18,7 +18,10 @@ from framejit.fakes.metadata import Metadata
 INPUTS = (torch.ones(3), torch.ones(2, 4), torch.tensor(1.0), torch.ones(0))
 OTHERS = (torch.ones(2), torch.ones(2, 3))
 SELF, ONE, TWO = object(), object(), object()
-MORE = [(), (0,), (1,), (-7,), (0.0,), (SELF,), (SELF, SELF), (ONE,), (TWO,), (ONE, ONE), (0, ONE), (ONE, 0), ([],), ((2, 2),), (True,), (5, 1, 9)]
+MORE = [
+    (), (0,), (1,), (-7,), (0.0,), (SELF,), (SELF, SELF), (ONE,), (TWO,), (ONE, ONE), (0, ONE), (ONE, 0), ([],),
+    ((2, 2),), (True,), (5, 1, 9),
+]
 """The arguments behind the first one."""
 
 
@@ -26,7 +29,8 @@ def _forms(name: str) -> Iterator[Callable[..., Any]]:
     for room in (torch, torch.Tensor, F, torch.linalg, torch.special, torch.fft):
         for form in (name, f"{name}_", name.removeprefix("linalg_")):
             function = getattr(room, form, None)
-            if callable(function) and not isinstance(function, type) and form != "index":  # that of functorch's dimensions, which does not end
+            # that of functorch's dimensions, which does not end
+            if callable(function) and not isinstance(function, type) and form != "index":
                 yield function
 
 
@@ -35,7 +39,10 @@ def _calls(name: str) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]]]:
         for first in INPUTS:
             values = {SELF: first, ONE: OTHERS[0], TWO: OTHERS[1]}
             for more in MORE:
-                yield function, (first, *[values.get(value, value) if value in (SELF, ONE, TWO) else value for value in more])
+                yield (
+                    function,
+                    (first, *[values.get(value, value) if value in (SELF, ONE, TWO) else value for value in more]),
+                )
 
 
 def _given(args: tuple[Any, ...], of: Callable[[torch.Tensor], torch.Tensor]) -> Any:

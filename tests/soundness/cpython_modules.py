@@ -1,4 +1,5 @@
-"""Which of CPython's test modules run with every test method optimized, and the tests whose outcome may differ, each with its cause."""
+"""Which of CPython's test modules run with every test method optimized, and the tests whose outcome may differ, each
+with its cause."""
 
 MODULES = [
     # builtin types
@@ -131,45 +132,126 @@ QUICK = [
     "test_textwrap",
     "test_userlist",
 ]
-"""Those that end as plain Python does and take some seconds each: what the test suite runs. The command runs all of MODULES."""
+"""Those that end as plain Python does and take some seconds each: what the test suite runs. The command runs all of
+MODULES."""
 
 _TRACED = "sys.settrace is told of the lines of the replacement, which has not those that the match statement had."
-_REUSED = "Captured code makes each result tuple anew, where CPython's iterator fills one that nobody else holds again; only id() tells."
+_REUSED = (
+    "Captured code makes each result tuple anew, where CPython's iterator fills one that nobody else holds again; only "
+    "id() tells."
+)
 _COUNTED = "Guards hold the bytes that they compare with, and sys.getrefcount counts that."
-_HELD = "The code made for a function holds the classes of its own whose methods it looks up, until the function goes."
-_UNREAD = "A frame that a graph break ended has the variables that are read again and those whose end could be seen; tracebacks show no others."
+_PASSED = (
+    "What a graph break is about to pass is held by variables of the step that passes it, and sys.getrefcount counts "
+    "that."
+)
+_HELD = (
+    "The code made for a function holds the classes and C functions that it has met and tells apart by identity, until "
+    "the function goes."
+)
+_TEXT = (
+    "Text that captured code makes is a constant of the replacement; equal ones are one object, as Python allows for "
+    "what can't change."
+)
+_SMALL = (
+    "It counts the references to the int 10, which the code that is made meanwhile holds too, as every code does its "
+    "constants."
+)
+_UNREAD = (
+    "A frame that a graph break ended has the variables that are read again and those whose end could be seen; "
+    "tracebacks show no others."
+)
+_BARE = (
+    "The traceback of what captured code raised and caught has files, lines and columns; its frames hold no variables."
+)
+_REST = (
+    "What follows a graph break runs in a frame of its own; who compares the frame objects of one call, or their "
+    "lines, can tell."
+)
+_LINES = "It wants linecache empty, which also keeps the lines of source that framejit and torch have read."
 _KEY = "A class's dict has a key with an __eq__ of its own, which looking up any name runs; it raises there."
-_COLUMN = "The replacement's instructions have the lines of the program's, not the columns (3.13 and later ask for them)."
 _STACK = "It calls Python where the C stack ends: a frame hook keeps more of it free than CPython does."
-_GAPS = "A dict that is built again has no gaps where keys were deleted, and only iterators that go on over another table in its place tell."
-_VECTORCALL = "It sets the vectorcall of a function from C, which makes calls do something else than the function's code; captured calls go by the code."
-_LINE = "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its rest."
+_GAPS = (
+    "A dict that is built again has no gaps where keys were deleted, and only iterators that go on over another table "
+    "in its place tell."
+)
+_VECTORCALL = (
+    "It sets the vectorcall of a function from C, which makes calls do something else than the function's code; "
+    "captured calls go by the code."
+)
+_LINE = (
+    "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its "
+    "rest."
+)
 
 EXCUSED: dict[str, str] = {
-    "test.test_descr.ClassPropertiesAndMethods.test_restored_object_new": "CPython is known to fail it, and forgets that a deleted __new__ was inherited.",
+    "test.test_descr.ClassPropertiesAndMethods.test_restored_object_new": (
+        "CPython is known to fail it, and forgets that a deleted __new__ was inherited."
+    ),
     "test.test_descr.MiscTests.test_type_lookup_mro_reference": _KEY,
-    "test.test_descr.SharedKeyTests.test_subclasses": "sys.getsizeof tells whether instances share their keys, which those that are built again do not.",
+    "test.test_descr.SharedKeyTests.test_subclasses": (
+        "sys.getsizeof tells whether instances share their keys, which those that are built again do not."
+    ),
     "test.test_exceptions.NameErrorTests.test_name_error_suggestions": _UNREAD,
-    "test.test_re.ReTests.test_search_anchor_at_beginning": "It wants its search done in a tenth of a second, and the first call of a method is captured.",
-    "test.test_int.IntSubclassStrDigitLimitsTests.test_denial_of_service_prevented_str_to_int": "It compares times of some milliseconds.",
+    **{
+        f"test.test_traceback.{name}": _BARE
+        for name in (
+            "CPythonSuggestionFormattingTests.test_name_error_suggestions",
+            "PurePythonSuggestionFormattingTests.test_name_error_suggestions", "MiscTracebackCases.test_clear",
+            "TestColorizedTraceback.test_colorized_traceback_from_exception_group",
+            "TestTracebackException.test_comparison_params_variations", "TestTracebackException.test_from_exception",
+            "TestTracebackException.test_print",
+        )
+    },
+    **{
+        f"test.test_traceback.TestStack.test_{name}": _REST
+        for name in ("custom_format_frame", "format_locals", "walk_stack")
+    },
+    "test.test_traceback.TestStack.test_extract_stackup_deferred_lookup_lines": _LINES,
+    "test.test_traceback.TestTracebackException.test_lookup_lines": _LINES,
+    "test.test_re.ReTests.test_search_anchor_at_beginning": (
+        "It wants its search done in a tenth of a second, and the first call of a method is captured."
+    ),
+    "test.test_int.IntSubclassStrDigitLimitsTests.test_denial_of_service_prevented_str_to_int": (
+        "It compares times of some milliseconds."
+    ),
     "test.test_dict.DictTest.test_reversed_dict_after_clear_and_restore": _GAPS,
     "test.test_dict.DictTest.test_reversed_dict_keys_changed_during_iteration": _GAPS,
-    "test.test_with.NestedWith.testExceptionLocation": _COLUMN,
-    "test.test_iter.TestCase.test_exception_locations": _COLUMN,
     "test.test_exceptions.TestInvalidExceptionMatcher.test_given_exception_matches_deeply_nested_tuple": _STACK,
-    "test.test_call.TestRecursion.test_super_deep": "It goes 90,000 Python calls deep; under a frame hook each one takes C stack.",
+    "test.test_call.TestRecursion.test_super_deep": (
+        "It goes 90,000 Python calls deep; under a frame hook each one takes C stack."
+    ),
     **{
         f"test.test_call.TestPEP590.test_setvectorcall{part}": _VECTORCALL
         for part in ("", "_load_attr_specialization_deopt", "_load_attr_specialization_skip")
     },
     "test.test_functools.TestLRUC.test_lru_cache_weakrefable": _HELD,
     "test.test_functools.TestLRUPy.test_lru_cache_weakrefable": _HELD,
-    "test.test_iter.TestCase.test_reduce_mutating_builtins_iter": "It deletes builtins.iter, which framejit, written in Python, needs itself.",
-    "test.test_class.ClassTests.testSetattrWrapperNameIntern": "Text that captured code makes is a constant of the replacement; equal ones are one object.",
-    "test.test_dict.DictTest.test_splittable_popitem": "sys.getsizeof tells whether a dict shares its keys, which one that is built again does not.",
+    "test.test_dataclasses.TestSlots.test_original_class_is_gced": _HELD,
+    "test.test_weakref.ReferencesTestCase.test_callback_in_cycle_resurrection": _HELD,
+    "test.test_weakref.ReferencesTestCase.test_cfunction": _HELD,
+    "test.test_list.ListTest.test_list_overwrite_local": _PASSED,
+    "test.test_class.ClassTests.testSetattrWrapperNameIntern": _TEXT,
+    **{
+        f"test.test_operator.{kind}OperatorTestCase.test_{name}": _TEXT
+        for kind in ("C", "Py")
+        for name in ("is", "is_not")
+    },
+    **{
+        f"test.test_array.{kind}Test.test_bug_782369": _SMALL
+        for part in ("Byte", "Short", "Int", "Long", "LongLong")
+        for kind in (part, f"Unsigned{part}")
+    },
+    **{f"test.test_array.{kind}Test.test_bug_782369": _SMALL for kind in ("Double", "Float", "Unicode")},
+    "test.test_dict.DictTest.test_splittable_popitem": (
+        "sys.getsizeof tells whether a dict shares its keys, which one that is built again does not."
+    ),
     **{
         f"test.test_patma.TestTracing.test_{name}": _TRACED
-        for name in ("default_capture", "default_wildcard", "no_default", "only_default_capture", "only_default_wildcard", "unreachable_code")
+        for name in (
+            "default_capture", "default_wildcard", "no_default", "only_default_capture", "only_default_wildcard",
+            "unreachable_code",
+        )
     },
     **{
         f"test.test_itertools.TestBasicOps.test_{name}_tuple_reuse": _REUSED
@@ -177,7 +259,10 @@ EXCUSED: dict[str, str] = {
     },
     **{
         f"test.test_enumerate.{case}.test_tuple_reuse": _REUSED
-        for case in ("EnumerateStartTestCase", "EnumerateTestCase", "SubclassTestCase", "TestBig", "TestLongStart", "TestStart")
+        for case in (
+            "EnumerateStartTestCase", "EnumerateTestCase", "SubclassTestCase", "TestBig", "TestLongStart",
+            "TestStart",
+        )
     },
     **{
         f"test.test_memoryview.BytesMemory{kind}Test.test_{name}": _COUNTED

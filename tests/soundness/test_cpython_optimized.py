@@ -9,7 +9,9 @@ from optimized import differences
 pytestmark = [
     pytest.mark.soundness,
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("test.test_grammar") is None, reason="this Python was built without its test package"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("test.test_grammar") is None, reason="this Python was built without its test package"
+    ),
 ]
 
 

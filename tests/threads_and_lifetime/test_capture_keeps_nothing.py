@@ -1,4 +1,5 @@
-"""A call that was captured keeps nothing of the user's alive, also where the capture met exceptions, started again or failed: no collection is needed."""
+"""A call that was captured keeps nothing of the user's alive, also where the capture met exceptions, started again or
+failed: no collection is needed."""
 
 import functools
 import gc
@@ -180,7 +181,8 @@ def test_modules_die_too():
 
 
 def test_cells_of_functions_that_the_frame_hook_has_captured():
-    """Code that several functions share has entries of its own, which hold nothing of the function that they were captured from."""
+    """Code that several functions share has entries of its own, which hold nothing of the function that they were
+    captured from."""
 
     def fn(x):
         framejit.graph_break()

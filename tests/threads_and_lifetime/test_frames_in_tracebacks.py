@@ -1,4 +1,5 @@
-"""A traceback keeps alive what the frames in it hold at their end, also where a frame was resumed behind a graph break, and no longer than that."""
+"""A traceback keeps alive what the frames in it hold at their end, also where a frame was resumed behind a graph break,
+and no longer than that."""
 
 import contextlib
 import gc
@@ -280,9 +281,10 @@ def finalizers(x, made, saved):
 
 
 FUNCTIONS = [
-    not_caught, with_finally, with_manager, caught, swallowed, suppressed, saved_for_later, saved_in_a_variable, saved_twice, replaced, deleted, another,
+    not_caught, with_finally, with_manager, caught, swallowed, suppressed, saved_for_later, saved_in_a_variable,
+    saved_twice, replaced, deleted, another,
     wrong_operands, wrong_shapes, below, below_and_caught, recursive, finalizers,
-]  # fmt: skip
+]
 
 
 def observed(fn, made, calls):

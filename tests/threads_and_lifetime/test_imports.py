@@ -54,7 +54,9 @@ def test_a_capture_that_meets_one_is_tried_again(monkeypatch):
         return x * 3
 
     def half(*_):
-        raise ImportError("cannot import name 'x' from partially initialized module 'y' (most likely due to a circular import)")
+        raise ImportError(
+            "cannot import name 'x' from partially initialized module 'y' (most likely due to a circular import)"
+        )
 
     x = torch.ones(3)
     with monkeypatch.context() as during:

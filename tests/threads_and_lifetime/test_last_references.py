@@ -1,4 +1,5 @@
-"""Objects end when plain Python lets go of them, also behind graph breaks: not when their variable is read for the last time."""
+"""Objects end when plain Python lets go of them, also behind graph breaks: not when their variable is read for the last
+time."""
 import gc
 import weakref
 

@@ -1,6 +1,7 @@
 """Any thread may call, compile or reset at any time."""
 import threading
 import time
+import warnings
 
 import torch
 
@@ -190,3 +191,18 @@ def test_backward_in_another_thread():
     thread.start()
     thread.join()
     torch.testing.assert_close(w.grad, 2 * X)
+
+
+def test_threads_that_capture_at_once_put_back_how_warnings_are_shown():
+    def body(x, k):
+        return x * x.var(-2, keepdim=True) + k
+
+    found = warnings._showwarnmsg, list(warnings.filters), torch.is_warn_always_enabled()
+
+    def work(i):
+        for k in range(10):
+            framejit.optimize(body, backend=CountingBackend(), dynamic=False)(X.reshape(1, 4), 10 * i + k)
+
+    with warnings.catch_warnings(record=True):
+        in_threads(work)
+    assert (warnings._showwarnmsg, list(warnings.filters), torch.is_warn_always_enabled()) == found

@@ -1,4 +1,5 @@
-"""What autograd and inference mode know of results and arguments: gradients asked for, views, leaves, versions, and what later writes do to them."""
+"""What autograd and inference mode know of results and arguments: gradients asked for, views, leaves, versions, and
+what later writes do to them."""
 
 import contextlib
 
@@ -82,11 +83,16 @@ def partly_inference(x, w):
 
 
 def asked(x, w):
-    return x.is_inference(), (x * 2).is_inference(), x[0].is_inference(), x.requires_grad, (x * w).requires_grad, x.is_leaf, x + 1
+    return (
+        x.is_inference(), (x * 2).is_inference(), x[0].is_inference(), x.requires_grad, (x * w).requires_grad,
+        x.is_leaf, x + 1,
+    )
 
 
-FUNCTIONS = [views, results, view_first, the_argument, mathematics, in_place, in_place_with_gradients, part_written, copied, detached, data_written,
-             without_gradients, with_gradients, inference, partly_inference, asked]  # fmt: skip
+FUNCTIONS = [
+    views, results, view_first, the_argument, mathematics, in_place, in_place_with_gradients, part_written, copied,
+    detached, data_written, without_gradients, with_gradients, inference, partly_inference, asked,
+]
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
 
 
@@ -122,7 +128,9 @@ def facts(t, inputs):
     with contextlib.suppress(RuntimeError):
         base = t._base
         which = next((i for i, x in enumerate(inputs) if base is x), None if base is None else "another")
-        return t.requires_grad, t.is_leaf, t._is_view(), which, t.is_inference(), type(t.grad_fn).__name__
+        # A compiled graph is one node of autograd; which operation a view is, its node still says.
+        node = type(t.grad_fn).__name__ if t._is_view() else t.grad_fn is not None
+        return t.requires_grad, t.is_leaf, t._is_view(), which, t.is_inference(), node
     return "an error"
 
 
@@ -135,7 +143,11 @@ def outcome(function, make, weights, mode):
             return str(e).split("(")[0], x.tolist(), facts(x, (x, w))
     made = made if isinstance(made, tuple) else (made,)
     tensors = [t for t in (x, w, *made) if isinstance(t, torch.Tensor)]
-    found = [facts(t, (x, w)) for t in tensors], [t for t in made if not isinstance(t, torch.Tensor)], [t.tolist() for t in tensors]
+    found = (
+        [facts(t, (x, w)) for t in tensors],
+        [t for t in made if not isinstance(t, torch.Tensor)],
+        [t.tolist() for t in tensors],
+    )
     versions = [None if t.is_inference() else t._version for t in (x, w)]
     return *found, versions, gradients(x, w, tensors[2:]), after_a_write(tensors)
 
@@ -207,7 +219,13 @@ def test_written_views_are_seen_where_the_argument_is_passed_twice():
     assert torch.equal(compiled(a, a), write(b, b)) and torch.equal(a, b)
 
 
-@pytest.mark.parametrize("write", [lambda x: x.add_(1), lambda x: x.__setitem__(0, 5.0), lambda x: x[0].zero_(), lambda x: torch.relu_(x), lambda x: x.t_()])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1), lambda x: x.__setitem__(0, 5.0), lambda x: x[0].zero_(), lambda x: torch.relu_(x),
+        lambda x: x.t_(),
+    ],
+)
 def test_inference_tensors_are_not_written_outside(write):
     def run(f):
         x = of_inference()
@@ -234,7 +252,9 @@ def test_aliasing_of_written_inference_tensors():
     assert torch.equal(compiled(a, a), write(b, b)) and torch.equal(a, b)
 
 
-@pytest.mark.parametrize("inner", [torch.no_grad, torch.enable_grad, torch.inference_mode], ids=lambda mode: mode.__name__)
+@pytest.mark.parametrize(
+    "inner", [torch.no_grad, torch.enable_grad, torch.inference_mode], ids=lambda mode: mode.__name__
+)
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_capture_leaves_the_modes_inside_of_inference_mode(inner, grad):
     def modes(x):
@@ -251,3 +271,15 @@ def test_a_capture_leaves_the_modes_inside_of_inference_mode(inner, grad):
         for _ in range(2):
             assert compiled(x)[:4] == expected[:4]
             assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (grad, False)
+
+
+def test_history_of_leaves():
+    def fn(x, w):
+        return x * (2 if x.grad_fn is None else 3), w.grad_fn is None, (x.detach() + 1).grad_fn is None
+
+    compiled = framejit.optimize(fn, backend="eager")
+    plain, leaf = torch.ones(2), torch.ones(2, requires_grad=True)
+    for x, w in ((plain, leaf), (leaf, plain), (leaf * 2, leaf), (plain, leaf * 3), (plain, leaf)):
+        expected, got = fn(x, w), compiled(x, w)
+        assert torch.equal(expected[0], got[0]) and expected[1:] == got[1:]
+    assert framejit.optimize(fn, backend="eager", fullgraph=True)(plain, leaf)[1]

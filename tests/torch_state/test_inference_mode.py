@@ -1,4 +1,5 @@
-"""Tensors in inference mode, and views that were made without gradients: what autograd says of them, as plain Python gets to hear it."""
+"""Tensors in inference mode, and views that were made without gradients: what autograd says of them, as plain Python
+gets to hear it."""
 
 import warnings
 
@@ -19,7 +20,8 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_views_whose_history_torch_refuses_to_look_for(mode, asked):
-    """A view made without gradients of something that requires them, and written: autograd raises where it is asked for its history."""
+    """A view made without gradients of something that requires them, and written: autograd raises where it is asked for
+    its history."""
 
     def inside(x):
         with mode():

@@ -1,4 +1,5 @@
-"""Tensors whose class has a `__torch_function__`: inlined as torch calls it, with what it changes, and noticed when it is another."""
+"""Tensors whose class has a `__torch_function__`: inlined as torch calls it, with what it changes, and noticed when it
+is another."""
 
 import pytest
 import torch
@@ -125,16 +126,26 @@ PROGRAMS = {
     "in place on the argument": lambda x: (x.add_(1) if not x.requires_grad else x, x),
     "augmented": lambda x: x.detach().clone().__iadd__(x),
     "methods": lambda x: (x.sum(), x.sum(0, keepdim=True), x.view(-1), x.t(), x.reshape(4), x.max(0)),
-    "functions": lambda x: (torch.sin(x), torch.add(x, x), torch.mul(x, other=x), torch.cat([x, x]), torch.stack((x, x), dim=1), torch.where(x > 1, x, x)),
-    "library": lambda x: (nn.functional.relu(x), nn.functional.softmax(x, -1) if x.is_floating_point() else 0, nn.functional.pad(x, (1, 1))),
+    "functions": lambda x: (
+        torch.sin(x), torch.add(x, x), torch.mul(x, other=x), torch.cat([x, x]), torch.stack((x, x), dim=1),
+        torch.where(x > 1, x, x),
+    ),
+    "library": lambda x: (
+        nn.functional.relu(x),
+        nn.functional.softmax(x, -1) if x.is_floating_point() else 0,
+        nn.functional.pad(x, (1, 1)),
+    ),
     "attributes": lambda x: (x + 1, x.shape, x.dtype, x.ndim, x.requires_grad, x.T, x.is_leaf),
-    "questions": lambda x: (x + 1, x.dim(), x.size(), x.size(0), x.numel(), x.is_floating_point(), len(x), isinstance(x, torch.Tensor), type(x)),
+    "questions": lambda x: (
+        x + 1, x.dim(), x.size(), x.size(0), x.numel(), x.is_floating_point(), len(x), isinstance(x, torch.Tensor),
+        type(x),
+    ),
     "questions of torch": lambda x: (torch.is_tensor(x), torch.is_floating_point(x), torch.numel(x), x * 2),
     "items": lambda x: (x[0], x[0, 1], x[:, None], [row * 2 for row in x], (x > 1)[0]),
     "written items": lambda x: (lambda y: (y.__setitem__(0, 5), y)[1])(x.detach().clone()),
     "with plain": lambda x: (x + torch.ones(2, 2), torch.ones(2, 2) * x, torch.ones(2, 2).add(x)),
     "two results": lambda x: x.max(0),
-    "chain": lambda x: ((x + 1).relu().sum(0) * 2),
+    "chain": lambda x: (x + 1).relu().sum(0) * 2,
     "own": lambda x: (x.twice(), x.halved) if type(x) is Default else 0,
     "unwrapped": lambda x: (x.as_subclass(torch.Tensor) + 1, x),
     "wrapped": lambda x: (torch.ones(2, 2).as_subclass(type(x)) + x, torch.ones(2).as_subclass(type(x))),
@@ -171,9 +182,9 @@ def described(value):
         with torch._C.DisableTorchFunctionSubclass():
             attributes = sorted((k, str(v)) for k, v in value.__dict__.items())
             return (
-                type(value), value.detach().as_subclass(torch.Tensor).tolist(), value.dtype, value.stride(), value.requires_grad, value.is_leaf,
-                type(value.grad_fn).__name__, value._is_view(), attributes,
-            )  # fmt: skip
+                type(value), value.detach().as_subclass(torch.Tensor).tolist(), value.dtype, value.stride(),
+                value.requires_grad, value.is_leaf, type(value.grad_fn).__name__, value._is_view(), attributes,
+            )
     if isinstance(value, (tuple, list)):
         return type(value), [described(v) for v in value]
     return type(value), str(value)
@@ -204,7 +215,10 @@ def test_as_in_plain_python(program, kind):
     assert not of_kind(events, "warning")
 
 
-CAPTURED = ["operators", "comparisons", "methods", "functions", "attributes", "questions", "items", "with plain", "chain", "wrapped", "unit"]
+CAPTURED = [
+    "operators", "comparisons", "methods", "functions", "attributes", "questions", "items", "with plain", "chain",
+    "wrapped", "unit",
+]
 
 
 @pytest.mark.parametrize("program", CAPTURED)

@@ -21,7 +21,11 @@ def fn(x):
 
 
 def captured(log):
-    return [e.fields["state"] for e in of_kind(log, "frame_done") if e.fields["function"] == "fn" and e.fields["state"].startswith("compiled")]
+    return [
+        e.fields["state"]
+        for e in of_kind(log, "frame_done")
+        if e.fields["function"] == "fn" and e.fields["state"].startswith("compiled")
+    ]
 
 
 class Calls(TorchFunctionMode):

@@ -1,4 +1,5 @@
-"""Each state of torch that changes what operations do, set around a call: at capture, at a later call, and taken away again."""
+"""Each state of torch that changes what operations do, set around a call: at capture, at a later call, and taken away
+again."""
 
 import contextlib
 import copy
@@ -44,14 +45,17 @@ STATES = {
     "default dtype": lambda: setting(torch.set_default_dtype, torch.float64, torch.get_default_dtype),
     "half as default dtype": lambda: setting(torch.set_default_dtype, torch.bfloat16, torch.get_default_dtype),
     "device context": lambda: torch.device("meta"),
-    "default device": lambda: setting(torch.set_default_device, "meta", lambda: None),  # what get_default_device answers would be set as a mode
+    # what get_default_device answers would be set as a mode
+    "default device": lambda: setting(torch.set_default_device, "meta", lambda: None),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "autocast to half": lambda: torch.autocast("cpu", dtype=torch.half),
     "autocast without a cache": lambda: torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
     "autocast off": lambda: torch.autocast("cpu", enabled=False),
     "deterministic": deterministic,
     "one thread": lambda: setting(torch.set_num_threads, 1, torch.get_num_threads),
-    "matmul precision": lambda: setting(torch.set_float32_matmul_precision, "medium", torch.get_float32_matmul_precision),
+    "matmul precision": lambda: setting(
+        torch.set_float32_matmul_precision, "medium", torch.get_float32_matmul_precision
+    ),
     "no mkldnn": lambda: torch.backends.mkldnn.flags(enabled=False),
     "no cudnn": lambda: torch.backends.cudnn.flags(enabled=False),
     "attention by mathematics": lambda: nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH),
@@ -80,7 +84,10 @@ def uninitialised(x, w):
 
 
 def layers(x, w):
-    return nn.functional.layer_norm(x, (3,)), nn.functional.linear(x, w).relu(), torch.softmax(x, -1), nn.functional.scaled_dot_product_attention(x, w, x)
+    return (
+        nn.functional.layer_norm(x, (3,)), nn.functional.linear(x, w).relu(), torch.softmax(x, -1),
+        nn.functional.scaled_dot_product_attention(x, w, x),
+    )
 
 
 def questions(x, w):
@@ -104,7 +111,9 @@ def questions(x, w):
 
 def scattered(x, w):
     index = torch.zeros(3, dtype=torch.long, device=x.device)
-    return x.clone().index_add_(0, index, x), torch.zeros(3, 3, device=x.device, dtype=x.dtype).index_put((index, index), x[0], accumulate=True)
+    return x.clone().index_add_(0, index, x), torch.zeros(3, 3, device=x.device, dtype=x.dtype).index_put(
+        (index, index), x[0], accumulate=True
+    )
 
 
 FUNCTIONS = [arithmetic, factories, uninitialised, layers, questions, scattered]
@@ -271,7 +280,9 @@ def inside_copy(x, seen):
 
 
 @pytest.mark.parametrize(
-    "function", [inside_hook, inside_grad, inside_data, inside_retain, inside_backward, inside_requires, inside_dtype, inside_copy], ids=lambda f: f.__name__
+    "function",
+    [inside_hook, inside_grad, inside_data, inside_retain, inside_backward, inside_requires, inside_dtype, inside_copy],
+    ids=lambda f: f.__name__
 )
 def test_inside_captured_code(function):
     def outcome(f):

@@ -1,4 +1,5 @@
-"""Subclasses of torch.Tensor, torch functions of other objects, and methods of torch.Tensor that the program replaces."""
+"""Subclasses of torch.Tensor, torch functions of other objects, and methods of torch.Tensor that the program
+replaces."""
 
 import pytest
 import torch
@@ -22,7 +23,9 @@ class Logging(torch.Tensor):
 class Cosine(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        return super().__torch_function__(torch.Tensor.cos if func in (torch.sin, torch.Tensor.sin) else func, types, args, kwargs or {})
+        return super().__torch_function__(
+            torch.Tensor.cos if func in (torch.sin, torch.Tensor.sin) else func, types, args, kwargs or {}
+        )
 
 
 class WithMethods(torch.Tensor):
@@ -99,7 +102,9 @@ FUNCTIONS = {
     "overridden": lambda x: x.sum(0),
     "functions": lambda x: torch.sin(x) + torch.add(x, x),
     "library": softmax,
-    "questions": lambda x: (type(x).__name__, isinstance(x, torch.Tensor), isinstance(x, nn.Parameter), x.shape, x.dtype, x.requires_grad),
+    "questions": lambda x: (
+        type(x).__name__, isinstance(x, torch.Tensor), isinstance(x, nn.Parameter), x.shape, x.dtype, x.requires_grad,
+    ),
     "in place": lambda x: (x.add_(1), x)[1],
     "items": lambda x: (x[0], [t + 1 for t in x], len(x)),
     "subclass made": lambda x: torch.ones(2).as_subclass(WithMethods).sum(0),
@@ -165,7 +170,11 @@ def test_guards_do_not_call_the_torch_function():
 
 
 @pytest.mark.parametrize(
-    "name, program", [("relu", lambda x: x.relu()), ("__add__", lambda x: x + 1), ("__neg__", lambda x: -x), ("twice", lambda x: x.twice())]
+    "name, program",
+    [
+        ("relu", lambda x: x.relu()), ("__add__", lambda x: x + 1), ("__neg__", lambda x: -x),
+        ("twice", lambda x: x.twice()),
+    ],
 )
 def test_replaced_methods(name, program, monkeypatch):
     def outcomes(f):
@@ -200,11 +209,16 @@ def test_replaced_functions(monkeypatch):
 
 
 def test_hash():
-    check(lambda x: (x + 1, hash(x) == x.__hash__(), hash(x) == id(x)), torch.ones(2), graphs=None, breaks=None, calls=1)
+    check(
+        lambda x: (x + 1, hash(x) == x.__hash__(), hash(x) == id(x)), torch.ones(2), graphs=None, breaks=None, calls=1
+    )
 
 
 def test_new():
-    check(lambda x: (x.new(x.shape).shape, x.new(2, 3).shape, x.new([2, 3]), x.new_zeros(x.shape) + 1), torch.ones(5, 8), breaks=None, graphs=None)
+    check(
+        lambda x: (x.new(x.shape).shape, x.new(2, 3).shape, x.new([2, 3]), x.new_zeros(x.shape) + 1),
+        torch.ones(5, 8), breaks=None, graphs=None,
+    )
 
 
 # ---- where in its storage a tensor lies -----------------------------------------------------------
@@ -267,7 +281,10 @@ def test_sizes_changed_in_place(change, dynamic):
             assert str(compiled(a)) == str(f(b)) and a.shape == b.shape and a.stride() == b.stride()
 
 
-@pytest.mark.parametrize("make", [lambda: torch.arange(4.0).expand(3, 4), lambda: torch.arange(12.0).view(3, 4)[1:], lambda: torch.ones(3, 4).t()])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.arange(4.0).expand(3, 4), lambda: torch.arange(12.0).view(3, 4)[1:], lambda: torch.ones(3, 4).t()],
+)
 def test_a_view_that_was_given_other_memory(make):
     def set_inside(x, y):
         x.set_(x.clone())

@@ -1,4 +1,7 @@
 """What torch's operations warn of reaches the program as often as in plain Python, and nothing of it stderr."""
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -7,10 +10,6 @@ import torch
 import framejit
 
 import forked
-
-# There operators called from Python hand on their own warnings, past the handler by which trials of operations are kept quiet.
-GIVEN_BY_OPERATORS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
-BACKENDS = ["eager", pytest.param("fuse", marks=pytest.mark.xfail(GIVEN_BY_OPERATORS, reason="trials of operations warn with torch 2.15", strict=False))]
 
 
 def spread_of_one_row(x, state):
@@ -26,6 +25,11 @@ def warns_and_writes(x, state):
     y = x * x.var(0)
     state.add_(1)
     return y + state
+
+
+def spread_of_known_numbers(x, state):
+    y = torch.tensor([[1.5, 2.5, 3.5]])
+    return x + (y - y.mean()) / (y.var(-2, keepdim=True) + 1).sqrt()[0, 0]
 
 
 def elements_from_nothing(x, state):
@@ -60,9 +64,11 @@ def gradient_of_no_leaf(x, state):
 
 
 FUNCTIONS = [
-    spread_of_one_row, imaginary_part_dropped, warns_and_writes, elements_from_nothing, spread_that_nobody_needs, parts_that_nobody_needs,
+    spread_of_one_row, spread_of_known_numbers, imaginary_part_dropped, warns_and_writes, elements_from_nothing,
+    spread_that_nobody_needs,
+    parts_that_nobody_needs,
     old_way_to_transpose, old_way_to_transpose_that_nobody_needs, gradient_of_no_leaf,
-]  # fmt: skip
+]
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +86,7 @@ def told(f):
     return [(w.category, str(w.message)) for w in seen if not issubclass(w.category, framejit.FramejitWarning)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_each_call_warns_as_plain_python(fn, backend, capfd):
     compiled = framejit.optimize(fn, backend=backend)
@@ -105,7 +111,8 @@ def test_a_warning_may_be_an_exception(fn, backend):
 
 
 def test_a_warning_that_was_shown_is_not_shown_again():
-    """With the filters that Python begins with, one warning for each place, whatever is tried behind the scenes in between."""
+    """With the filters that Python begins with, one warning for each place, whatever is tried behind the scenes in
+    between."""
     compiled = framejit.optimize(warns_and_writes, backend="fuse")
     place: dict = {}
     with warnings.catch_warnings(record=True) as seen:
@@ -114,6 +121,17 @@ def test_a_warning_that_was_shown_is_not_shown_again():
             run()
             warnings.warn_explicit("the program's own", UserWarning, "program.py", 1, registry=place)
     assert [str(w.message) for w in seen] == ["the program's own"]
+
+
+def test_what_a_plan_runs_warns_of_is_told_of_a_line_of_the_program():
+    """Not of torch's, where the operators are called: what is shown once for a line would be shown once for all
+    programs."""
+    compiled = framejit.optimize(spread_of_one_row, backend="fuse")
+    for _ in range(4):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            compiled(torch.ones(1, 3), torch.ones(3))
+        assert [w.filename for w in seen if w.category is UserWarning] == [__file__] * 3
 
 
 def warns_before_what_no_kernel_does(x, state):
@@ -140,8 +158,10 @@ def warns_beside_an_attribute(x, state):
         return y
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute])
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize(
+    "fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute]
+)
 def test_a_graph_that_raises_has_warned_of_nothing(fn, backend):
     compiled = framejit.optimize(fn, backend=backend)
     expected = told(fn)
@@ -161,6 +181,42 @@ def test_what_is_told_once_is_told_by_the_program(backend):
     """
     told = forked.run(["-c", code, backend], timeout=120)
     assert told.stdout == "1\n", told.stderr
+
+
+@pytest.mark.parametrize("by_context", ["0", "1"])
+def test_trials_are_quiet_whatever_the_filters_of_their_thread_say(by_context):
+    """By context, as without the lock and on demand from CPython 3.14 on, each thread may have filters of its own."""
+    code = """if True:
+        import threading, warnings
+        from framejit.fakes.dropped_warnings import without_warnings
+        def trials(action):
+            with warnings.catch_warnings():
+                warnings.simplefilter(action)
+                before = list(filters())
+                for _ in range(50):
+                    with without_warnings() as outer:
+                        warnings.warn("first")
+                        with without_warnings() as inner:
+                            warnings.warn("second")
+                    assert (outer, inner) == (["first"], ["second"])
+                assert filters() == before
+                try:
+                    warnings.warn("the program's own")
+                except UserWarning:
+                    raised.append(action)
+        filters, raised = getattr(warnings, "_get_filters", lambda: warnings.filters), []
+        shown, before = warnings._showwarnmsg, list(filters())
+        trials("error"), trials("ignore")
+        if getattr(__import__("sys").flags, "context_aware_warnings", 0):
+            threads = [threading.Thread(target=trials, args=[action]) for action in ["error", "ignore"] * 4]
+            [thread.start() for thread in threads], [thread.join() for thread in threads]
+        assert shown is warnings._showwarnmsg and filters() == before
+        print(*raised)
+    """
+    environment = {**os.environ, "PYTHON_CONTEXT_AWARE_WARNINGS": by_context}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    many = sys.version_info >= (3, 14) and by_context == "1"
+    assert told.stdout.split() == ["error"] * (5 if many else 1) and told.stderr == ""
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])

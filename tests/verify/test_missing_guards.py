@@ -87,7 +87,10 @@ def test_a_wrong_capture_is_told_from_a_missing_guard(monkeypatch):
         return x + 1
 
     items = []
-    with outcomes() as seen, pytest.warns(FramejitWarning, match="argument items: length 1 was expected, got 0.*the capture is at fault"):
+    with (
+        outcomes() as seen,
+        pytest.warns(FramejitWarning, match="argument items: length 1 was expected, got 0.*the capture is at fault"),
+    ):
         framejit.optimize(f, verify=True)(torch.ones(2), items)
     assert seen[0].code == "FJ403"
 
@@ -99,7 +102,10 @@ def test_a_graph_that_raises_where_its_operations_do_not():
 
         return run
 
-    with outcomes() as seen, pytest.warns(FramejitWarning, match="raised ZeroDivisionError: in the kernel, and its operations don't raise"):
+    with (
+        outcomes() as seen,
+        pytest.warns(FramejitWarning, match="raised ZeroDivisionError: in the kernel, and its operations don't raise"),
+    ):
         assert framejit.optimize(lambda x: x + 1, backend=refuses, verify=True)(torch.ones(2)).tolist() == [2.0, 2.0]
     assert seen[0].outcome == "same"
 
@@ -115,7 +121,7 @@ def f(x, flag):
 
 if __name__ == "__main__":
     add = Capture.add_guard
-    Capture.add_guard = lambda self, source, check, *rest: None if source.name() == "flag" else add(self, source, check, *rest)
+    Capture.add_guard = lambda self, source, *rest: None if source.name() == "flag" else add(self, source, *rest)
     fast = framejit.optimize(f, verify=True)
     fast(torch.ones(2), True)
     Capture.add_guard = add
@@ -128,4 +134,5 @@ def test_the_reproduction_of_a_script_runs(tmp_path):
     first = forked.run(["program.py"], cwd=tmp_path, timeout=120)
     assert "missing guard: flag" in first.stderr
     again = forked.run([tmp_path / "framejit-verify" / "f-1" / "reproduce.py"], timeout=120)
-    assert again.stdout == "call-1.pt no difference\ncall-2.pt no difference\n", again.stderr  # only the program had taken the guard away
+    # only the program had taken the guard away
+    assert again.stdout == "call-1.pt no difference\ncall-2.pt no difference\n", again.stderr

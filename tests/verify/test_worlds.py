@@ -1,4 +1,5 @@
-"""The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it changes."""
+"""The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it
+changes."""
 import random
 
 import numpy as np
@@ -187,7 +188,10 @@ def test_what_cannot_be_copied_is_said_and_runs():
     def f(x, items):
         return x + next(items)
 
-    with outcomes() as seen, pytest.warns(FramejitWarning, match="f can't be verified: TypeError: cannot pickle 'generator' object"):
+    with (
+        outcomes() as seen,
+        pytest.warns(FramejitWarning, match="f can't be verified: TypeError: cannot pickle 'generator' object"),
+    ):
         result = framejit.optimize(f, verify=True)(torch.ones(2), (i for i in (5, 6)))
     assert [event.outcome for event in seen] == ["skipped"] and result.tolist() == [6.0, 6.0]
 

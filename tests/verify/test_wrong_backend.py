@@ -1,4 +1,5 @@
-"""A backend that computes something else is found out, down to the node, and the script that is written shows it again."""
+"""A backend that computes something else is found out, down to the node, and the script that is written shows it
+again."""
 import os
 import warnings
 
@@ -20,14 +21,18 @@ def f(x):
 
 def test_the_first_differing_node_is_named(folder):
     fast = framejit.optimize(f, backend=swaps(torch.sin, torch.cos), verify=True)
-    with outcomes() as seen, pytest.warns(FramejitWarning, match=r"f does not do what plain Python does.*FJ401") as told:
+    with (
+        outcomes() as seen,
+        pytest.warns(FramejitWarning, match=r"f does not do what plain Python does.*FJ401") as told,
+    ):
         result = fast(torch.ones(4))
     [event] = seen
     assert (event.outcome, event.code, event.node) == ("different", "FJ401", "sin = torch.sin(add)")
     assert f"{__file__}:{f.__code__.co_firstlineno + 2}" in event.reason
     assert "result, element [0]: 2.14" in event.reason and "(4 of 4 elements differ)" in event.reason
     assert len(told) == 1 and event.script in str(told[0].message) and event.script.startswith(str(folder))
-    torch.testing.assert_close(result, torch.cos(torch.tensor(3.0)).expand(4) + 2)  # the program goes on with what it would have had
+    # the program goes on with what it would have had
+    torch.testing.assert_close(result, torch.cos(torch.tensor(3.0)).expand(4) + 2)
 
 
 def test_the_reproduction_shows_it(folder):
@@ -148,7 +153,11 @@ def test_graphs_of_an_unchanged_script_are_verified(tmp_path):
     )
     environment = {**os.environ, "FRAMEJIT_VERIFY": "0.5"}
     done = forked.run(["-m", "framejit", "run", "script.py"], cwd=tmp_path, env=environment, timeout=120)
-    assert "f does not do what plain Python does" in done.stderr and "script.py:7" in done.stderr and "[FJ401]" in done.stderr
+    assert (
+        "f does not do what plain Python does" in done.stderr
+        and "script.py:7" in done.stderr
+        and "[FJ401]" in done.stderr
+    )
     assert (tmp_path / "framejit-verify" / "f-1" / "reproduce.py").exists()
 
 

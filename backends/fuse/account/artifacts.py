@@ -4,11 +4,12 @@ A folder for each graph:
 
     graph.py               the graph as it was captured
     reproduce.py           builds the graph and random inputs, runs both eagerly and compiled, and compares
-    graphs/                the graph as it was recorded, and as each pass left it that changed it (backends/fuse/graph/text.py)
+    graphs/                the graph as it was recorded, and as each pass left it that changed it
+                           (backends/fuse/graph/text.py)
     ir_before_fusion.txt   the loops it was lowered to
     ir_after_fusion.txt    the schedule: what runs in which kernel, and what ATen carries out
     kernels/               the kernels' sources
-    summary.json           counts, reasons, and once it is settled how long both ways took
+    summary.json           counts, reasons, and once it is decided how long both ways took
     error.txt              if compiling failed, the traceback
 """
 from __future__ import annotations
@@ -33,10 +34,14 @@ from framejit.events import warn
 from framejit.version import __version__
 
 
-def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: Exception | None = None) -> str:
-    """Write what is known of a graph to a folder of its own and return its path; empty if that was impossible, of which a warning tells.
+def write_artifacts(
+    graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], error: Exception | None = None
+) -> str:
+    """Write what is known of a graph to a folder of its own and return its path; empty if that was impossible, of which
+    a warning tells.
 
-    The folder is made in `config.artifacts`, or among the temporary files if none is set. Never raises: this must not change what a program does.
+    The folder is made in `config.artifacts`, or among the temporary files if none is set. Never raises: this must not
+    change what a program does.
     """
     try:
         folder = _new_folder(config.artifacts or _temporary_folder(os.getpid()), graph.name)
@@ -45,10 +50,15 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
             "graph.py": lambda: _readable(gm),
             "reproduce.py": lambda: script(gm, example_inputs, f"{graph.name}, as framejit {__version__} captured it"),
             "graphs/0_recorded.txt": lambda: str(graph.recorded or ""),
-            **{f"graphs/{number}_{name}.txt": partial(str, text) for number, (name, text) in enumerate(graph.passes, 1)},
+            **{
+                f"graphs/{number}_{name}.txt": partial(str, text) for number, (name, text) in enumerate(graph.passes, 1)
+            },
             "ir_before_fusion.txt": lambda: graph.before_fusion,
             "ir_after_fusion.txt": lambda: graph.after_fusion,
-            **{f"kernels/{source.name}.{source_suffix(source.language)}": partial(getattr, source, "source") for source in graph.kernels},
+            **{
+                f"kernels/{source.name}.{source_suffix(source.language)}": partial(getattr, source, "source")
+                for source in graph.kernels
+            },
             "summary.json": lambda: _summary(graph, example_inputs),
         }
         if error is not None:
@@ -61,7 +71,7 @@ def write_artifacts(graph: CompiledGraph, gm: fx.GraphModule, example_inputs: Se
         return ""
 
 
-def settled(graph: CompiledGraph) -> None:
+def note_decision(graph: CompiledGraph) -> None:
     """Note in the summary which way proved quicker."""
     path = Path(graph.artifacts) / "summary.json"
     try:
@@ -109,7 +119,10 @@ def _summary(graph: CompiledGraph, example_inputs: Sequence[Any]) -> str:
             "framejit": __version__,
             "torch": torch.__version__,
             "kernel_count": len(graph.kernels),
-            "kernels": [{"name": kernel.name, "language": kernel.language, "origins": kernel.origins} for kernel in graph.kernels],
+            "kernels": [
+                {"name": kernel.name, "language": kernel.language, "origins": kernel.origins}
+                for kernel in graph.kernels
+            ],
             "externs": graph.externs,
             "reason": graph.reason,
             "inputs": [_metadata(value) for value in example_inputs],
@@ -126,7 +139,10 @@ def _measured(graph: CompiledGraph) -> dict[str, Any]:
 def _metadata(value: Any) -> dict[str, Any]:
     if not isinstance(value, torch.Tensor):
         return {"type": type(value).__name__}
-    return {"dtype": str(value.dtype), "sizes": list(value.shape), "strides": list(value.stride()), "device": str(value.device)}
+    return {
+        "dtype": str(value.dtype), "sizes": list(value.shape), "strides": list(value.stride()),
+        "device": str(value.device),
+    }
 
 
 def _json(value: dict[str, Any]) -> str:

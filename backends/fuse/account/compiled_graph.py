@@ -36,14 +36,15 @@ class CompiledGraph:
     name: str
     module: weakref.ref[torch.fx.GraphModule]
     graph_id: int | None = None
-    """Its number among the captured graphs; None for one that framejit did not capture."""
+    """The graph's number among the captured graphs; None for one that framejit did not capture."""
     kernels: list[KernelSource] = field(default_factory=list)
     externs: list[str] = field(default_factory=list)
     """The operations that ATen carries out, in order."""
     recorded: GraphText | None = None
     """The graph as it was recorded, before all passes."""
     passes: list[tuple[str, str]] = field(default_factory=list)
-    """The names of passes, and the graph that each of them left if it changed it; only where each stage is written down, or a pass failed."""
+    """The names of passes, and the graph that each of them left if it changed it; only where each stage is written
+    down, or a pass failed."""
     before_fusion: str = ""
     after_fusion: str = ""
     reason: str = ""
@@ -65,7 +66,8 @@ class CompiledGraph:
 
     @property
     def times(self) -> tuple[float | None, float | None]:
-        """The best microseconds measured for a call of the compiled plan and of eager; None where nothing was measured."""
+        """The best microseconds measured for a call of the compiled plan and of eager; None where nothing was
+        measured."""
         compiled, eager = getattr(self.region, "compiled_ns", None), getattr(self.region, "eager_ns", None)
         return compiled and compiled / 1e3, eager and eager / 1e3
 
@@ -73,7 +75,11 @@ class CompiledGraph:
         if self.reason:
             return f"{self.name} runs as ATen: {self.reason}"
         compiled, eager = self.times
-        externs = f", {_count(len(self.externs), 'operation')} by ATen ({', '.join(dict.fromkeys(self.externs))})" if self.externs else ""
+        externs = (
+            f", {_count(len(self.externs), 'operation')} by ATen ({', '.join(dict.fromkeys(self.externs))})"
+            if self.externs
+            else ""
+        )
         times = f"; {compiled:.1f} us a call, {eager:.1f} us as ATen" if compiled and eager else ""
         return f"{self.name} ({self.state}): {_count(len(self.kernels), 'kernel')}{externs}{self._frozen()}{times}"
 
@@ -94,7 +100,8 @@ def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:
 
 
 def recall_all(compiled: Callable[..., Any]) -> list[CompiledGraph]:
-    """The accounts of all that a compiled callable of this backend may run: one for each combination of sizes, if these are open."""
+    """The accounts of all that a compiled callable of this backend may run: one for each combination of sizes, if these
+    are open."""
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     several = by_size.graphs() if hasattr(by_size, "graphs") else ()
     if several:

@@ -15,7 +15,8 @@ from torch.fx.node import _get_qualified_name
 
 _SCRIPT = '''"""{title}
 
-Runs it eagerly and through the backend `fuse`, and compares. The inputs are random; numbers that index something lie in the range they had.
+Runs it eagerly and through the backend `fuse`, and compares. The inputs are random; numbers that index
+something lie in the range they had.
 """
 import torch
 {imports}
@@ -40,19 +41,24 @@ if __name__ == "__main__":
 
 
 def script(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], title: str) -> str:
-    """A program that builds the graph of `gm` node by node, and inputs from the metadata of `example_inputs`. It holds none of their values."""
+    """A program that builds the graph of `gm` node by node, and inputs from the metadata of `example_inputs`. It holds
+    none of their values."""
     writer = _Writer(gm)
     nodes = "\n".join(f"    {line}".rstrip() for line in writer.lines())
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     inputs = "\n".join(f"        {_random(value)},  # {name}" for name, value in zip(names, example_inputs))
     title = title.replace("\\", "\\\\").replace('"""', "'''")
-    return _SCRIPT.format(title=title, imports="\n".join(sorted(writer.imports)), nodes=nodes, inputs=inputs, modes=_modes())
+    return _SCRIPT.format(
+        title=title, imports="\n".join(sorted(writer.imports)), nodes=nodes, inputs=inputs, modes=_modes()
+    )
 
 
 def _modes() -> str:
     """The torch modes that a graph's meaning depends on, as arguments of `compare`."""
     said = [f"grad={torch.is_grad_enabled()}"]
-    autocast = {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
+    autocast = {
+        device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)
+    }
     if autocast:
         said.append(f"autocast={autocast}")
     if torch.get_default_dtype() != torch.float32:
@@ -141,7 +147,13 @@ class _Writer:
             return f"float('{value}')"
         if isinstance(value, torch.device):
             return f"torch.device({str(value)!r})"
-        if isinstance(value, (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.layout, torch.memory_format)):
+        if isinstance(
+            value,
+            (
+                bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.layout,
+                torch.memory_format,
+            ),
+        ):
             return repr(value)
         return self._named(value)
 
@@ -177,12 +189,19 @@ def random_tensor(
     requires_grad: bool = False,
     bounds: tuple[int, int] = (0, 1),
 ) -> torch.Tensor:
-    """A tensor of that layout (strides and storage offset in elements): normally distributed, or for whole numbers even between the bounds."""
-    extent = offset + (0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)))
+    """A tensor of that layout (strides and storage offset in elements): normally distributed, or for whole numbers even
+    between the bounds."""
+    extent = offset + (
+        0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    )
     if dtype.is_floating_point or dtype.is_complex:
         memory = torch.randn(extent, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
     else:
-        memory = torch.randint(0, 2, (extent,)).bool() if dtype == torch.bool else torch.randint(bounds[0], bounds[1] + 1, (extent,)).to(dtype)
+        memory = (
+            torch.randint(0, 2, (extent,)).bool()
+            if dtype == torch.bool
+            else torch.randint(bounds[0], bounds[1] + 1, (extent,)).to(dtype)
+        )
     return memory.to(device).as_strided(tuple(sizes), tuple(strides), offset).requires_grad_(requires_grad)
 
 
@@ -195,7 +214,8 @@ def compare(
     default_dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> None:
-    """Run a graph as ATen and through `fuse` on equal inputs, say what became of it, and leave with status 1 if outputs or written inputs differ.
+    """Run a graph as ATen and through `fuse` on equal inputs, say what became of it, and leave with status 1 if outputs
+    or written inputs differ.
 
     `grad`, `autocast` (dtypes by type of device) and `default_dtype` are the modes the graph was compiled under.
     """
@@ -237,7 +257,10 @@ def _seeded(make_inputs: Callable[[], list[torch.Tensor]], seed: int) -> list[to
 def _run(graph: Callable[..., Any], make_inputs: Callable[[], list[torch.Tensor]], seed: int) -> dict[str, Any]:
     inputs = _seeded(make_inputs, seed)
     outputs = graph(*inputs)
-    return {**{f"output {i}": value for i, value in enumerate(outputs)}, **{f"input {i} afterwards": value for i, value in enumerate(inputs)}}
+    return {
+        **{f"output {i}": value for i, value in enumerate(outputs)},
+        **{f"input {i} afterwards": value for i, value in enumerate(inputs)},
+    }
 
 
 def _difference(expected: Any, got: Any) -> str:

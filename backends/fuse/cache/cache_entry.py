@@ -1,7 +1,8 @@
 """How an entry of the disk cache is sealed, so that nothing but what was put there under its name is ever taken out.
 
-An entry is a header (magic, version of this format, length of the payload, SHA-256 over kind, key and payload) and the payload. A file that was torn
-by a crash, has rotted, was renamed, or comes from another version fails one of these and counts as missing.
+An entry is a header (magic, version of this format, length of the payload, SHA-256 over kind, key and payload) and the
+payload. A file that was torn by a crash, has rotted, was renamed, or comes from another version fails one of these and
+counts as missing.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A folder of files that only this user can have written: opened, read and written so that nobody else can slip anything in.
+"""A folder of files that only this user can have written: opened, read and written so that nobody else can slip
+anything in.
 
-Machine code is loaded from here, so a folder or a file that another user could have changed is not looked into. The folder is opened anew for
-each access and checked on the open descriptor, through which the files are then reached: what was checked is what is read, whatever is renamed
-meanwhile, and nothing has to be kept open across forks.
+Machine code is loaded from here, so a folder or a file that another user could have changed is not looked into. The
+folder is opened anew for each access and checked on the open descriptor, through which the files are then reached: what
+was checked is what is read, whatever is renamed meanwhile, and nothing has to be kept open across forks.
 """
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Refused(Exception):
 
 @contextlib.contextmanager
 def opened(path: str, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the folder, for the `dir_fd` of the functions below. Raises Refused, and OSError where there is none or none can be made."""
+    """A descriptor of the folder, for the `dir_fd` of the functions below. Raises Refused, and OSError where there is
+    none or none can be made."""
     if create:
         os.makedirs(path, mode=0o700, exist_ok=True)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -44,13 +46,16 @@ def _check(path: str, folder: int) -> None:
     if info.st_uid != user:
         raise Refused("it belongs to another user")
     if info.st_mode & _OTHERS_MAY_WRITE and not info.st_mode & stat.S_ISVTX:
-        raise Refused(f"other users can write to it (mode {stat.S_IMODE(info.st_mode):03o}); `chmod go-w` makes it safe")
+        raise Refused(
+            f"other users can write to it (mode {stat.S_IMODE(info.st_mode):03o}); `chmod go-w` makes it safe"
+        )
 
 
 def read(folder: int, name: str) -> tuple[bytes, float] | None:
     """What a file holds, and when it was last written or used (seconds since the epoch); None if there is none.
 
-    A file that others own or can write to, or that is no plain file, counts as none and is removed where that is possible. Raises OSError.
+    A file that others own or can write to, or that is no plain file, counts as none and is removed where that is
+    possible. Raises OSError.
     """
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -80,7 +85,8 @@ def _read_all(file: int, size: int) -> bytes:
 
 
 def write(folder: int, name: str, data: bytes) -> None:
-    """Write a file that is there whole or not at all, even for those who read or write the same name now. Raises OSError.
+    """Write a file that is there whole or not at all, even for those who read or write the same name now. Raises
+    OSError.
 
     It is not forced to the disk: what a crash tears is found out when it is read.
     """

@@ -18,14 +18,16 @@ _MAKERS: Final = ("triton", "llvmlite")
 def key_of(target: str, *parts: object) -> str:
     """A key for what is compiled from `parts` for a machine.
 
-    `target` names all of the machine that code depends on: the processor with its features (`llvm.machine.machine().key`), or a GPU's capability. Parts are
-    strings, bytes, numbers, booleans, None, and tuples of these. Versions of framejit, torch, Triton, llvmlite and Python and framejit's own code
-    generators count too, so that no code outlives the compiler that made it.
+    `target` names all of the machine that code depends on: the processor with its features
+    (`llvm.machine.machine().key`), or a GPU's capability. Parts are strings, bytes, numbers, booleans, None, and tuples
+    of these. Versions of framejit, torch, Triton, llvmlite and Python and framejit's own code generators count too, so
+    that no code outlives the compiler that made it.
     """
     digest = hashlib.sha256(_toolchain())
     for part in (target, *parts):
         data = part if isinstance(part, bytes) else repr(part).encode()
-        digest.update(f"{type(part).__name__} {len(data)} ".encode())  # the length keeps ("ab", "c") apart from ("a", "bc")
+        # the length keeps ("ab", "c") apart from ("a", "bc")
+        digest.update(f"{type(part).__name__} {len(data)} ".encode())
         digest.update(data)
     return digest.hexdigest()
 
@@ -37,7 +39,8 @@ def _toolchain() -> bytes:
 
 
 def _version(package: str) -> str:
-    """The version of a package, preferably without importing it: a process that finds all its kernels here needs no Triton."""
+    """The version of a package, preferably without importing it: a process that finds all its kernels here needs no
+    Triton."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,8 +1,9 @@
 """Compiled kernels and plans, kept on disk from one process to the next.
 
-A store of bytes by kind and key, where the key is a hash over everything the bytes depend on (`cache_key.key_of`), so that an entry never goes
-stale: it is only used less, and removed some day. Any number of processes and threads may use one folder. The cache is a convenience: nothing it
-meets on the disk may keep a program from running, so that trouble ends in a miss, or in one warning and no cache for the rest of the process.
+A store of bytes by kind and key, where the key is a hash over everything the bytes depend on (`cache_key.key_of`), so
+that an entry never goes stale: it is only used less, and removed some day. Any number of processes and threads may use
+one folder. The cache is a convenience: nothing it meets on the disk may keep a program from running, so that trouble
+ends in a miss, or in one warning and no cache for the rest of the process.
 """
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _LARGEST: Final = 1 / 4  # the share of the limit that one entry may take
 
 
 def get(kind: str, key: str) -> bytes | None:
-    """What was put under a kind (lower-case letters) and a key (`key_of`), by whatever process of this user; None if nothing is there."""
+    """What was put under a kind (lower-case letters) and a key (`key_of`), by whatever process of this user; None if
+    nothing is there."""
     return current().get(kind, key)
 
 
@@ -56,7 +58,8 @@ def default_folder() -> str:
     for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(base):
             return os.path.join(base, "framejit")
-    return os.path.join(tempfile.gettempdir(), f"framejit-{os.geteuid()}")  # a user without a home; nobody else's folder of that name is used
+    # a user without a home; nobody else's folder of that name is used
+    return os.path.join(tempfile.gettempdir(), f"framejit-{os.geteuid()}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class CacheInfo:
     entries: dict[str, int]
     """How many there are of each kind."""
     sizes: dict[str, int]
-    """Their bytes."""
+    """How many bytes the entries of each kind have."""
     refused: str
     """Why the folder is not used; empty if it is."""
 
@@ -80,17 +83,21 @@ class CacheInfo:
 
     def __str__(self) -> str:
         lines = [f"folder   {self.folder}", f"size     {_megabytes(self.size)} of at most {_megabytes(self.limit)}"]
-        lines += [f"entries  {count} {kind}, {_megabytes(self.sizes[kind])}" for kind, count in sorted(self.entries.items())] or ["entries  none"]
+        lines += [
+            f"entries  {count} {kind}, {_megabytes(self.sizes[kind])}" for kind, count in sorted(self.entries.items())
+        ] or ["entries  none"]
         return "\n".join([*lines, f"not used: {self.refused}"] if self.refused else lines)
 
 
 class DiskCache:
-    """The entries in one folder, of which about `limit` bytes are kept: those used last. With a limit of 0 nothing is read or written."""
+    """The entries in one folder, of which about `limit` bytes are kept: those used last. With a limit of 0 nothing is
+    read or written."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
         self._may_read = self._may_write = limit > 0
-        # Most processes write little, and shouldn't each go through the folder: where in its turn this one starts is left to chance.
+        # Most processes write little, and shouldn't each go through the folder: where in its turn this one starts is
+        # left to chance.
         self._until_pruned = random.SystemRandom().random() * limit * _SLACK
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -140,11 +147,17 @@ class DiskCache:
             pass
         except OSError as e:
             self._may_write = False
-            warn(f"compiled kernels and plans can't be kept in {self.folder} ({e.strerror or e}); another folder can be set with FRAMEJIT_CACHE_DIR")
+            warn(
+                f"compiled kernels and plans can't be kept in {self.folder} ({e.strerror or e}); another folder can be "
+                "set with FRAMEJIT_CACHE_DIR"
+            )
 
     def _refuse(self, why: Refused) -> None:
         self._may_read = self._may_write = False
-        warn(f"the folder {self.folder} for compiled kernels is not used: {why}; another folder can be set with FRAMEJIT_CACHE_DIR")
+        warn(
+            f"the folder {self.folder} for compiled kernels is not used: {why}; another folder can be set with "
+            "FRAMEJIT_CACHE_DIR"
+        )
 
     def _prune(self, folder: int) -> None:
         """Remove what was used longest ago, if there is too much, and what dead processes left half written."""
@@ -152,7 +165,9 @@ class DiskCache:
         for name, info in files:
             if name.startswith(cache_folder.TEMPORARY) and info.st_mtime < now - ABANDONED_AFTER:
                 cache_folder.remove(folder, name)
-        entries = sorted(((info.st_mtime, info.st_size, name) for name, info in files if _ENTRY.fullmatch(name)), reverse=True)
+        entries = sorted(
+            ((info.st_mtime, info.st_size, name) for name, info in files if _ENTRY.fullmatch(name)), reverse=True
+        )
         size = sum(size for _, size, _ in entries)
         if size <= self.limit:
             return
@@ -162,12 +177,15 @@ class DiskCache:
             size -= gone
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries: how many that were, and their bytes. Files that are no entries stay. Raises Refused and OSError."""
+        """Remove all entries: how many that were, and their bytes. Files that are no entries stay. Raises Refused and
+        OSError."""
         count = size = 0
         try:
             with cache_folder.opened(self.folder) as folder:
                 for name, info in cache_folder.files(folder):
-                    if (_ENTRY.fullmatch(name) or name.startswith(cache_folder.TEMPORARY)) and cache_folder.remove(folder, name):
+                    if (_ENTRY.fullmatch(name) or name.startswith(cache_folder.TEMPORARY)) and cache_folder.remove(
+                        folder, name
+                    ):
                         count, size = count + 1, size + info.st_size
         except FileNotFoundError:
             pass

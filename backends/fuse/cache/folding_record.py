@@ -1,7 +1,9 @@
-"""What was computed from frozen weights, in a record of a plan: how, so that it is done again to the weights at hand, and what came of it.
+"""What was computed from frozen weights, in a record of a plan: how, so that it is done again to the weights at hand,
+and what came of it.
 
-The passes decide what is computed by the graph, and by a few things that only the weights' content tells: whether a batch norm's are finite. Where
-the weights at hand give another answer, or something that lies otherwise, the plan is not for them.
+The passes decide what is computed by the graph, and by a few things that only the weights' content tells: whether a
+batch norm's are finite. Where the weights at hand give another answer, or something that lies otherwise, the plan is
+not for them.
 """
 
 from __future__ import annotations
@@ -46,22 +48,31 @@ class Folding:
 
 def folding_of(graph: Graph) -> Folding:
     """What passes have computed for a graph."""
-    return Folding(tuple(constant.made for constant in graph.constants.values() if constant.made is not None), tuple(graph.norms))
+    return Folding(
+        tuple(constant.made for constant in graph.constants.values() if constant.made is not None), tuple(graph.norms)
+    )
 
 
-def written_folding(folding: Folding, name_of: Callable[[Callable[..., Any]], str], value: Callable[[Any, dict[Computation, int]], Any]) -> list[Any]:
+def written_folding(
+    folding: Folding, name_of: Callable[[Callable[..., Any]], str], value: Callable[[Any, dict[Computation, int]], Any]
+) -> list[Any]:
     """A folding as JSON has it. `value` writes arguments, given the numbers of the computations."""
     steps = behind(*(constant.computation for constant in folding.constants), *folding.norms)
     numbers = {step: number for number, step in enumerate(steps)}
     made = [[name_of(step.function), value(step.args, numbers), value(step.kwargs, numbers)] for step in steps]
-    constants = [[numbers[constant.computation], constant.position, value(_facts(real(constant)), numbers)] for constant in folding.constants]
+    constants = [
+        [numbers[constant.computation], constant.position, value(_facts(real(constant)), numbers)]
+        for constant in folding.constants
+    ]
     return [made, constants, [[numbers[norm], norm.outcome() is not None] for norm in folding.norms]]
 
 
 def read_folding(
-    data: Any, functions: dict[str, Callable[..., Any]], value: Callable[[Any, Sequence[Computation]], Any], weights: Sequence[torch.Tensor]
+    data: Any, functions: dict[str, Callable[..., Any]], value: Callable[[Any, Sequence[Computation]], Any],
+    weights: Sequence[torch.Tensor]
 ) -> Folding:
-    """What `written_folding` was given, done anew. `value` reads arguments, given the computations so far; `weights` are all that are frozen.
+    """What `written_folding` was given, done anew. `value` reads arguments, given the computations so far; `weights`
+    are all that are frozen.
 
     Raises BadRecord where something else comes of it than did, and whatever the computations raise.
     """
@@ -69,12 +80,19 @@ def read_folding(
     steps: list[Computation] = []
     for name, args, kwargs in made:
         steps.append(Computation(functions[name], tuple(value(args, steps)), value(kwargs, steps)))
-    folding = Folding(tuple(Result(steps[number], position) for number, position, _ in constants), tuple(steps[number] for number, _ in norms))
+    folding = Folding(
+        tuple(Result(steps[number], position) for number, position, _ in constants),
+        tuple(steps[number] for number, _ in norms),
+    )
     if [norm.outcome() is not None for norm in folding.norms] != [is_folded for _, is_folded in norms]:
         raise BadRecord("batch norms are not finite that were, or the other way round")
     memory = {weight.untyped_storage()._cdata for weight in weights}
     for tensor, (_, _, facts) in zip(folding.tensors(), constants):
-        if type(tensor) is not torch.Tensor or _facts(tensor) != value(facts, steps) or tensor.untyped_storage()._cdata in memory:
+        if (
+            type(tensor) is not torch.Tensor
+            or _facts(tensor) != value(facts, steps)
+            or tensor.untyped_storage()._cdata in memory
+        ):
             raise BadRecord("what is computed from weights lies otherwise than it did")
     return folding
 

@@ -32,7 +32,8 @@ def cpu_object(text: str) -> bytes:
 
 
 def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
-    """Machine code for each of the sources, as `compile_gpu_kernels` gives it; that is called for those not found. Triton isn't imported if all are."""
+    """Machine code for each of the sources, as `compile_gpu_kernels` gives it; that is called for those not found.
+    Triton isn't imported if all are."""
     from framejit.backends.fuse.triton.compile import compile_gpu_kernels
 
     keys = [key_of(f"cuda {capability}", source.code, source.signature, source.warps) for source in sources]
@@ -46,7 +47,8 @@ def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBi
 
 
 def expect_gpu_kernels() -> None:
-    """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine, the compiler is got ready meanwhile."""
+    """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine,
+    the compiler is got ready meanwhile."""
     if not _has_gpu_kernels():
         from framejit.backends.fuse.triton.preload import preload
 
@@ -70,6 +72,8 @@ def _cached_binary(key: str) -> GpuBinary | None:
         return None
     try:
         fields, blobs = unpack(record)
-        return GpuBinary(cubin=blobs["cubin"], name=str(fields["name"]), **{name: int(fields[name]) for name in _NUMBERS})
+        return GpuBinary(
+            cubin=blobs["cubin"], name=str(fields["name"]), **{name: int(fields[name]) for name in _NUMBERS}
+        )
     except (BadRecord, KeyError, TypeError, ValueError):
         return None

@@ -1,6 +1,7 @@
 """Plain data and named byte strings in one byte string: what the disk cache holds of a kernel.
 
-A JSON header, its length in front, then the byte strings one after the other. Reading it can't run anything, whatever it holds.
+A JSON header, its length in front, then the byte strings one after the other. Reading it can't run anything, whatever
+it holds.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plans by way of the disk cache: a graph that a process of this machine has compiled before is neither lowered nor scheduled again."""
+"""Plans by way of the disk cache: a graph that a process of this machine has compiled before is neither lowered nor
+scheduled again."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,11 @@ class FoundVariant(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-def key_for(graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None) -> PlanKey | None:
-    """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where each stage is to be written down."""
+def key_for(
+    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None
+) -> PlanKey | None:
+    """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where
+    each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
@@ -57,7 +61,8 @@ def key_for(graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, 
 
 
 def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan | None:
-    """The plan that was kept under a key, with its kernels loaded and in the graph's account; None if there is none that can be used."""
+    """The plan that was kept under a key, with its kernels loaded and in the graph's account; None if there is none
+    that can be used."""
     data = disk_cache.get(KIND, key.key)
     if data is None:
         return None
@@ -78,7 +83,8 @@ def keep(key: PlanKey, record: PlanRecord) -> None:
 
 
 def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:
-    """A plan that was kept under a key with open sizes, and is right for the sizes now, as `find` otherwise; and the records of all that are kept there."""
+    """A plan that was kept under a key with open sizes, and is right for the sizes now, as `find` otherwise; and the
+    records of all that are kept there."""
     assert key.sizes is not None
     now = {symbol: symbol.hint for symbol in key.sizes.symbols}
     kept = _variants(key, graph)
@@ -96,7 +102,8 @@ def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | Non
 
 
 def keep_variant(key: PlanKey, record: PlanRecord, kept: Sequence[bytes]) -> None:
-    """Keep a plan for open sizes besides those that were `kept` for others. Of two processes that do so at once, one may be in vain."""
+    """Keep a plan for open sizes besides those that were `kept` for others. Of two processes that do so at once, one
+    may be in vain."""
     assert key.sizes is not None
     try:
         made = write(record, key)
@@ -104,7 +111,9 @@ def keep_variant(key: PlanKey, record: PlanRecord, kept: Sequence[bytes]) -> Non
         _not_kept(OPEN, key.key, e)
         return
     others = [data for data in kept if _is_readable(data, key.sizes)]
-    disk_cache.put(OPEN, key.key, pack({}, {str(number): data for number, data in enumerate([*others, made][-MOST_VARIANTS:])}))
+    disk_cache.put(
+        OPEN, key.key, pack({}, {str(number): data for number, data in enumerate([*others, made][-MOST_VARIANTS:])})
+    )
 
 
 def _is_readable(data: bytes, sizes: OpenSizes) -> bool:
@@ -132,7 +141,10 @@ def _launches(record: PlanRecord, graph: CompiledGraph) -> list[KernelLaunch]:
 def _unusable(kind: str, key: PlanKey, graph: CompiledGraph, error: Exception) -> None:
     graph.kernels.clear()
     graph.machine_code.clear()
-    emit("cache", what=kind, hit=False, key=key.key, reason=f"what was found can't be used: {type(error).__name__}: {error}")
+    emit(
+        "cache", what=kind, hit=False, key=key.key,
+        reason=f"what was found can't be used: {type(error).__name__}: {error}",
+    )
 
 
 def _not_kept(kind: str, key: str, why: NotCacheable) -> None:

@@ -1,9 +1,11 @@
-"""The key of a plan in the disk cache: a hash over the recorded graph, and over all else that what is made of it depends on.
+"""The key of a plan in the disk cache: a hash over the recorded graph, and over all else that what is made of it
+depends on.
 
-The key is taken of the recorded graph, not of the FX graph before it. What is recorded depends on every decomposition, mode and switch of torch, which the
-operations themselves show (composite ones hold what they consist of) and no list of switches could be trusted to. Passes, lowering and all that comes after
-are the same for graphs with the same key, so that none of them is run for a plan that is found. Where weights are frozen, passes compute new weights:
-the key says which are frozen and not what is in them, the plan how they are computed (`folding_record.py`).
+The key is taken of the recorded graph, not of the FX graph before it. What is recorded depends on every decomposition,
+mode and switch of torch, which the operations themselves show (composite ones hold what they consist of) and no list of
+switches could be trusted to. Passes, lowering and all that comes after are the same for graphs with the same key, so
+that none of them is run for a plan that is found. Where weights are frozen, passes compute new weights: the key says
+which are frozen and not what is in them, the plan how they are computed (`folding_record.py`).
 """
 from __future__ import annotations
 
@@ -35,23 +37,51 @@ LARGEST: Final = 1 << 22
 """Bytes of a constant whose content is hashed or kept."""
 
 ELSEWHERE: Final = frozenset(
-    ("disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth", "debug", "logs", "verify", "verify_folder")
+    (
+        "disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth",
+        "debug", "logs", "verify", "verify_folder",
+    )
     + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size")
 )
 """Settings that have no say in what a recorded graph is made into. All others are part of the key."""
 
 _SWITCHES: Final = (
-    *("_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_get_deterministic_fill_uninitialized_memory"),
+    *(
+        "_get_deterministic_algorithms",
+        "_get_deterministic_algorithms_warn_only",
+        ("_get_deterministic_fill_uninitialized_memory"),
+    ),
     *("_get_float32_matmul_precision", "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction"),
-    *("_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation", "_get_blas_preferred_backend"),
-    *("_get_linalg_preferred_backend", "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic", "_get_cudnn_allow_tf32"),
-    *("_get_mkldnn_enabled", "_get_mkldnn_deterministic", "_get_onednn_allow_tf32", "_get_nnpack_enabled", "_get_flash_sdp_enabled"),
-    *("_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_cudnn_sdp_enabled", "_get_math_sdp_allow_fp16_bf16_reduction"),
-    *("_get_fa3_sdp_enabled", "_get_overrideable_sdp_enabled", "_get_sdp_priority_order", "_get_cpu_allow_fp16_reduced_precision_reduction"),
+    *(
+        ("_get_cublas_allow_bf16_reduced_precision_reduction"),
+        "_get_cublas_allow_fp16_accumulation",
+        "_get_blas_preferred_backend",
+    ),
+    *(
+        "_get_linalg_preferred_backend", "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+        "_get_cudnn_allow_tf32",
+    ),
+    *(
+        "_get_mkldnn_enabled", "_get_mkldnn_deterministic", "_get_onednn_allow_tf32", "_get_nnpack_enabled",
+        "_get_flash_sdp_enabled",
+    ),
+    *(
+        "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_cudnn_sdp_enabled",
+        ("_get_math_sdp_allow_fp16_bf16_reduction"),
+    ),
+    *(
+        "_get_fa3_sdp_enabled", "_get_overrideable_sdp_enabled", "_get_sdp_priority_order",
+        ("_get_cpu_allow_fp16_reduced_precision_reduction"),
+    ),
 )
-"""How ATen works out values that are the same in each call, which a plan holds; functions of `torch._C` that not every version has."""
-_PRECISIONS: Final = (("generic", "all"), *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "conv", "rnn", "matmul")))
-_SMALLEST: Final = [2.2250738585072014e-308]  # float64's smallest normal number, in a list so that its half is worked out when asked for
+"""How ATen works out values that are the same in each call, which a plan holds; functions of `torch._C` that not every
+version has."""
+_PRECISIONS: Final = (
+    ("generic", "all"),
+    *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "conv", "rnn", "matmul")),
+)
+# float64's smallest normal number, in a list so that its half is worked out when asked for
+_SMALLEST: Final = [2.2250738585072014e-308]
 
 
 class NotCacheable(Exception):
@@ -60,7 +90,9 @@ class NotCacheable(Exception):
 
 ADDED: Final = tuple(
     getattr(getattr(torch.ops.aten, name), overload)
-    for name, overload in (("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"))
+    for name, overload in (
+        ("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"),
+    )
 )
 """Operations that passes put into graphs."""
 
@@ -79,7 +111,8 @@ class PlanKey:
 
     key: str
     functions: dict[str, Callable[..., Any]]
-    """By name what the plan may call: what the recorded operations are carried out by, and what passes and lowering add."""
+    """By name what the plan may call: what the recorded operations are carried out by, and what passes and lowering
+    add."""
     computing: dict[str, Callable[..., Any]]
     """By name what may be done to frozen weights."""
     constants: tuple[torch.Tensor, ...]
@@ -92,26 +125,40 @@ class PlanKey:
     sizes: OpenSizes | None
     """The open sizes of the graph, if it has some."""
     origins: tuple[str, ...]
-    """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function that moves keeps its plan."""
+    """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function
+    that moves keeps its plan."""
 
 
-def plan_key(graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None) -> PlanKey:
-    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises NotCacheable.
+def plan_key(
+    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None
+) -> PlanKey:
+    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises
+    NotCacheable.
 
-    Plans for open sizes have the same key whatever the sizes are now: each holds for those that meet its own conditions.
+    Plans for open sizes have the same key whatever the sizes are now: each holds for those that meet its own
+    conditions.
     """
     if text.unwritten:
         raise NotCacheable(text.unwritten)
     lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}"]
     if sizes is not None:
-        lines += [f"open {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols] + sizes.conditions.granted()
-    key = key_of(_target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build())))
+        lines += [
+            f"open {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
+        ] + sizes.conditions.granted()
+    key = key_of(
+        _target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build()))
+    )
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
     functions = {name: callable_of(operation) for name, operation in operations.items()}
-    computing = {"folded_norm": folded_norm, **{name: operation for name, operation in operations.items() if is_computable(operation)}}
+    computing = {
+        "folded_norm": folded_norm,
+        **{name: operation for name, operation in operations.items() if is_computable(operation)},
+    }
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
-    return PlanKey(key, {**NAMED, **functions}, computing, tensors, weights, len(graph.inputs), returns, sizes, tuple(text.origins))
+    return PlanKey(
+        key, {**NAMED, **functions}, computing, tensors, weights, len(graph.inputs), returns, sizes, tuple(text.origins)
+    )
 
 
 def _constants(graph: Graph) -> Iterator[str]:
@@ -122,7 +169,11 @@ def _constants(graph: Graph) -> Iterator[str]:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise NotCacheable(f"a constant is of type {type(tensor).__name__}")
         same = first.setdefault(id(tensor), number)
-        content = key_of("content", bytes_of(tensor)) if constant.literal else f"{target_of(tensor.device).is_aligned and tensor.data_ptr() % 16 == 0}"
+        content = (
+            key_of("content", bytes_of(tensor))
+            if constant.literal
+            else f"{target_of(tensor.device).is_aligned and tensor.data_ptr() % 16 == 0}"
+        )
         yield f"constant {same} {tensor.dtype} {tensor.device} {tuple(tensor.shape)} {tensor.stride()} {content}"
 
 
@@ -137,7 +188,9 @@ def _foreign(text: GraphText) -> Iterator[str]:
 
 def bytes_of(value: torch.Tensor) -> bytes:
     """The bytes of a tensor's memory from its first element to its last. Raises NotCacheable if there are many."""
-    extent = 0 if not value.numel() else 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
+    extent = (
+        0 if not value.numel() else 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
+    )
     if extent * value.itemsize > LARGEST:
         raise NotCacheable(f"a constant has {extent * value.itemsize} bytes")
     if not extent:
@@ -148,7 +201,8 @@ def bytes_of(value: torch.Tensor) -> bytes:
 
 
 def _target(devices: set[torch.device]) -> str:
-    """The machine, as far as the graph is concerned. The CPU is always part of it: what depends on no input may be worked out there."""
+    """The machine, as far as the graph is concerned. The CPU is always part of it: what depends on no input may be
+    worked out there."""
     parts = [torch.backends.cpu.get_cpu_capability()]
     for device in sorted(devices, key=str):
         try:
@@ -166,7 +220,10 @@ def _torch_state() -> tuple[Any, ...]:
     precision = getattr(torch._C, "_get_fp32_precision_getter", None)
     precisions = [precision(*place) for place in _PRECISIONS] if precision else []
     flushes = _SMALLEST[0] / 2 == 0.0
-    return (*map(str, thread_state()), str(torch.get_default_dtype()), torch.get_num_threads(), flushes, *switches, *precisions)
+    return (
+        *map(str, thread_state()), str(torch.get_default_dtype()), torch.get_num_threads(), flushes, *switches,
+        *precisions,
+    )
 
 
 def _settings() -> list[tuple[str, Any]]:

@@ -1,8 +1,10 @@
-"""A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when it is read.
+"""A compiled graph as bytes and back: its plan, its kernels' sources and what is told of it. Plain data, checked when
+it is read.
 
-Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name only what the recorded operations at
-hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's constants, or bytes. Nothing in a record is run when it is read, but
-for the recorded operations that it says frozen weights are put through.
+Kernels are there as text, by which the disk cache has their machine code. Functions are named, and a record can name
+only what the recorded operations at hand are carried out by (`PlanKey.functions`); tensors are numbers of the graph's
+constants, or bytes. Nothing in a record is run when it is read, but for the recorded operations that it says frozen
+weights are put through.
 """
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from framejit import _native
 from framejit.backends.fuse.cache.folding_record import Folding, read_folding, written_folding
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of
-from framejit.backends.fuse.cache.size_record import read_condition, read_expression, written_condition, written_expression
+from framejit.backends.fuse.cache.size_record import (
+    read_condition,
+    read_expression,
+    written_condition,
+    written_expression,
+)
 from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
@@ -72,7 +79,10 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
     texts: dict[str, int] = {}
     kernels = []
     for kernel in record.kernels:
-        described = {name: writer.value(texts.setdefault(value, len(texts)) if name in LONG else value) for name, value in kernel.described.items()}
+        described = {
+            name: writer.value(texts.setdefault(value, len(texts)) if name in LONG else value)
+            for name, value in kernel.described.items()
+        }
         kernels.append([str(kernel.device), list(kernel.origins), described, kernel.moved])
     fields = {
         "counts": [parts.n_inputs, parts.n_values],
@@ -86,7 +96,9 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "flags": [record.plain, record.pure, record.cuda],
         "folding": written_folding(record.folding, writer.computing, writer.operand),
         "origins": list(key.origins),
-        "conditions": [writer.condition(condition) for condition in key.sizes.conditions] if key.sizes is not None else [],
+        "conditions": [writer.condition(condition) for condition in key.sizes.conditions]
+        if key.sizes is not None
+        else [],
     }
     return pack(fields, writer.blobs)
 
@@ -106,7 +118,10 @@ def read(data: bytes, key: PlanKey) -> PlanRecord:
     except Exception as e:
         raise BadRecord(f"{type(e).__name__}: {e}") from e
     parts = record.parts
-    if parts.n_inputs != key.n_inputs or tuple(type(output) is _native.Value for output in parts.outputs) != key.returns:
+    if (
+        parts.n_inputs != key.n_inputs
+        or tuple(type(output) is _native.Value for output in parts.outputs) != key.returns
+    ):
         raise BadRecord("it takes or gives something else than the graph")
     if not 0 <= parts.n_values - parts.n_inputs <= len(data):  # each is written somewhere in the record
         raise BadRecord(f"{parts.n_values} values in {len(data)} bytes")
@@ -114,7 +129,8 @@ def read(data: bytes, key: PlanKey) -> PlanRecord:
 
 
 def conditions_of(data: bytes, symbols: Sequence[Symbol]) -> tuple[Condition, ...]:
-    """The conditions on open sizes under which a record's plan is right. Raises BadRecord for bytes that are no record."""
+    """The conditions on open sizes under which a record's plan is right. Raises BadRecord for bytes that are no
+    record."""
     fields, _ = unpack(data)
     return tuple(read_condition(condition, symbols) for condition in fields.get("conditions", ()))
 
@@ -137,7 +153,10 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     before, after = (_moved(_checked(text, str), moved_lines) for text in fields["stages"])
     plain, pure, cuda = (_checked(flag, bool) for flag in fields["flags"])
     parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, alone, spans)
-    return PlanRecord(parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda, folding)
+    return PlanRecord(
+        parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
+        folding,
+    )
 
 
 def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str, str], reader: _Reader) -> KernelRecord:
@@ -146,7 +165,10 @@ def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str,
     types = target_of(device).described
     if described.keys() != types.keys():
         raise BadRecord("a kernel's description is not complete")
-    values = {name: texts[_index(value, len(texts))] if name in LONG else reader.value(value) for name, value in described.items()}
+    values = {
+        name: texts[_index(value, len(texts))] if name in LONG else reader.value(value)
+        for name, value in described.items()
+    }
     for name, kind in types.items():
         _checked(values[name], kind)
     values["remarks"] = _moved(values["remarks"], moved_lines)
@@ -166,7 +188,9 @@ def _moved(text: str, lines: Mapping[str, str]) -> str:
     """The text with the source lines as they are now."""
     if not lines:
         return text
-    return "\n".join(line[:2] + lines.get(line[2:], line[2:]) if line.startswith(_MARKS) else line for line in text.split("\n"))
+    return "\n".join(
+        line[:2] + lines.get(line[2:], line[2:]) if line.startswith(_MARKS) else line for line in text.split("\n")
+    )
 
 
 def _checked(value: Any, kind: type | tuple[type, ...]) -> Any:
@@ -183,14 +207,19 @@ def _index(value: Any, size: int) -> int:
 
 
 class _Writer:
-    """Values of steps as JSON: a number, text, boolean or None is itself, anything else a list that begins with its kind."""
+    """Values of steps as JSON: a number, text, boolean or None is itself, anything else a list that begins with its
+    kind."""
 
     def __init__(self, key: PlanKey, folding: Folding) -> None:
         self.blobs: dict[str, bytes] = {}
         self._computing = {function: name for name, function in key.computing.items()}
         self._functions = {function: name for name, function in key.functions.items()}
-        self._symbols = {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
-        self._constants = {id(value): number for number, value in reversed([*enumerate((*key.constants, *folding.tensors()))])}
+        self._symbols = (
+            {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
+        )
+        self._constants = {
+            id(value): number for number, value in reversed([*enumerate((*key.constants, *folding.tensors()))])
+        }
 
     def condition(self, condition: Condition) -> list[Any]:
         try:
@@ -242,14 +271,22 @@ class _Writer:
             return self._tensor(value)
         name = self._functions.get(value) if callable(value) else None
         if name is None:
-            raise NotCacheable(f"its plan refers to {getattr(value, '__qualname__', kind.__name__)}, which has no name to find it by")
+            raise NotCacheable(
+                f"its plan refers to {getattr(value, '__qualname__', kind.__name__)}, which has no name to find it by"
+            )
         return ["function", name]
 
     def _tensor(self, value: torch.Tensor) -> Any:
         number = self._constants.get(id(value))
         if number is not None:
             return ["given", number]
-        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_conj() or value.is_neg() or value.requires_grad:
+        if (
+            type(value) is not torch.Tensor
+            or value.layout is not torch.strided
+            or value.is_conj()
+            or value.is_neg()
+            or value.requires_grad
+        ):
             raise NotCacheable("a constant is no plain tensor")
         blob = f"constant{len(self.blobs)}"
         self.blobs[blob] = bytes_of(value)
@@ -264,7 +301,7 @@ class _Reader:
     def __init__(self, key: PlanKey, blobs: Mapping[str, bytes]) -> None:
         self.key, self.blobs = key, blobs
         self.constants = [*key.constants]
-        """Those of the graph, and behind them what was computed from weights."""
+        """The constants of the graph, and behind them what was computed from weights."""
 
     def operand(self, data: Any, computations: Sequence[Computation]) -> Any:
         """What a computation with weights takes."""
@@ -273,7 +310,10 @@ class _Reader:
             position = _checked(rest[0], int)
             return Weight(position, self.key.weights[position])
         if kind == "result":
-            return Result(computations[_index(rest[0], len(computations))], rest[1] if rest[1] is None else _index(rest[1], 1 << 31))
+            return Result(
+                computations[_index(rest[0], len(computations))],
+                rest[1] if rest[1] is None else _index(rest[1], 1 << 31),
+            )
         if kind in ("tuple", "list"):
             return SequenceTypes[kind]([self.operand(item, computations) for item in rest])
         if kind == "dict":
@@ -315,7 +355,9 @@ class _Reader:
             return self._tensor(self.blobs[rest[0]], *map(self.value, rest[1:]))
         raise BadRecord(f"there are no values of the kind {kind!r}")
 
-    def _tensor(self, content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def _tensor(
+        self, content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
         made = torch.empty_strided(sizes, strides, dtype=dtype)
         if len(bytes_of(made)) != len(content):
             raise BadRecord("a constant's bytes don't fill it")

@@ -1,4 +1,5 @@
-"""Expressions over open sizes, and conditions on them, as plain data and back. Symbols are numbers in a list that both sides have."""
+"""Expressions over open sizes, and conditions on them, as plain data and back. Symbols are numbers in a list that both
+sides have."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from framejit.symbols.expression import FUNCTIONS, OPERATIONS, Compound, Express
 
 
 def written_expression(expression: Expression, numbers: Mapping[Symbol, int]) -> list[Any]:
-    """An expression as JSON has it: for each product its coefficient and its factors. Raises KeyError for symbols that have no number."""
+    """An expression as JSON has it: for each product its coefficient and its factors. Raises KeyError for symbols that
+    have no number."""
 
     def factor(atom: Symbol | Compound) -> Any:
         if isinstance(atom, Symbol):

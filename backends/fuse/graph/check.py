@@ -47,10 +47,15 @@ class _Checker:
             self._define(value, defined, storages, "the graph")
         for value, constant in graph.constants.items():
             if constant.tensor.shape != value.shape or constant.tensor.dtype != value.dtype:
-                raise BrokenGraph(f"a constant of {constant.tensor.dtype} {tuple(constant.tensor.shape)} stands for {value.dtype} {value.shape}")
+                raise BrokenGraph(
+                    f"a constant of {constant.tensor.dtype} {tuple(constant.tensor.shape)} stands for {value.dtype} "
+                    f"{value.shape}"
+                )
         self._block(graph, defined, storages)
         views = (*graph.views, *graph.hidden_views)
-        if not all(0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views):
+        if not all(
+            0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views
+        ):
             raise BrokenGraph("an output that is no tensor is said to be a view")
         if not all(0 <= position < len(graph.inputs) for position in graph.counted_writes):
             raise BrokenGraph("writes are counted of an input that there is not")
@@ -100,7 +105,10 @@ class _Checker:
             raise BrokenGraph(f"the results of {node.operation} are not those that it returns")
         for value in node.results:
             if value.maker is not node:
-                raise BrokenGraph(f"a result of {node.operation} is said to be made by {value.maker.operation if value.maker else 'nobody'}")
+                raise BrokenGraph(
+                    f"a result of {node.operation} is said to be made by "
+                    f"{value.maker.operation if value.maker else 'nobody'}"
+                )
             self._define(value, defined, storages, str(node.operation))
 
     def _define(self, value: Value, defined: dict[Value, None], storages: dict[Storage, Value], maker: str) -> None:
@@ -136,7 +144,8 @@ def _plain(sizes: Any) -> tuple[Any, ...]:
 
 
 def check_results(graph: Graph) -> None:
-    """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph without open sizes."""
+    """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph without
+    open sizes."""
     from framejit.fakes.light_torch import light
 
     if graph.conditions is not None:
@@ -150,5 +159,10 @@ def check_results(graph: Graph) -> None:
             made = fakes if isinstance(fakes, (tuple, list)) else (fakes,)
             own = node.result if isinstance(node.result, (tuple, list)) else (node.result,)
             for value, fake in zip(own, made):
-                if isinstance(value, Value) and (value.shape, value.strides, value.dtype) != (tuple(fake.shape), fake.stride(), fake.dtype):
-                    raise BrokenGraph(f"{node.operation} gives {fake.dtype} {tuple(fake.shape)}, and its result has {value.dtype} {value.shape}")
+                if isinstance(value, Value) and (value.shape, value.strides, value.dtype) != (
+                    tuple(fake.shape), fake.stride(), fake.dtype,
+                ):
+                    raise BrokenGraph(
+                        f"{node.operation} gives {fake.dtype} {tuple(fake.shape)}, and its result has {value.dtype} "
+                        f"{value.shape}"
+                    )

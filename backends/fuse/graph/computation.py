@@ -1,4 +1,5 @@
-"""What is computed once, while a graph is compiled: as data, so that another process can do the same to its own weights."""
+"""What is computed once, while a graph is compiled: as data, so that another process can do the same to its own
+weights."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Result:
 
 @dataclass(eq=False)
 class Computation:
-    """A function, and its arguments: weights, results of other computations, tensors made of numbers of the program, and plain data with these inside."""
+    """A function, and its arguments: weights, results of other computations, tensors made of numbers of the program,
+    and plain data with these inside."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -37,7 +39,9 @@ class Computation:
     def outcome(self) -> Any:
         """What the function gives; it is called once."""
         if not self._outcome:
-            self._outcome.append(self.function(*real(self.args), **{key: real(value) for key, value in self.kwargs.items()}))
+            self._outcome.append(
+                self.function(*real(self.args), **{key: real(value) for key, value in self.kwargs.items()})
+            )
         return self._outcome[0]
 
     def operands(self) -> Iterator[Weight | Result]:
@@ -65,13 +69,20 @@ def behind(*computations: Computation) -> list[Computation]:
             found[computation] = None
         elif computation not in found:
             waiting.append((computation, True))
-            waiting += [(operand.computation, False) for operand in computation.operands() if isinstance(operand, Result)]
+            waiting += [
+                (operand.computation, False) for operand in computation.operands() if isinstance(operand, Result)
+            ]
     return [*found]
 
 
 def weights_of(*computations: Computation) -> set[int]:
     """The positions of the weights that they depend on."""
-    return {operand.position for computation in behind(*computations) for operand in computation.operands() if isinstance(operand, Weight)}
+    return {
+        operand.position
+        for computation in behind(*computations)
+        for operand in computation.operands()
+        if isinstance(operand, Weight)
+    }
 
 
 def _operands(values: Any) -> Iterator[Weight | Result]:

@@ -16,17 +16,24 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 
 
-def frozen_weights(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> dict[int, tuple[torch.Tensor, FrozenWeight]]:
-    """By position the inputs whose content may be used, and what goes with each; a graph that writes into one may not use it."""
+def frozen_weights(
+    graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]
+) -> dict[int, tuple[torch.Tensor, FrozenWeight]]:
+    """By position the inputs whose content may be used, and what goes with each; a graph that writes into one may not
+    use it."""
     marks = [frozen(node) for node in gm.graph.nodes if node.op == "placeholder"]
     written = graph.written()
     given = enumerate(zip(graph.inputs, examples, marks))
-    return {position: (example.detach(), mark) for position, (value, example, mark) in given if mark and value.storage not in written}
+    return {
+        position: (example.detach(), mark)
+        for position, (value, example, mark) in given
+        if mark and value.storage not in written
+    }
 
 
-def frozen_values(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> FrozenValues | None:
+def frozen_values(graph: Graph, gm: fx.GraphModule | None, examples: Sequence[torch.Tensor]) -> FrozenValues | None:
     """What is known of a graph by frozen weights; None if there are none."""
-    weights = frozen_weights(graph, gm, examples)
+    weights = {} if gm is None else frozen_weights(graph, gm, examples)
     if not weights:
         return None
     known = FrozenValues(graph, weights)
@@ -40,7 +47,9 @@ class FrozenValues(KnownValues):
 
     def __init__(self, graph: Graph, weights: dict[int, tuple[torch.Tensor, FrozenWeight]]) -> None:
         self.weights = {graph.inputs[position]: given for position, given in weights.items()}
-        super().__init__(graph, {graph.inputs[position]: Weight(position, tensor) for position, (tensor, _) in weights.items()})
+        super().__init__(
+            graph, {graph.inputs[position]: Weight(position, tensor) for position, (tensor, _) in weights.items()}
+        )
         self._memory = {weight.untyped_storage()._cdata for weight, _ in weights.values()}
         self._made_of: dict[Value, frozenset[Value]] = {value: frozenset((value,)) for value in self.weights}
 
@@ -53,7 +62,10 @@ class FrozenValues(KnownValues):
 
     def most_bytes(self, node: Node) -> int:
         weights = [self.weights[value][0] for value in self._weights_behind([*node.values()])]
-        return max(MOST_BYTES, sum(weight.numel() * weight.itemsize * (2 if weight.is_floating_point() else 1) for weight in weights))
+        return max(
+            MOST_BYTES,
+            sum(weight.numel() * weight.itemsize * (2 if weight.is_floating_point() else 1) for weight in weights),
+        )
 
     def knows(self, value: Value) -> bool:
         """Whether a value is the same in each call."""
@@ -73,7 +85,8 @@ class FrozenValues(KnownValues):
         return not self.is_apart(self.number(value))
 
     def folded(self, node: Node) -> list[Constant] | None:
-        """What the results of an operation are if they were computed from weights and have memory of their own, else None."""
+        """What the results of an operation are if they were computed from weights and have memory of their own, else
+        None."""
         given = {value.storage for value in node.values()}
         results = [*node.returned()]
         if not self._weights_behind([*node.values()]) or any(value.storage in given for value in results):
@@ -81,7 +94,9 @@ class FrozenValues(KnownValues):
         known = [
             Constant(tensor, made=made)
             for value in results
-            if (tensor := self.value(value)) is not None and isinstance(made := self._values[value], Result) and self.is_apart(tensor)
+            if (tensor := self.value(value)) is not None
+            and isinstance(made := self._values[value], Result)
+            and self.is_apart(tensor)
         ]
         return known if len(known) == len(results) else None
 
@@ -100,7 +115,8 @@ class FrozenValues(KnownValues):
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Without autograd, inference tensors and autocast: what is computed here outlives the call, and autocast is in the graph already."""
+    """Without autograd, inference tensors and autocast: what is computed here outlives the call, and autocast is in the
+    graph already."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())

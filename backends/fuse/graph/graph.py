@@ -20,7 +20,8 @@ class Constant:
 
     tensor: torch.Tensor
     literal: bool = False
-    """Whether it is made of numbers of the program, and never changes; else it is an attribute of the module, and somebody may write into it."""
+    """Whether it is made of numbers of the program, and never changes; else it is an attribute of the module, and
+    somebody may write into it."""
     made: Result | None = None
     """How it was computed from frozen weights, if it was; then it has memory of its own."""
 
@@ -47,10 +48,11 @@ class HiddenView:
 
 @dataclass(eq=False)
 class Graph:
-    """Operations on values, each value made once, before it is used. Changed through its methods, which keep users and makers right.
+    """Operations on values, each value made once, before it is used. Changed through its methods, which keep users and
+    makers right.
 
-    A graph inside a node (`Node.parts`) may use the values that are known where the node stands, besides its own inputs.
-    All constants are the outermost graph's.
+    A graph inside a node (`Node.parts`) may use the values that are known where the node stands, besides its own
+    inputs. All constants are the outermost graph's.
     """
 
     inputs: list[Value] = field(default_factory=list)
@@ -61,12 +63,17 @@ class Graph:
     outputs: list[Any] = field(default_factory=list)
     """What it returns: values and plain objects."""
     views: dict[int, int | None] = field(default_factory=dict)
-    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one are written to the other.
-    With each, what autograd allows to be done to it, as in `HiddenView`; None where autograd has no say."""
+    """For autograd these outputs, by their position, are views of what they share memory with: in-place writes to one
+    are written to the other. With each, what autograd allows to be done to it, as in `HiddenView`; None where autograd
+    has no say."""
     hidden_views: dict[int, HiddenView] = field(default_factory=dict)
     """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""
     counted_writes: dict[int, int] = field(default_factory=dict)
-    """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data` is none to `x`."""
+    """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data`
+    is none to `x`."""
+    own_inputs: frozenset[int] | None = None
+    """Where calls give up the inputs, so that each is let go of after its last use: the positions of those that nobody
+    else holds by then, as a rule. None where callers keep them."""
     norms: list[Computation] = field(default_factory=list)
     """What would take batch norms into the weights before them: those that gave something have taken them."""
     fake_mode: Any = None
@@ -116,7 +123,8 @@ class Graph:
                     value.base = new
 
     def rewrite(self, instead: Callable[[Node], Iterable[Node] | None]) -> bool:
-        """Put in place of each node, in order, those that a function gives for it; None leaves it. Says whether anything changed.
+        """Put in place of each node, in order, those that a function gives for it; None leaves it. Says whether
+        anything changed.
 
         What is put in must make, or have been put in place of by `replace_uses`, all that is used of what is taken out.
         """
@@ -146,18 +154,25 @@ class Graph:
         self.nodes = [node for node in self.nodes if node not in gone]
 
     def sweep(self, is_free: Callable[[Node], bool]) -> None:
-        """Take out what nobody uses and what `is_free` says is done for its results only, from the end to the beginning."""
+        """Take out what nobody uses and what `is_free` says is done for its results only, from the end to the
+        beginning."""
         returned = {*self.returned()}
         kept = []
         for node in reversed(self.nodes):
-            if not node.writes and not node.ordered and is_free(node) and not any(value.users or value in returned for value in node.results):
+            if (
+                not node.writes
+                and not node.ordered
+                and is_free(node)
+                and not any(value.users or value in returned for value in node.results)
+            ):
                 node.detach()
             else:
                 kept.append(node)
         self.nodes = kept[::-1]
 
     def expand(self, wanted: Callable[[Node], bool]) -> None:
-        """Put in place of composite operations what they consist of, where `wanted` says so, in the graphs inside of others too."""
+        """Put in place of composite operations what they consist of, where `wanted` says so, in the graphs inside of
+        others too."""
 
         def instead(node: Node) -> list[Node] | None:
             if not node.parts:

@@ -1,4 +1,5 @@
-"""Values that depend on nothing but what is known, such as attention masks made of positions: worked out once, while compiling."""
+"""Values that depend on nothing but what is known, such as attention masks made of positions: worked out once, while
+compiling."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.may_raise import may_warn
 
 MOST_BYTES: Final = 1 << 13
-"""Larger ones are computed in each call, rather than kept: writing them costs a kernel a few microseconds, and they would take memory for good."""
+"""Larger ones are computed in each call, rather than kept: writing them costs a kernel a few microseconds, and they
+would take memory for good."""
 
 
 class KnownValues:
-    """Which values are the same in each call, and what they are. `weights` has those that are known besides the numbers of the program."""
+    """Which values are the same in each call, and what they are. `weights` has those that are known besides the numbers
+    of the program."""
 
     def __init__(self, graph: Graph, weights: Mapping[Value, Weight] | None = None) -> None:
         literals = {value: constant.tensor for value, constant in graph.constants.items() if constant.literal}
@@ -31,13 +35,21 @@ class KnownValues:
         if (
             not is_computable(node.operation)
             or node.name.startswith(("empty", "new_empty"))
+            or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value not in self._values for value in node.values())
             or any(value.has_open_sizes for value in results)
-            or any(value.storage in self._own or value.numel() * value.itemsize > self.most_bytes(node) for value in results)
+            or any(
+                value.storage in self._own or value.numel() * value.itemsize > self.most_bytes(node)
+                for value in results
+            )
         ):
             return
         # of the arguments as they are now: what is known stays so, whatever becomes of the node
-        made = Computation(node.operation, tuple(map(self._operand, node.args)), {key: self._operand(value) for key, value in node.kwargs.items()})
+        made = Computation(
+            node.operation,
+            tuple(map(self._operand, node.args)),
+            {key: self._operand(value) for key, value in node.kwargs.items()},
+        )
         several = isinstance(node.result, (tuple, list))
         for position, value in enumerate(results):
             self._values[value] = Result(made, position if several else None)
@@ -47,7 +59,8 @@ class KnownValues:
         return MOST_BYTES
 
     def value(self, value: Value) -> torch.Tensor | None:
-        """What a value is that is known and owns its storage, with its very sizes and strides; None for anything else."""
+        """What a value is that is known and owns its storage, with its very sizes and strides; None for anything
+        else."""
         known = self._values.get(value)
         if known is None:
             return None
@@ -56,7 +69,12 @@ class KnownValues:
                 tensor: torch.Tensor = real(known)
         except Exception:  # it will raise in each call
             return None
-        same = tensor.shape == value.shape and tensor.stride() == value.strides and tensor.dtype == value.dtype and not tensor.storage_offset()
+        same = (
+            tensor.shape == value.shape
+            and tensor.stride() == value.strides
+            and tensor.dtype == value.dtype
+            and not tensor.storage_offset()
+        )
         return tensor if same and not tensor.is_conj() and not tensor.is_neg() else None
 
     def _operand(self, argument: Any) -> Any:
@@ -65,4 +83,8 @@ class KnownValues:
 
 def is_computable(operation: torch._ops.OpOverload) -> bool:
     """Whether an operation gives the same for the same each time, and does nothing else."""
-    return operation.namespace == "aten" and not operation._schema.is_mutable and torch.Tag.nondeterministic_seeded not in operation.tags
+    return (
+        operation.namespace == "aten"
+        and not operation._schema.is_mutable
+        and torch.Tag.nondeterministic_seeded not in operation.tags
+    )

@@ -18,16 +18,19 @@ Autocast = tuple[tuple[str, torch.dtype], ...]
 TRAINING: Final = 5
 """The position of `training` among the arguments of a batch normalisation."""
 STATISTICS: Final = (3, 4)
-BATCH_NORMS: Final = frozenset(("aten::batch_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
+BATCH_NORMS: Final = frozenset(
+    ("aten::batch_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
+)
 """Operations that in training write into running statistics without saying so in their schema."""
 
 
 class Node:
     """An operation. Arguments are as the operation takes them, with Values for tensors, in lists and tuples too.
 
-    `result`: what it returns, with Values for tensors. Those that it makes are `results`; others it passes on (an operation in place returns what it wrote).
-    `writes`: the arguments that it writes into. `parts`: for a composite operation the graph of what it consists of, for one that runs graphs these;
-    operations in there may use the values that are known here.
+    `result`: what it returns, with Values for tensors. Those that it makes are `results`; others it passes on (an
+    operation in place returns what it wrote). `writes`: the arguments that it writes into. `parts`: for a composite
+    operation the graph of what it consists of, for one that runs graphs these; operations in there may use the values
+    that are known here.
     """
 
     __slots__ = ("operation", "args", "kwargs", "result", "results", "writes", "origin", "autocast", "parts", "ordered")
@@ -54,8 +57,11 @@ class Node:
         for value in given:
             value.users[self] = None
         self.writes = self._written(given)
-        self.ordered: bool = is_ordered(operation, args, kwargs) or any(node.ordered for part in parts for node in part.nodes)
-        """Whether it must run where it stands among others that are: it draws random numbers, or does what its schema doesn't tell."""
+        self.ordered: bool = is_ordered(operation, args, kwargs) or any(
+            node.ordered for part in parts for node in part.nodes
+        )
+        """Whether it must run where it stands among others that are: it draws random numbers, or does what its schema
+        doesn't tell."""
 
     @property
     def name(self) -> str:
@@ -70,8 +76,10 @@ class Node:
         return values_in((self.result,))
 
     def fake_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Its arguments with fakes for values."""
-        return tuple([map_values(arg, _fake) for arg in self.args]), {key: map_values(arg, _fake) for key, arg in self.kwargs.items()}
+        """The node's arguments with fakes for values."""
+        return tuple([map_values(arg, _fake) for arg in self.args]), {
+            key: map_values(arg, _fake) for key, arg in self.kwargs.items()
+        }
 
     def argument(self, name: str, default: Any = None) -> Any:
         """The argument of this name."""
@@ -129,8 +137,11 @@ def map_values(tree: Any, function: Callable[[Value], Any]) -> Any:
     return tree
 
 
-def written_arguments(operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Value]:
-    """The arguments that an operation writes into: by its schema, or for running statistics in training without that."""
+def written_arguments(
+    operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[Value]:
+    """The arguments that an operation writes into: by its schema, or for running statistics in training without
+    that."""
     if operation._schema.is_mutable:
         for position, argument in enumerate(operation._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -145,10 +156,16 @@ def is_ordered(operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
     name = operation._opname
     if name == "scaled_dot_product_attention":
         return bool(argument_of(operation, args, kwargs, "dropout_p", 0.0))
-    return torch.Tag.nondeterministic_seeded in operation.tags or operation.namespace != "aten" or name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    return (
+        torch.Tag.nondeterministic_seeded in operation.tags
+        or operation.namespace != "aten"
+        or name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    )
 
 
-def argument_of(operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, default: Any) -> Any:
+def argument_of(
+    operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, default: Any
+) -> Any:
     """The argument of this name."""
     for position, argument in enumerate(operation._schema.arguments):
         if argument.name == name:

@@ -1,14 +1,14 @@
 """From a captured graph to the operations that it carries out.
 
-The captured graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There, composite operations (linear, softmax,
-einsum, ...) still arrive whole. They are recorded so; of those that nobody wants whole, and of those whose parts autocast converts, what they
-consist of is recorded with them, as a graph of its own.
+The captured graph's nodes are run on fakes while a dispatch mode below autograd writes down what arrives. There,
+composite operations (linear, softmax, einsum, ...) still arrive whole. They are recorded so; of those that nobody wants
+whole, and of those whose parts autocast converts, what they consist of is recorded with them, as a graph of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
-from framejit.backends.graph_identity import FIRST_VERSION
+from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
@@ -35,36 +35,42 @@ from framejit.symbols.node import symbolic
 
 QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
-DROPOUTS: Final = frozenset(("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"))
+DROPOUTS: Final = frozenset(
+    ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
+)
 """Operations on a tensor, a probability, and whether this is training."""
 
-MISJUDGED: Final = frozenset(("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag"))
+MISJUDGED: Final = frozenset(
+    ("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag")
+)
 """Operations whose results on fakes have other sizes or strides than the real ones."""
 
 Whole = Callable[[torch._ops.OpOverload], bool]
 """Says of a composite operation whether it is wanted whole, so that what it consists of need not be recorded."""
 
 
-def record_graph(gm: fx.GraphModule, examples: Sequence[torch.Tensor], whole: Whole, conditions: Conditions | None = None) -> Graph:
+def record_graph(
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], whole: Whole, conditions: Conditions | None = None
+) -> Graph:
     """The operations of a captured graph whose placeholders have fakes in `meta["val"]` (or `meta["example_value"]`).
 
-    Sizes may be symbols of framejit's if `conditions` is given, which takes down what is asked of them. Raises NotFusable where there is something in the
-    captured graph that can't be written down as operations on tensors of known sizes, that autograd would have to know of, or that does not fit the
-    example inputs.
+    Sizes may be symbols of framejit's if `conditions` is given, which takes down what is asked of them. Raises
+    NotFusable where there is something in the captured graph that can't be written down as operations on tensors of
+    known sizes, that autograd would have to know of, or that does not fit the example inputs.
     """
     graph = operations_of(gm, whole, conditions)
-    _check_inputs(graph, examples)
+    check_inputs(graph, examples)
     return graph
 
 
 def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | None = None) -> Graph:
     """What `record_graph` gives, without a look at inputs."""
-    run = _Run(gm, whole, conditions)
+    run = Run(gm, whole, conditions)
     before = thread_state()
     with restored_thread_state(), light():  # a cast that capture had done would not be done, and seen, again
         graph = run.run()
     if run.left_state != before:
-        raise NotFusable("it leaves the grad or autocast mode changed")
+        raise NotFusable("it leaves a mode changed")
     return graph
 
 
@@ -73,13 +79,16 @@ def storage_of(fake: torch.Tensor) -> int:
     return fake.untyped_storage()._cdata
 
 
-class _Run:
+class Run:
+    """Runs a captured graph on fakes while a recorder writes down the operations."""
+
     def __init__(self, gm: fx.GraphModule, whole: Whole, conditions: Conditions | None) -> None:
         self.gm, self.whole, self.conditions = gm, whole, conditions
         self.env: dict[fx.Node, Any] = {}
         self.hidden: dict[int, HiddenBase] = {}
 
     def run(self) -> Graph:
+        """What was recorded."""
         graph = self.gm.graph
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         fakes = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
@@ -96,38 +105,60 @@ class _Run:
 
             mode = Fakes(allow_fallback_kernels=False)
         self.mode = mode
-        fakes = self._apart(fakes)
-        self.graph = Graph(names=[node.name for node in placeholders], counted_writes=_writes(placeholders), fake_mode=mode, conditions=self.conditions)
+        fakes = self.apart(fakes)
+        self.graph = Graph(
+            names=[node.name for node in placeholders], counted_writes=_writes(placeholders), fake_mode=mode,
+            conditions=self.conditions,
+        )
         self.env.update(zip(placeholders, fakes))
-        self.recorder = recorder = Recorder(self.graph, self.whole)
+        self.recorder = recorder = self.make_recorder()
         self.graph.inputs = [recorder.value(fake) for fake in fakes]
-        with recording(recorder):
+        with self.recording():
             try:
                 for node in graph.nodes:
                     if node.op == "output":
-                        self.graph.outputs = self._outputs(node.args[0])
+                        self.graph.outputs = self.outputs(node.args[0])
                     elif node.op != "placeholder":
-                        recorder.origin, recorder.autocast = _origin(node.meta.get("stack_trace")), _autocast_on()
+                        recorder.origin, recorder.autocast = origin_of(node.meta.get("stack_trace")), _autocast_on()
                         with without_warnings() as texts:
                             self.env[node] = self._value(node)
                         if texts:  # by the function that torch's Python interface has for it, which plans do without
-                            raise NotFusable(f"torch warns of {getattr(node.target, '__name__', node.target)}: {texts[0].splitlines()[0]}")
+                            raise NotFusable(
+                                f"torch warns of {getattr(node.target, '__name__', node.target)}: "
+                                f"{texts[0].splitlines()[0]}"
+                            )
                 self.left_state = thread_state()  # the guards of `recording` put some of it back when they end
             finally:
                 self._end_inference_modes()
         return self.graph
+
+    def make_recorder(self) -> Recorder:
+        """The recorder that writes the graph."""
+        return Recorder(self.graph, self.whole)
+
+    def recording(self) -> AbstractContextManager[None]:
+        """The state in which the captured graph's nodes are run."""
+        return recording(self.recorder)
+
+    def met_gradients(self) -> None:
+        """Called where an operation needs gradients."""
+        raise NeedsGradients("its results need gradients")
+
+    def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """What the function of a node gives for fakes."""
+        return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _value(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
             return self._constant(attribute_of(self.gm, str(node.target)))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
-            raise NeedsGradients("its results need gradients")
+            self.met_gradients()
         if isinstance(node.target, OpaqueCall):
             raise NotFusable(node.target.why)
         try:
             if node.op == "call_function":
-                return node.target(*args, **kwargs)  # type: ignore[operator]
+                return self.call(node, args, kwargs)
             if node.op == "call_method":
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
             module = self.gm.get_submodule(str(node.target))
@@ -135,18 +166,22 @@ class _Run:
             raise
         except Exception as e:
             name = getattr(node.target, "__name__", node.target)
-            raise NotFusable(f"{name} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
+            raise NotFusable(
+                f"{name} on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+            ) from e
         raise NotFusable(f"it calls the module {node.target} ({type(module).__name__}) as a whole")
 
     def _end_inference_modes(self) -> None:
-        """Those of a graph that was given up inside one. Its end puts back the dispatch keys of its start, which are those of the modes around this trace:
-        were it ended only when the object dies, the thread would go on with them."""
+        """Those of a graph that was given up inside one. Its end puts back the dispatch keys of its start, which are
+        those of the modes around this trace: were it ended only when the object dies, the thread would go on with
+        them."""
         ended = {node.args[0] for node in self.env if node.target is _exit_inference_mode}
         for node in reversed([node for node in self.env if node.target is _enter_inference_mode and node not in ended]):
             self.env[node].__exit__(None, None, None)
 
-    def _apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The inputs' fakes, each with a storage of its own: whether inputs share memory is no part of what a graph is compiled for."""
+    def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The inputs' fakes, each with a storage of its own: whether inputs share memory is no part of what a graph is
+        compiled for."""
         seen: set[int] = set()
         result: list[torch.Tensor] = []
         for fake in fakes:
@@ -154,7 +189,9 @@ class _Run:
             if storage in seen or self.conditions is not None:
                 needs_grad = fake.requires_grad
                 with self.mode, torch.inference_mode(False):
-                    fake = torch.empty_strided(self._sizes(fake.shape), self._sizes(fake.stride()), dtype=fake.dtype, device=fake.device)
+                    fake = torch.empty_strided(
+                        self._sizes(fake.shape), self._sizes(fake.stride()), dtype=fake.dtype, device=fake.device
+                    )
                 fake.requires_grad_(needs_grad)
             seen.add(storage)
             result.append(fake)
@@ -164,7 +201,12 @@ class _Run:
         """The same sizes, what is asked of which goes to the conditions."""
         if self.conditions is None:
             return list(sizes)
-        return [symbolic(self.conditions.simplified(size.node.expression), self.conditions) if isinstance(size, torch.SymInt) else size for size in sizes]
+        return [
+            symbolic(self.conditions.simplified(size.node.expression), self.conditions)
+            if isinstance(size, torch.SymInt)
+            else size
+            for size in sizes
+        ]
 
     def _constant(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -181,7 +223,8 @@ class _Run:
             return any(tensor.requires_grad for tensor in known)
         return any(tensor.requires_grad for tensor in tensors_in((*args, *kwargs.values())))
 
-    def _outputs(self, value: Any) -> list[Any]:
+    def outputs(self, value: Any) -> list[Any]:
+        """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
         outputs = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
@@ -200,7 +243,9 @@ class _Run:
 
     def _is_view(self, node: fx.Node, shown: torch.Tensor, outputs: list[fx.Node]) -> bool:
         """Whether autograd has the output as a view of an input or of another output."""
-        inputs = [fake for n in self.gm.graph.nodes if n.op == "placeholder" and isinstance(fake := _shown(n), torch.Tensor)]
+        inputs = [
+            fake for n in self.gm.graph.nodes if n.op == "placeholder" and isinstance(fake := _shown(n), torch.Tensor)
+        ]
         if not shown.is_inference() and not torch.is_inference_mode_enabled():
             known = [*inputs, *(fake._base for fake in inputs if not fake.is_inference()), *map(_shown, outputs)]
             return shown._is_view() and any(shown._base is fake for fake in known)
@@ -213,11 +258,15 @@ class _Run:
         if shown.is_inference() or torch.is_inference_mode_enabled() or not shown._is_view():
             return None
         base = shown._base
-        if base is None or (self.conditions is None and (base._has_symbolic_sizes_strides or shown._has_symbolic_sizes_strides)):
+        if base is None or (
+            self.conditions is None and (base._has_symbolic_sizes_strides or shown._has_symbolic_sizes_strides)
+        ):
             return None
         known = self.hidden.get(id(base))
         if known is None:
-            known = self.hidden[id(base)] = HiddenBase(base.dtype, tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride())))
+            known = self.hidden[id(base)] = HiddenBase(
+                base.dtype, tuple(self._sizes(base.shape)), tuple(self._sizes(base.stride()))
+            )
         (before,) = self._sizes([shown.storage_offset() * shown.itemsize - base.storage_offset() * base.itemsize])
         return HiddenView(known, before, _creation(shown))
 
@@ -232,7 +281,10 @@ def recording(recorder: Recorder) -> Iterator[None]:
     """Fakes are operated on here, and a recorder writes down what arrives."""
     graph = recorder.graph
     # below autograd, or composite operations would never arrive whole
-    with graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext(), torch._C._AutoDispatchBelowAutograd(), recorder:
+    with (
+        graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext(),
+        torch._C._AutoDispatchBelowAutograd(), recorder,
+    ):
         yield
 
 
@@ -254,7 +306,9 @@ class Recorder(TorchDispatchMode):
         """The value that a fake stands for; `given` are the arguments of the operation that gave it, if it is new."""
         return self._values.get(id(fake)) or self._new(fake, given)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = func.name()
         if name == "aten::detach_" and any(args[0] is value.fake for value in self.graph.inputs):
@@ -280,9 +334,13 @@ class Recorder(TorchDispatchMode):
             result = func(*args, **kwargs)
         if name in MISJUDGED:
             raise NotFusable(f"the sizes and strides of what {name} gives are not known before it runs")
-        if torch.Tag.inplace_view in func.tags or (sizes is not None and sizes != [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]):
+        if torch.Tag.inplace_view in func.tags or (
+            sizes is not None and sizes != [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]
+        ):
             raise NotFusable(f"{name} changes the sizes of a tensor in place")
-        if any(not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in tensors_in((result,))):
+        if any(
+            not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in tensors_in((result,))
+        ):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
         self._write_down(func, args, kwargs, result)
         return result
@@ -290,13 +348,17 @@ class Recorder(TorchDispatchMode):
     def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
         with self.graph.fake_mode:
-            numbers, fresh = (torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for _ in range(2))
+            numbers, fresh = (
+                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                for _ in range(2)
+            )
         self.graph.constant(self.value(numbers), Constant(tensor, literal=True))
         self._write_down(torch.ops.aten.lift_fresh.default, (numbers,), {}, fresh)
         return fresh
 
     def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Autocast) -> Any:
-        """Carry out a composite operation by eager's own decomposition (`func.decompose` may have another one, in Python), and record what it consists of."""
+        """Carry out a composite operation by eager's own decomposition (`func.decompose` may have another one, in
+        Python), and record what it consists of."""
         outside, given = self._nodes, [self.value(tensor) for tensor in tensors_in((*args, *kwargs.values()))]
         parts = Graph()
         self._nodes = parts.nodes
@@ -315,8 +377,13 @@ class Recorder(TorchDispatchMode):
             self._write_down(func, args, kwargs, result, casts, (parts,))
         return result
 
-    def _write_down(self, func: Any, args: Any, kwargs: Any, result: Any, casts: Autocast = (), parts: tuple[Graph, ...] = ()) -> None:
-        args, kwargs = tuple([_mapped(arg, self.value) for arg in args]), {key: _mapped(arg, self.value) for key, arg in kwargs.items()}
+    def _write_down(
+        self, func: Any, args: Any, kwargs: Any, result: Any, casts: Autocast = (), parts: tuple[Graph, ...] = ()
+    ) -> None:
+        args, kwargs = (
+            tuple([_mapped(arg, self.value) for arg in args]),
+            {key: _mapped(arg, self.value) for key, arg in kwargs.items()},
+        )
         written = [*written_arguments(func, args, kwargs)]
         given = [*dict.fromkeys((*written, *values_in((*args, *kwargs.values()))))]
         result = _mapped(result, lambda fake: self.value(fake, given))
@@ -330,11 +397,16 @@ class Recorder(TorchDispatchMode):
         return value
 
 
-def _check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:
-    """Fakes were made when capture began; what was done to an input's sizes since, or memory that inputs share, is not in them."""
+def check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:
+    """Fakes were made when capture began; what was done to an input's sizes since, or memory that inputs share, is not
+    in them."""
     if len(examples) != len(graph.inputs):
         raise NotFusable("there are more or fewer example inputs than placeholders")
-    if any(torch._C._dispatch_keys(example).has(torch._C.DispatchKey.Python) for example in examples if not isinstance(example, FakeTensor)):
+    if any(
+        torch._C._dispatch_keys(example).has(torch._C.DispatchKey.Python)
+        for example in examples
+        if not isinstance(example, FakeTensor)
+    ):
         raise NotFusable("an input is of a class of tensors whose operations are written in Python")
     for value, example in zip(graph.inputs, examples):
         layout = [(hint(as_size(size)), hint(as_size(stride))) for size, stride in zip(value.shape, value.strides)]
@@ -369,17 +441,22 @@ def _writes(placeholders: list[fx.Node]) -> dict[int, int]:
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
         if FIRST_VERSION in node.meta and isinstance(fake, torch.Tensor) and not fake.is_inference():
-            found[position] = fake._version - node.meta[FIRST_VERSION]
+            # Recording writes into the same fakes, and a graph may be recorded a second time, with its gradients.
+            found[position] = node.meta.setdefault(COUNTED_WRITES, fake._version - node.meta[FIRST_VERSION])
     return found
 
 
 def _has_out(func: torch._ops.OpOverload) -> bool:
-    """Whether it has an `out` argument, which a decomposition may replace rather than write into (as `linalg_matrix_rank` does)."""
+    """Whether it has an `out` argument, which a decomposition may replace rather than write into (as
+    `linalg_matrix_rank` does)."""
     return any(argument.is_out for argument in func._schema.arguments)
 
 
-def _is_same_layout(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None) -> bool:
-    """Whether a tensor lies so already, but for the strides of dimensions of one element, which no element's place depends on."""
+def _is_same_layout(
+    tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> bool:
+    """Whether a tensor lies so already, but for the strides of dimensions of one element, which no element's place
+    depends on."""
     same = all(size == 1 or stride == new for size, stride, new in zip(tensor.shape, tensor.stride(), strides))
     return same and tuple(tensor.shape) == tuple(sizes) and offset in (None, tensor.storage_offset())
 
@@ -395,7 +472,7 @@ def attribute_of(module: Any, path: str) -> Any:
     return module
 
 
-def _origin(stack: str | None) -> str:
+def origin_of(stack: str | None) -> str:
     """`file.py:12 in f: code` from the innermost frame of a stack in a traceback's format."""
     lines = [line for line in (stack or "").splitlines() if line.strip()]
     place = next((i for i in range(len(lines) - 1, -1, -1) if lines[i].lstrip().startswith("File ")), None)

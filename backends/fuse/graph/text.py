@@ -1,4 +1,5 @@
-"""Graphs as text that people read, and that is the same for graphs that are the same: values are numbered in the order in which they come up.
+"""Graphs as text that people read, and that is the same for graphs that are the same: values are numbered in the order
+in which they come up.
 
     %0 x: f32[4, 8]
     %1 weight: f32[8, 8 | 1, 8]                     strides, where they are not those of a tensor in row-major memory
@@ -23,7 +24,11 @@ from framejit.symbols.expression import Symbol
 from framejit.symbols.node import expression_of
 
 DTYPES: Final = {
-    **{getattr(torch, f"{kind}{bits}"): f"{kind[0]}{bits}" for kind, widths in (("float", (16, 32, 64)), ("int", (8, 16, 32, 64))) for bits in widths},
+    **{
+        getattr(torch, f"{kind}{bits}"): f"{kind[0]}{bits}"
+        for kind, widths in (("float", (16, 32, 64)), ("int", (8, 16, 32, 64)))
+        for bits in widths
+    },
     **{torch.bfloat16: "bf16", torch.uint8: "u8", torch.bool: "bool", torch.complex64: "c64", torch.complex128: "c128"},
 }
 USUAL_DEVICE: Final = torch.device("cpu")
@@ -69,11 +74,26 @@ class _Writer:
             self._line(f"{self._new(value)} = {_described(constant)}")
         self._nodes(graph, "", "")
         self.bases: dict[HiddenBase, int] = {}
-        self._line(f"return {', '.join(f'{self._value(output)}{self._view(graph, position)}' for position, output in enumerate(graph.outputs))}")
-        counted = [f"{number} of {self._value(graph.inputs[position])}" for position, number in sorted(graph.counted_writes.items()) if number]
-        uncounted = [self._value(value) for position, value in enumerate(graph.inputs) if position not in graph.counted_writes]
+        outputs = [
+            f"{self._value(output)}{self._view(graph, position)}" for position, output in enumerate(graph.outputs)
+        ]
+        self._line(f"return {', '.join(outputs)}")
+        counted = [
+            f"{number} of {self._value(graph.inputs[position])}"
+            for position, number in sorted(graph.counted_writes.items())
+            if number
+        ]
+        uncounted = [
+            self._value(value) for position, value in enumerate(graph.inputs) if position not in graph.counted_writes
+        ]
         if counted or uncounted:
-            self._line(f"writes that autograd counts: {', '.join(counted) or 'none'}; not known of {', '.join(uncounted) or 'none'}")
+            self._line(
+                f"writes that autograd counts: {', '.join(counted) or 'none'}; not known of "
+                f"{', '.join(uncounted) or 'none'}"
+            )
+        if graph.own_inputs is not None:
+            own = [self._value(graph.inputs[position]) for position in sorted(graph.own_inputs)]
+            self._line(f"inputs are given up; held by nobody else: {', '.join(own) or 'none'}")
         for symbol in self.symbols:
             self._line(f"size {symbol}: {symbol.bounds[0]} to {symbol.bounds[1]}")
 
@@ -85,7 +105,10 @@ class _Writer:
         base = hidden.base
         number = self.bases.setdefault(base, len(self.bases))
         shape, strides = (", ".join(map(self._size, sizes)) for sizes in (base.shape, base.strides))
-        return f" (view of hidden {number} {_dtype(base.dtype)} [{shape} | {strides}] from {self._size(hidden.before)} bytes before it; {hidden.creation})"
+        return (
+            f" (view of hidden {number} {_dtype(base.dtype)} [{shape} | {strides}] from {self._size(hidden.before)} "
+            f"bytes before it; {hidden.creation})"
+        )
 
     def _nodes(self, graph: Graph, indent: str, around: str) -> None:
         for node in graph.nodes:
@@ -93,7 +116,10 @@ class _Writer:
 
     def _node(self, node: Node, indent: str, around: str) -> None:
         self.result.operations[node.operation] = None
-        arguments = [*map(self._value, node.args), *(f"{name}={self._value(value)}" for name, value in node.kwargs.items())]
+        arguments = [
+            *map(self._value, node.args),
+            *(f"{name}={self._value(value)}" for name, value in node.kwargs.items()),
+        ]
         call = f"{node.operation}({', '.join(arguments)})"
         notes = []
         if node.autocast:
@@ -102,15 +128,25 @@ class _Writer:
             notes.append(f"writes {', '.join(map(self._value, node.writes))}")
         made = self._returned(node)
         several = len(node.results) > 1
-        views = [f"{self._name(value)} view of {self._name(value.base)}"[0 if several else len(self._name(value)) + 1:] for value in node.results if value.base]
+        views = [
+            f"{self._name(value)} view of {self._name(value.base)}"[0 if several else len(self._name(value)) + 1 :]
+            for value in node.results
+            if value.base
+        ]
         text = f"{indent}{made} = {call}" if made else f"{indent}{call}"
         notes = [*views, *notes]
-        self._line((f"{text}  {'; '.join(notes)}" if notes else text) + (" {" if node.parts else ""), "" if node.origin == around else node.origin)
+        self._line(
+            (f"{text}  {'; '.join(notes)}" if notes else text) + (" {" if node.parts else ""),
+            "" if node.origin == around else node.origin,
+        )
         for number, part in enumerate(node.parts):
             if number:
                 self._line(f"{indent}}} {{")
             if part.inputs:
-                self._line(f"{indent}    takes {', '.join(self._new(value, name) for name, value in zip(part.names, part.inputs, strict=True))}")
+                self._line(
+                    f"{indent}    takes "
+                    f"{', '.join(self._new(value, name) for name, value in zip(part.names, part.inputs, strict=True))}"
+                )
             self._nodes(part, indent + "    ", node.origin)
             self._line(f"{indent}    gives {', '.join(map(self._value, part.outputs))}")
         if node.parts:
@@ -134,7 +170,9 @@ class _Writer:
     def _new(self, value: Value, name: str = "") -> str:
         number = self._name(value)
         base = f" view of {self._name(value.base)}" if value.base is not None else ""
-        return f"{number} {name}: {self._described(value)}{base}" if name else f"{number}: {self._described(value)}{base}"
+        return (
+            f"{number} {name}: {self._described(value)}{base}" if name else f"{number}: {self._described(value)}{base}"
+        )
 
     def _name(self, value: Value) -> str:
         known = self.numbers.get(value)
@@ -194,7 +232,13 @@ class _Writer:
 
 
 def _described(constant: Constant) -> str:
-    return "numbers of the program" if constant.literal else "computed from frozen weights" if constant.made else "attribute of the module"
+    return (
+        "numbers of the program"
+        if constant.literal
+        else "computed from frozen weights"
+        if constant.made
+        else "attribute of the module"
+    )
 
 
 def _bracketed(sequence: Any, items: Sequence[str]) -> str:

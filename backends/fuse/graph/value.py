@@ -24,14 +24,16 @@ class Storage:
 class Value:
     """A tensor of the graph: dtype, device, sizes, strides and offset, the storage that it lies in, and who makes it.
 
-    It is made once, by one operation, or stands for an input or constant, and never changes; what is in its storage may. Sizes, strides and the offset are
-    ints or symbolic ints of framejit's. Questions are answered by the names that `torch.Tensor` has for them.
+    It is made once, by one operation, or stands for an input or constant, and never changes; what is in its storage
+    may. Sizes, strides and the offset are ints or symbolic ints of framejit's. Questions are answered by the names that
+    `torch.Tensor` has for them.
     """
 
     __slots__ = ("dtype", "device", "shape", "strides", "offset", "storage", "base", "maker", "users", "fake")
 
     def __init__(self, fake: torch.Tensor, storage: Storage | None = None, base: Value | None = None) -> None:
-        """`storage`: the one it lies in; without it there is a new one. `base`: the value it is a view of, if it is one."""
+        """`storage`: the one it lies in; without it there is a new one. `base`: the value it is a view of, if it is
+        one."""
         self.dtype: torch.dtype = fake.dtype
         self.device: torch.device = fake.device
         self.shape: tuple[Any, ...] = tuple(fake.shape)

@@ -1,4 +1,5 @@
-"""Facts about a kernel that planning its loops for a CPU needs besides `KernelFacts`: what expressions cost, and what loads."""
+"""Facts about a kernel that planning its loops for a CPU needs besides `KernelFacts`: what expressions cost, and what
+loads."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 
-COSTS: Final = {**dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30, "mod": 30, "truncdiv": 10,
-                "const": 0, "index": 1, "scan": 8, **dict.fromkeys(INLINE, 14)}
+COSTS: Final = {
+    **dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30,
+    "mod": 30, "truncdiv": 10, "const": 0, "index": 1, "scan": 8, **dict.fromkeys(INLINE, 14),
+}
 
 
 class Analysis(KernelFacts):
@@ -31,6 +34,10 @@ class Analysis(KernelFacts):
         if node.op == "reduce":
             self.cost[node] = 0
         else:
-            self.cost[node] = min(COSTS.get(node.op, 1) + sum(self.cost[operand] for operand in node.operands()), 1 << 20)
+            self.cost[node] = min(
+                COSTS.get(node.op, 1) + sum(self.cost[operand] for operand in node.operands()), 1 << 20
+            )
         # a scan goes through all elements, whatever mask its value is wanted under
-        self.has_loads[node] = node.op == "load" or (node.op not in ("reduce", "scan") and any(self.has_loads[operand] for operand in node.operands()))
+        self.has_loads[node] = node.op == "load" or (
+            node.op not in ("reduce", "scan") and any(self.has_loads[operand] for operand in node.operands())
+        )

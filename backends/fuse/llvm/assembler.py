@@ -58,14 +58,18 @@ def floating(value: float, type: str, lanes: int = 1) -> Value:
 
 def truth(value: bool, lanes: int = 1) -> Value:
     """A literal of type i1, in every lane."""
-    return Value(("true" if value else "false") if lanes == 1 else f"splat (i1 {'true' if value else 'false'})", "i1", lanes)
+    return Value(
+        ("true" if value else "false") if lanes == 1 else f"splat (i1 {'true' if value else 'false'})", "i1", lanes
+    )
 
 
 def like(value: Value, number: float) -> Value:
     """A literal of a value's type."""
     if value.type == "i1":
         return truth(bool(number), value.lanes)
-    return floating(number, value.type, value.lanes) if value.is_float else integer(int(number), value.type, value.lanes)
+    return (
+        floating(number, value.type, value.lanes) if value.is_float else integer(int(number), value.type, value.lanes)
+    )
 
 
 @dataclass
@@ -126,7 +130,9 @@ class Assembler:
             return a
         return self.put(f"{name} {a} to {vector_type(type, a.lanes)}", type, a.lanes)
 
-    def call(self, name: str, result: str, lanes: int, *arguments: Value, attributes: str = "", flags: str = "") -> Value:
+    def call(
+        self, name: str, result: str, lanes: int, *arguments: Value, attributes: str = "", flags: str = ""
+    ) -> Value:
         full = vector_type(result, lanes)
         self.module.declare(name, full, [argument.full_type for argument in arguments], attributes)
         return self.put(f"call {flags}{full} @{name}({', '.join(map(str, arguments))})", result, lanes)
@@ -134,7 +140,9 @@ class Assembler:
     def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
         """A call of an intrinsic that is overloaded on its first argument, whose type the result has."""
         first = arguments[0]
-        return self.call(f"llvm.{name}.{suffix(first.type, first.lanes)}", first.type, first.lanes, *arguments, flags=flags)
+        return self.call(
+            f"llvm.{name}.{suffix(first.type, first.lanes)}", first.type, first.lanes, *arguments, flags=flags
+        )
 
     def splat(self, a: Value, lanes: int) -> Value:
         if a.lanes == lanes:

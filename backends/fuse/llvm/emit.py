@@ -1,4 +1,5 @@
-"""Expressions as instructions: each value is computed in the outermost loop in which all that it depends on is known."""
+"""Expressions as instructions: each value is computed in the outermost loop in which all that it depends on is
+known."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -15,7 +16,8 @@ from framejit.backends.fuse.loop_ir.index import Atom, Index, Indirect, Quotient
 from framejit.backends.fuse.loop_ir.nodes import Store
 
 ENTRY, GRID = 0, 1
-"""The levels that every kernel has: the function's beginning, and one turn of the parallel loop. The loops of a pass come after."""
+"""The levels that every kernel has: the function's beginning, and one turn of the parallel loop. The loops of a pass
+come after."""
 
 
 @dataclass
@@ -108,7 +110,9 @@ class Emitter:
             if self._find(node, instance, under) is not None:
                 stack.pop()
                 continue
-            missing = [need for need in self._needs(node, instance, under) if self._find(need[0], instance, need[1]) is None]
+            missing = [
+                need for need in self._needs(node, instance, under) if self._find(need[0], instance, need[1]) is None
+            ]
             if missing:
                 stack.extend(missing)
                 continue
@@ -190,14 +194,18 @@ class Emitter:
         return operation(asm, node.op, node.args[0].dtype, values)
 
     def _divided_by_one(self, asm: Assembler, a: Value, divisor: Value) -> Value:
-        """A quotient whose divisor all lanes share, by its reciprocal: that is found once, outside of the loop, and vectors divide slowly."""
+        """A quotient whose divisor all lanes share, by its reciprocal: that is found once, outside of the loop, and
+        vectors divide slowly."""
         key = ("reciprocal", divisor.text, divisor.type)
         home = self._home.get(divisor.text, ENTRY)
         level = self.levels[home]
         if key not in level.cache:
             scaled, scale = maths.without_extremes(level.asm, divisor)
             level.cache[key] = self.put_home(level.asm.binary("fdiv", floating(1, divisor.type), scaled), home)
-            level.cache[*key, "divisor"], level.cache[*key, "scale"] = self.put_home(scaled, home), self.put_home(scale, home)
+            level.cache[*key, "divisor"], level.cache[*key, "scale"] = (
+                self.put_home(scaled, home),
+                self.put_home(scale, home),
+            )
         shared = [self.splat(level.cache[each], a.lanes) for each in (key, (*key, "divisor"), (*key, "scale"))]
         return maths.quotient(asm, a, *shared)
 
@@ -253,8 +261,14 @@ class Emitter:
         key = ("lanes", index, instance, mask.value.text if mask else None)
         if key in cache:
             return cache[key]
-        varying = {atom: coefficient for atom, coefficient in index.terms.items() if self.plan.vector in self.analysis.index_vars(Index({atom: 1}))}
-        uniform = Index({atom: coefficient for atom, coefficient in index.terms.items() if atom not in varying}, index.const)
+        varying = {
+            atom: coefficient
+            for atom, coefficient in index.terms.items()
+            if self.plan.vector in self.analysis.index_vars(Index({atom: 1}))
+        }
+        uniform = Index(
+            {atom: coefficient for atom, coefficient in index.terms.items() if atom not in varying}, index.const
+        )
         base = self.scalar_index(uniform, instance, mask)
         if base.text.startswith("%") and type == "i32":
             home = self._home.get(base.text, ENTRY)
@@ -287,17 +301,22 @@ class Emitter:
             type = "i32" if self.plan.vector.size + self.lanes * (self.plan.unroll + 1) < 1 << 31 else "i64"
             first = _resized(asm, self.vars[self.plan.vector], type)
             steps = ", ".join(f"{type} {instance * self.lanes + lane}" for lane in range(self.lanes))
-            cache[key] = self.put_home(asm.binary("add", asm.splat(first, self.lanes), Value(f"<{steps}>", type, self.lanes)), number)
+            cache[key] = self.put_home(
+                asm.binary("add", asm.splat(first, self.lanes), Value(f"<{steps}>", type, self.lanes)), number
+            )
         return cache[key]
 
     # stores
 
     def store(self, stores: list[Store], instances: int) -> None:
-        """Write the values of stores. All are computed before the first is written: their loads see the memory as it was."""
+        """Write the values of stores. All are computed before the first is written: their loads see the memory as it
+        was."""
         for instance in range(instances):
             values = []
             for store in stores:
-                varies = self.lanes > 1 and (self.is_vector(store.value) or self.plan.vector in self.analysis.index_vars(store.index))
+                varies = self.lanes > 1 and (
+                    self.is_vector(store.value) or self.plan.vector in self.analysis.index_vars(store.index)
+                )
                 if varies or not instance:
                     for atom in store.index.indirects():
                         self.value(atom.value, instance)
@@ -329,7 +348,8 @@ def _divided(asm: Assembler, index: Value, atom: Atom) -> Value:
 
 
 def _fits(index: Index) -> bool:
-    """Whether 32 bits hold every sum on the way to an index, whatever the order (and a little beyond the last element)."""
+    """Whether 32 bits hold every sum on the way to an index, whatever the order (and a little beyond the last
+    element)."""
     reach = abs(index.const)
     for atom, coefficient in index.terms.items():
         reach += abs(coefficient) * (max(map(abs, atom.bounds)) + 4096)

@@ -22,7 +22,8 @@ Turn = Callable[[Assembler, Value, State], State]
 
 
 class InnerLoops:
-    """The inner loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in float64."""
+    """The inner loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in
+    float64."""
 
     def __init__(self, writer: KernelWriter, each: Pass, reductions: list[Reduction], scans: list[Scan]) -> None:
         self.writer, self.each, self.reductions, self.scans = writer, each, reductions, scans
@@ -53,10 +54,16 @@ class InnerLoops:
         return [state[start:start + size] for start in range(0, len(state), size)]
 
     def run(self, parent: Assembler) -> State:
-        """Write the loops; returns each reduction's state, that of all instances in one where they saw parts of one row."""
+        """Write the loops; returns each reduction's state, that of all instances in one where they saw parts of one
+        row."""
         plan = self.plan
-        state = [self._sums(reduction) if self.split_at >= 0 and reduction.cascades else self._fresh(reduction) for reduction in self.reductions]
-        state += [scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.is_outer else 1) for scan in self.scans]
+        state = [
+            self._sums(reduction) if self.split_at >= 0 and reduction.cascades else self._fresh(reduction)
+            for reduction in self.reductions
+        ]
+        state += [
+            scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.is_outer else 1) for scan in self.scans
+        ]
         state = self._walk(0, parent, state)
         result = []
         for reduction, registers in zip(self.reductions, state):
@@ -81,8 +88,11 @@ class InnerLoops:
         for instance in range(self.instances(reduction)):
             position = None
             if reduction.is_position:
-                position = first_position(reduction.lanes, instance * reduction.lanes, self.positions) if not self.plan.is_outer \
+                position = (
+                    first_position(reduction.lanes, instance * reduction.lanes, self.positions)
+                    if not self.plan.is_outer
                     else integer(0, self.positions, reduction.lanes)
+                )
             state += reduction.start(position)
         return state
 
@@ -91,7 +101,10 @@ class InnerLoops:
 
     def _begun(self, state: State) -> State:
         """The state inside of a run."""
-        begun = [self._fresh(reduction) if reduction.cascades else registers for reduction, registers in zip(self.reductions, state)]
+        begun = [
+            self._fresh(reduction) if reduction.cascades else registers
+            for reduction, registers in zip(self.reductions, state)
+        ]
         return begun + state[len(begun):]
 
     def _ended(self, asm: Assembler, outside: State, inside: State) -> State:
@@ -100,7 +113,9 @@ class InnerLoops:
         for reduction, sums, registers in zip(self.reductions, outside, inside):
             if reduction.cascades:
                 registers = registers if self.plan.is_outer else self._merged(asm, reduction, registers)
-                registers = [asm.binary("fadd", total, widened(asm, register)) for total, register in zip(sums, registers)]
+                registers = [
+                    asm.binary("fadd", total, widened(asm, register)) for total, register in zip(sums, registers)
+                ]
             result.append(registers)
         return result + inside[len(result):]
 
@@ -112,7 +127,8 @@ class InnerLoops:
         var = plan.loops[depth]
         is_vector = var is plan.vector and not plan.is_outer
         step = self.step if is_vector else 1
-        middle = var.size // step * step if step == 1 or var.size >= step else 0  # loops that may be empty are left out, not written
+        # loops that may be empty are left out, not written
+        middle = var.size // step * step if step == 1 or var.size >= step else 0
         turn: Turn = partial(self._vectors, plan.unroll, False) if is_vector else partial(self._turn, depth)
         if depth != self.split_at:
             state = self._loop(parent, integer(0), integer(middle), step, state, turn)
@@ -156,9 +172,13 @@ class InnerLoops:
         size = plan.vector.size
         if middle == size:
             return state
-        return self._loop(parent, integer(middle), integer(size), plan.lanes, state, partial(self._vectors, 1, size % plan.lanes != 0))
+        return self._loop(
+            parent, integer(middle), integer(size), plan.lanes, state, partial(self._vectors, 1, size % plan.lanes != 0)
+        )
 
-    def _loop(self, parent: Assembler, start: Value, stop: Value, step: int, state: State, turn: Turn, level: bool = True) -> State:
+    def _loop(
+        self, parent: Assembler, start: Value, stop: Value, step: int, state: State, turn: Turn, level: bool = True
+    ) -> State:
         """A loop that carries the state."""
         sizes = [len(registers) for registers in state]
 
@@ -198,7 +218,9 @@ class InnerLoops:
                 values, parts[part] = scan.step(asm, parts[part], new, last)
                 for node in scan.nodes:
                     level = writer.level_of(node)
-                    writer.levels[level].cache[writer._key(node, instance, None)] = writer.put_home(scan.result(asm, node, values), level)
+                    writer.levels[level].cache[writer._key(node, instance, None)] = writer.put_home(
+                        scan.result(asm, node, values), level
+                    )
             result.append([register for part in parts for register in part])
         return result
 
@@ -214,7 +236,9 @@ class InnerLoops:
         index = flatten(inner, [var.size for var in inner])
         writer = self.writer
         if not self.plan.is_outer and lanes > 1:
-            value = writer.vector_index(index, instance, None) if index.terms else first_position(lanes, 0, self.positions)
+            value = (
+                writer.vector_index(index, instance, None) if index.terms else first_position(lanes, 0, self.positions)
+            )
         else:
             value = writer.splat(writer.scalar_index(index, instance, None), lanes)
         if value.type == self.positions:

@@ -12,7 +12,9 @@ from framejit.backends.fuse.llvm.machine import machine
 @cache
 def _target() -> Any:
     host = machine()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=host.name, features=host.features, opt=2, reloc="pic", codemodel="jitdefault")
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=host.name, features=host.features, opt=2, reloc="pic", codemodel="jitdefault"
+    )
 
 
 def compile_text(text: str) -> bytes:
@@ -35,7 +37,9 @@ class LoadedObject:
     def __init__(self, code: bytes) -> None:
         host = machine()
         empty = llvm.parse_assembly("")
-        own = llvm.Target.from_default_triple().create_target_machine(cpu=host.name, features=host.features, opt=2, codemodel="jitdefault")
+        own = llvm.Target.from_default_triple().create_target_machine(
+            cpu=host.name, features=host.features, opt=2, codemodel="jitdefault"
+        )
         self._engine = llvm.create_mcjit_compiler(empty, own)
         self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

@@ -22,7 +22,8 @@ FUNCTION: Final = "framejit_kernel"
 
 @dataclass(eq=False)
 class CpuKernel:
-    """A compiled kernel: `void f(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end)`. Valid for as long as this object lives."""
+    """A compiled kernel: `void f(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end)`. Valid for as
+    long as this object lives."""
 
     name: str
     remarks: str
@@ -56,7 +57,7 @@ class CpuKernel:
 
     @property
     def key(self) -> str:
-        """The same for kernels whose machine code is the same."""
+        """A text that kernels share whose machine code is the same."""
         return self.code.key
 
 
@@ -79,7 +80,8 @@ _lock = Lock()
 
 
 def kernel_text(kernel: Kernel) -> tuple[str, tuple[OpenSize, ...], int, int]:
-    """LLVM's text of a kernel, the sizes that it is to be given, the size of its parallel loop and the fewest turns of it that are worth a thread.
+    """LLVM's text of a kernel, the sizes that it is to be given, the size of its parallel loop and the fewest turns of
+    it that are worth a thread.
 
     Raises NotImplementedError for what the generator cannot do.
     """
@@ -94,12 +96,15 @@ def code_key(text: str) -> str:
 
 
 def compile_cpu_kernel(kernel: Kernel, object_code: Callable[[str], bytes] = compile_text) -> CpuKernel:
-    """Compile a kernel; one equal to another that is still alive shares its code. Raises NotImplementedError for what cannot be done.
+    """Compile a kernel; one equal to another that is still alive shares its code. Raises NotImplementedError for what
+    cannot be done.
 
     `object_code` gives a module's object code for its text; a cache may stand in for compiling.
     """
     text, sizes, total, grain = kernel_text(kernel)
-    return CpuKernel(kernel.name, _remarks(kernel), text, tuple(kernel.buffers), total, grain, code_of(text, object_code), sizes)
+    return CpuKernel(
+        kernel.name, _remarks(kernel), text, tuple(kernel.buffers), total, grain, code_of(text, object_code), sizes
+    )
 
 
 def code_of(text: str, object_code: Callable[[str], bytes]) -> CompiledCode:
@@ -120,7 +125,11 @@ def _remember(code: CompiledCode) -> CompiledCode:
 
 def _remarks(kernel: Kernel) -> str:
     """Comments that give the user's source lines and what is computed, each expression once."""
-    lines = [*kernel.origins, f"{kernel.name}: for {_loops(kernel.outer) or 'one element'}" + (f", reducing {_loops(kernel.inner)}" if kernel.inner else "")]
+    lines = [
+        *kernel.origins,
+        f"{kernel.name}: for {_loops(kernel.outer) or 'one element'}"
+        + (f", reducing {_loops(kernel.inner)}" if kernel.inner else ""),
+    ]
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}
     for store in kernel.stores:
@@ -128,7 +137,10 @@ def _remarks(kernel: Kernel) -> str:
             for node in root.walk() if root not in names else ():
                 if node not in names:
                     names[node] = _named(node, names, lines)
-        lines.append(f"{store.buffer}[{_spelt(store.index, names)}] = {names[store.value]}{'  (each inner turn)' if store.inner else ''}")
+        lines.append(
+            f"{store.buffer}[{_spelt(store.index, names)}] = "
+            f"{names[store.value]}{'  (each inner turn)' if store.inner else ''}"
+        )
     return "".join(f"; {line}\n" for line in lines)
 
 

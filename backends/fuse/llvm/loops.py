@@ -51,17 +51,23 @@ class KernelWriter(Emitter):
         start.lines[:0] = arguments.lines
         width = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
         body = "\n".join(block.text() for block in self.blocks)
-        return "\n".join([
-            "@nothing = private unnamed_addr constant [16 x i8] zeroinitializer, align 16", *self.module.declarations.values(),
-            f"define void @{self.name}(ptr noalias readonly %pointers, ptr noalias readonly %ints, i64 %begin, i64 %end) #0 {{", body, "}",
-            f"attributes #0 = {{ nounwind {width} }}", ""])
+        return "\n".join(
+            [
+                "@nothing = private unnamed_addr constant [16 x i8] zeroinitializer, align 16",
+                *self.module.declarations.values(),
+                f"define void @{self.name}(ptr noalias readonly %pointers, ptr noalias readonly %ints, i64 %begin, i64 "
+                f"%end) #0 {{",
+                body, "}", f"attributes #0 = {{ nounwind {width} }}", "",
+            ]
+        )
 
     def _scratch(self, asm: Assembler) -> str | None:
         """Make room for what passes keep; returns what is to be freed."""
         plan = self.plan
         per_element = plan.lanes * plan.unroll if plan.is_outer else 1
         elements = plan.kernel.inner_size * per_element + plan.lanes * plan.unroll
-        if plan.vector is not None and not plan.is_outer:  # each row of vectors is filled up: its last lanes are written too
+        # each row of vectors is filled up: its last lanes are written too
+        if plan.vector is not None and not plan.is_outer:
             elements += plan.lanes
         for position, node in enumerate(plan.turned):
             self.tiles[node] = f"%tile{position}"
@@ -88,8 +94,11 @@ class KernelWriter(Emitter):
 
     # loops
 
-    def loop(self, parent: Assembler, start: Value, stop: Value, step: int, state: list[Value], body: Callable[[Assembler, Value, list[Value]], list[Value]],
-             *, level: bool = True, may_be_empty: bool = False) -> list[Value]:
+    def loop(
+        self, parent: Assembler, start: Value, stop: Value, step: int, state: list[Value],
+        body: Callable[[Assembler, Value, list[Value]], list[Value]], *, level: bool = True,
+        may_be_empty: bool = False,
+    ) -> list[Value]:
         """A loop from `start` to below `stop`, with registers carried around it; their values after it."""
         trips = None
         if not start.text.startswith("%") and not stop.text.startswith("%"):
@@ -125,7 +134,10 @@ class KernelWriter(Emitter):
         else:
             parent.do(f"br label %{header.label}")
         for register, first, last in zip([turn, *carried], [start, *state], [following, *after]):
-            header.phis.append(f"{register.text} = phi {register.full_type} [ {first.text}, %{before.label} ], [ {last.text}, %{asm.block.label} ]")
+            header.phis.append(
+                f"{register.text} = phi {register.full_type} [ {first.text}, %{before.label} ], [ {last.text}, "
+                f"%{asm.block.label} ]"
+            )
         parent.block = leave
         if not may_be_empty:
             return after
@@ -147,7 +159,8 @@ class KernelWriter(Emitter):
         self.loop(asm, start, end, 1, first if len(sizes) > 1 else [], partial(self._digits_turn, sizes))
 
     def _digits_turn(self, sizes: list[int], asm: Assembler, turn: Value, digits: list[Value]) -> list[Value]:
-        """One turn of the parallel loop, whose place in each loop of the nest is counted along where there are several."""
+        """One turn of the parallel loop, whose place in each loop of the nest is counted along where there are
+        several."""
         digits = digits or [turn]
         for digit in digits:
             self.put_home(digit, GRID)
@@ -167,7 +180,10 @@ class KernelWriter(Emitter):
                 return
             if plan.is_outer:
                 self.vars[plan.vector] = low
-                self.tails = [self._tail(asm, low, size, instance) if plan.vector.size % plan.block else None for instance in range(plan.unroll)]
+                self.tails = [
+                    self._tail(asm, low, size, instance) if plan.vector.size % plan.block else None
+                    for instance in range(plan.unroll)
+                ]
         for each in plan.passes:
             self.readable = each.kept
             if plan.block and not plan.is_outer:
@@ -199,7 +215,9 @@ class KernelWriter(Emitter):
 
         self.loop(asm, *rows, 1, [], partial(self._tile_row, tile, rows[0], columns))
 
-    def _tile_row(self, tile: Var, first: Value, columns: tuple[Value, Value], asm: Assembler, turn: Value, _: list[Value]) -> list[Value]:
+    def _tile_row(
+        self, tile: Var, first: Value, columns: tuple[Value, Value], asm: Assembler, turn: Value, _: list[Value]
+    ) -> list[Value]:
         """One row of a tile whose first row is `first`."""
         self.vars[tile] = turn
         line = asm.binary("mul nuw nsw", asm.binary("sub", turn, first), integer(self.plan.block))
@@ -211,7 +229,11 @@ class KernelWriter(Emitter):
         """The lanes of an instance that are before the end of the vector loop."""
         lanes = self.plan.lanes
         is_known = not first.text.startswith("%") and not size.text.startswith("%")
-        left = integer(int(size.text) - int(first.text), "i32") if is_known else asm.convert("trunc", asm.binary("sub", size, first), "i32")
+        left = (
+            integer(int(size.text) - int(first.text), "i32")
+            if is_known
+            else asm.convert("trunc", asm.binary("sub", size, first), "i32")
+        )
         tail = asm.compare("slt", first_position(lanes, instance * lanes, "i32"), asm.splat(left, lanes))
         if is_known and int(left.text) - instance * lanes == 1:
             self.lone.add(tail.text)
@@ -233,13 +255,22 @@ class KernelWriter(Emitter):
             steps = parent.binary("udiv", parent.binary("sub", high, low), integer(step))
             middle = self.put_home(parent.binary("add", low, parent.binary("mul", steps, integer(step))), level)
 
-        self.loop(parent, low, middle, step, [], partial(self._vectors, each, plan.unroll, None), may_be_empty=not fixed and not whole)
+        self.loop(
+            parent, low, middle, step, [], partial(self._vectors, each, plan.unroll, None),
+            may_be_empty=not fixed and not whole,
+        )
         if not whole:
             masked = plan.lanes > 1 and (not fixed or int(high.text) % plan.lanes != 0)
-            self.loop(parent, middle, high, plan.lanes, [], partial(self._vectors, each, 1, high if masked else None), may_be_empty=not fixed)
+            self.loop(
+                parent, middle, high, plan.lanes, [], partial(self._vectors, each, 1, high if masked else None),
+                may_be_empty=not fixed,
+            )
 
-    def _vectors(self, each: Pass, instances: int, stop: Value | None, asm: Assembler, first: Value, _: list[Value]) -> list[Value]:
-        """What a pointwise kernel does for the vectors from `first` on, of which lanes may lie behind `stop`, if it is given."""
+    def _vectors(
+        self, each: Pass, instances: int, stop: Value | None, asm: Assembler, first: Value, _: list[Value]
+    ) -> list[Value]:
+        """What a pointwise kernel does for the vectors from `first` on, of which lanes may lie behind `stop`, if it is
+        given."""
         assert self.plan.vector is not None
         self.vars[self.plan.vector] = first
         self.tails[0] = self._tail(asm, first, stop, 0) if stop is not None else None

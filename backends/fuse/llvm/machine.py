@@ -17,7 +17,8 @@ class Machine:
     features: str
     vector_bytes: int
     has_half: bool
-    """Whether it converts between float16 and float32 itself; a call of the compiler's run-time library might not be found."""
+    """Whether it converts between float16 and float32 itself; a call of the compiler's run-time library might not be
+    found."""
     has_fma: bool
     is_avx512: bool
 
@@ -29,7 +30,8 @@ class Machine:
 
 @cache
 def machine() -> Machine:
-    """This machine. The width is the one torch's own kernels use (it heeds ATEN_CPU_CAPABILITY), so that their accuracy is comparable."""
+    """What this machine can do. The width is the one torch's own kernels use (it heeds ATEN_CPU_CAPABILITY), so that
+    their accuracy is comparable."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     library = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
@@ -37,7 +39,9 @@ def machine() -> Machine:
         llvm.load_library_permanently(library)
     features = llvm.get_host_cpu_features()
     capability = torch.backends.cpu.get_cpu_capability()
-    is_avx512 = capability == "AVX512" and all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq"))
+    is_avx512 = capability == "AVX512" and all(
+        features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+    )
     is_avx2 = capability in ("AVX2", "AVX512") and bool(features.get("avx2"))
     is_arm = bool(features.get("neon"))
     return Machine(llvm.get_host_cpu_name(), features.flatten(), 64 if is_avx512 else 32 if is_avx2 else 16,

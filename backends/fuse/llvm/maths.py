@@ -1,4 +1,5 @@
-"""Mathematical functions on vectors: Sleef's, which libtorch_cpu exports and eager uses too, or the C library's one lane at a time."""
+"""Mathematical functions on vectors: Sleef's, which libtorch_cpu exports and eager uses too, or the C library's one
+lane at a time."""
 from __future__ import annotations
 
 import math
@@ -9,8 +10,13 @@ from framejit.backends.fuse.llvm.machine import has_symbol, machine
 from framejit.backends.fuse.llvm.polynomials import INLINE
 
 SLEEF: Final[dict[str, str]] = {
-    **{name: f"{name}|_u10" for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-                                          "tanh", "asinh", "acosh", "atanh", "erf", "lgamma", "pow", "atan2")},
+    **{
+        name: f"{name}|_u10"
+        for name in (
+            "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+            "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "lgamma", "pow", "atan2",
+        )
+    },
     "erfc": "erfc|_u15",
     "hypot": "hypot|_u05",
     "fmod": "fmod|",
@@ -41,7 +47,7 @@ def _far_out(asm: Assembler, name: str, x: Value) -> Value:
 
 
 def library(asm: Assembler, name: str, *arguments: Value) -> Value:
-    """The same by a call of Sleef or of the C library."""
+    """A function of numbers by a call of Sleef or of the C library."""
     first = arguments[0]
     stem, accuracy = SLEEF[name].split("|")
     letter = "f" if first.type == "float" else "d"
@@ -69,7 +75,10 @@ def _in_parts(asm: Assembler, symbol: str, width: int, arguments: tuple[Value, .
             wide = [asm.insert(zero, argument, 0) for argument in arguments]
             return asm.extract(asm.call(symbol, type, width, *wide, attributes=PURE), 0)
         low = list(range(lanes))
-        wide = [asm.shuffle(argument, Value("zeroinitializer", type, lanes), low + [lanes] * (width - lanes)) for argument in arguments]
+        wide = [
+            asm.shuffle(argument, Value("zeroinitializer", type, lanes), low + [lanes] * (width - lanes))
+            for argument in arguments
+        ]
         return asm.shuffle(asm.call(symbol, type, width, *wide, attributes=PURE), None, low)
     if lanes == width:
         return asm.call(symbol, type, width, *arguments, attributes=PURE)
@@ -88,7 +97,8 @@ def concatenated(asm: Assembler, parts: list[Value]) -> Value:
 
 
 def without_extremes(asm: Assembler, divisor: Value) -> tuple[Value, Value]:
-    """(divisor * scale, scale): the scale is 1, or a power of two that keeps the reciprocal of a very small or large divisor in range."""
+    """(divisor * scale, scale): the scale is 1, or a power of two that keeps the reciprocal of a very small or large
+    divisor in range."""
     far = 2.0**100 if divisor.type == "float" else 2.0**900
     size = asm.intrinsic("fabs", divisor)
     scale = asm.select(asm.compare("olt", size, like(divisor, 1 / far)), like(divisor, far), like(divisor, 1))
@@ -97,14 +107,17 @@ def without_extremes(asm: Assembler, divisor: Value) -> tuple[Value, Value]:
 
 
 def quotient(asm: Assembler, a: Value, reciprocal: Value, divisor: Value, scale: Value) -> Value:
-    """a * scale / divisor, as a division would round it: the error of the product with the reciprocal is exact in a fused operation, and is made up for.
+    """a * scale / divisor, as a division would round it: the error of the product with the reciprocal is exact in a
+    fused operation, and is made up for.
 
     Only where `a` is so small (2^-100 in float32) that this error is denormal may the last place differ.
     """
     a = asm.binary("fmul", a, scale)
     first = asm.binary("fmul", a, reciprocal)
     error = asm.intrinsic("fma", asm.put(f"fneg {first}", a.type, a.lanes), divisor, a)
-    finite = asm.put(f"call {vector_type('i1', a.lanes)} @{_classify(asm, a)}({error}, i32 {FINITE_NOT_ZERO})", "i1", a.lanes)
+    finite = asm.put(
+        f"call {vector_type('i1', a.lanes)} @{_classify(asm, a)}({error}, i32 {FINITE_NOT_ZERO})", "i1", a.lanes
+    )
     return asm.select(finite, asm.intrinsic("fma", error, reciprocal, first), first)
 
 

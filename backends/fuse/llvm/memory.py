@@ -48,7 +48,11 @@ def load(emitter: Emitter, node: Expr, instance: int, mask: Mask | None, asm: As
         return _from_memory(asm, _lane_by_lane(asm, places, type, size, mask_lanes), dtype)
     name = f"llvm.masked.gather.{suffix(type, lanes)}.v{lanes}p0"
     asm.module.declare(name, full, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", full])
-    value = asm.put(f"call {full} @{name}({places}, i32 {size}, {mask_lanes or truth(True, lanes)}, {full} zeroinitializer)", type, lanes)
+    value = asm.put(
+        f"call {full} @{name}({places}, i32 {size}, {mask_lanes or truth(True, lanes)}, {full} zeroinitializer)",
+        type,
+        lanes,
+    )
     return _from_memory(asm, value, dtype)
 
 
@@ -75,7 +79,8 @@ def store(emitter: Emitter, what: Store, value: Value, instance: int, asm: Assem
     allowed = emitter.tails[instance]
     if _stride(emitter, index) == 1:
         place = _contiguous(emitter, base, index, instance, None, type, asm)
-        if allowed is not None and allowed.text in emitter.lone:  # LLVM 22 would write too many bytes of a value just narrowed, seeing one lane of a mask
+        # LLVM 22 would write too many bytes of a value just narrowed, seeing one lane of a mask
+        if allowed is not None and allowed.text in emitter.lone:
             value, allowed = asm.extract(value, 0), None
         if allowed is None:
             asm.do(f"store {value}, ptr {place.text}, align {size}")
@@ -110,7 +115,11 @@ def load_turned(emitter: Emitter, node: Expr, instance: int, asm: Assembler) -> 
     assert emitter.plan.vector is not None
     place = asm.binary("add", emitter.vars[emitter.plan.vector], emitter.tile_row)
     place = _address(asm, _address(asm, emitter.tiles[node], place, type).text, integer(instance * emitter.lanes), type)
-    return _from_memory(asm, asm.put(f"load {vector_type(type, emitter.lanes)}, ptr {place.text}, align {size}", type, emitter.lanes), node.dtype)
+    return _from_memory(
+        asm,
+        asm.put(f"load {vector_type(type, emitter.lanes)}, ptr {place.text}, align {size}", type, emitter.lanes),
+        node.dtype,
+    )
 
 
 def _kept_place(emitter: Emitter, node: Expr, instance: int, asm: Assembler) -> Value:
@@ -127,7 +136,9 @@ def _stride(emitter: Emitter, index: Index) -> int:
     return 0 if vector in emitter.analysis.index_vars(others) else index.stride(vector)
 
 
-def _contiguous(emitter: Emitter, base: str, index: Index, instance: int, mask: Mask | None, type: str, asm: Assembler) -> Value:
+def _contiguous(
+    emitter: Emitter, base: str, index: Index, instance: int, mask: Mask | None, type: str, asm: Assembler
+) -> Value:
     """Where the element of the first lane lies."""
     place = _address(asm, base, emitter.scalar_index(index, instance, mask), type)
     return _address(asm, place.text, integer(instance * emitter.lanes), type)

@@ -12,7 +12,10 @@ from framejit.backends.fuse.llvm.types import BITS, REGISTER
 
 Operation = Callable[[Assembler, torch.dtype, tuple[Value, ...]], Value]
 
-COMPARISONS: Final = {"eq": ("oeq", "eq"), "ne": ("une", "ne"), "lt": ("olt", "lt"), "le": ("ole", "le"), "gt": ("ogt", "gt"), "ge": ("oge", "ge")}
+COMPARISONS: Final = {
+    "eq": ("oeq", "eq"), "ne": ("une", "ne"), "lt": ("olt", "lt"), "le": ("ole", "le"), "gt": ("ogt", "gt"),
+    "ge": ("oge", "ge"),
+}
 ARITHMETIC: Final = {"add": ("fadd", "add", "or"), "sub": ("fsub", "sub", "xor"), "mul": ("fmul", "mul", "and")}
 BITWISE: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor"}
 ROUNDING: Final = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
@@ -20,7 +23,8 @@ SPECIAL: Final = {"maximum": ("maximum", "max", "or"), "minimum": ("minimum", "m
 
 
 def operation(asm: Assembler, name: str, dtype: torch.dtype, values: tuple[Value, ...]) -> Value:
-    """The result of an operation on operands of `dtype`, which all have equally many lanes (`where`: dtype of the values)."""
+    """The result of an operation on operands of `dtype`, which all have equally many lanes (`where`: dtype of the
+    values)."""
     if name in maths.SLEEF and dtype.is_floating_point:
         return maths.function(asm, name, *values)
     if name in COMPARISONS:
@@ -57,7 +61,8 @@ def _compare(asm: Assembler, name: str, dtype: torch.dtype, a: Value, b: Value) 
 
 
 def _divisor(asm: Assembler, dtype: torch.dtype, a: Value, b: Value) -> Value:
-    """A divisor that does not trap: lanes that are not wanted may hold a zero, and the least integer over -1 does not fit."""
+    """A divisor that does not trap: lanes that are not wanted may hold a zero, and the least integer over -1 does not
+    fit."""
     if not b.text.startswith("%"):
         return like(b, 1) if b.text in ("0", like(b, 0).text) else b
     bad = asm.compare("eq", b, like(b, 0))
@@ -79,7 +84,9 @@ def _opposed(asm: Assembler, rest: Value, b: Value) -> Value:
     if rest.is_float:
         opposite = asm.binary("xor", asm.compare("olt", rest, like(rest, 0)), asm.compare("olt", b, like(b, 0)))
         return asm.binary("and", asm.compare("une", rest, like(rest, 0)), opposite)
-    return asm.binary("and", asm.compare("ne", rest, like(rest, 0)), asm.compare("slt", asm.binary("xor", rest, b), like(rest, 0)))
+    return asm.binary(
+        "and", asm.compare("ne", rest, like(rest, 0)), asm.compare("slt", asm.binary("xor", rest, b), like(rest, 0))
+    )
 
 
 def _floordiv(asm: Assembler, dtype: torch.dtype, values: tuple[Value, ...]) -> Value:
@@ -96,10 +103,15 @@ def _floordiv(asm: Assembler, dtype: torch.dtype, values: tuple[Value, ...]) -> 
     quotient = asm.binary("fdiv", asm.binary("fsub", a, rest), b)
     quotient = asm.select(_opposed(asm, rest, b), asm.binary("fsub", quotient, like(a, 1)), quotient)
     whole = asm.intrinsic("floor", quotient)  # the division may have rounded to just below an integer
-    whole = asm.select(asm.compare("ogt", asm.binary("fsub", quotient, whole), like(a, 0.5)), asm.binary("fadd", whole, like(a, 1)), whole)
+    whole = asm.select(
+        asm.compare("ogt", asm.binary("fsub", quotient, whole), like(a, 0.5)),
+        asm.binary("fadd", whole, like(a, 1)),
+        whole,
+    )
     whole = asm.select(asm.compare("oeq", quotient, like(a, 0)), asm.intrinsic("copysign", like(a, 0), plain), whole)
     finite = asm.compare("olt", asm.intrinsic("fabs", a), like(a, float("inf")))
-    whole = asm.select(asm.binary("and", finite, asm.compare("uno", rest, rest)), plain, whole)  # Sleef gives up where the quotient is huge
+    # Sleef gives up where the quotient is huge
+    whole = asm.select(asm.binary("and", finite, asm.compare("uno", rest, rest)), plain, whole)
     return asm.select(asm.compare("oeq", b, like(b, 0)), plain, whole)
 
 
@@ -127,7 +139,10 @@ def _shift(left: bool) -> Operation:
         inside = asm.compare("ule", b, last)  # a negative count is a large one
         if not left and dtype.is_signed:
             return asm.binary("ashr", a, asm.select(inside, b, last))
-        return asm.select(inside, asm.binary("shl" if left else "lshr", a, asm.select(inside, b, like(b, 0))), like(a, 0))
+        return asm.select(
+            inside, asm.binary("shl" if left else "lshr", a, asm.select(inside, b, like(b, 0))), like(a, 0)
+        )
+
     return emit
 
 
@@ -208,9 +223,12 @@ def _where(asm: Assembler, dtype: torch.dtype, values: tuple[Value, ...]) -> Val
 
 
 OTHERS: Final[dict[str, Operation]] = {
-    "div": _div, "truncdiv": _truncdiv, "floordiv": _floordiv, "mod": _mod, "fmod": _fmod, "shl": _shift(True), "shr": _shift(False), "neg": _neg, "abs": _abs,
-    "sign": _sign, "bitnot": _bitnot, "signbit": _signbit, "isnan": _isnan, "isinf": _isinf, "reciprocal": _reciprocal, "sqrt": _sqrt, "rsqrt": _rsqrt,
-    "sigmoid": _sigmoid, "fmax": _named("maxnum"), "fmin": _named("minnum"), "copysign": _named("copysign"), "where": _where,
+    "div": _div, "truncdiv": _truncdiv, "floordiv": _floordiv, "mod": _mod, "fmod": _fmod, "shl": _shift(True),
+    "shr": _shift(False), "neg": _neg, "abs": _abs,
+    "sign": _sign, "bitnot": _bitnot, "signbit": _signbit, "isnan": _isnan, "isinf": _isinf, "reciprocal": _reciprocal,
+    "sqrt": _sqrt, "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid, "fmax": _named("maxnum"), "fmin": _named("minnum"), "copysign": _named("copysign"),
+    "where": _where,
 }
 
 
@@ -263,5 +281,9 @@ def _narrowed(asm: Assembler, a: Value) -> Value:
     """A float32 rounded to bfloat16's bits, halves to even; nan becomes the quiet one that torch writes."""
     bits = _as_integer(asm, a)
     odd = asm.binary("and", asm.binary("lshr", bits, integer(16, "i32", a.lanes)), integer(1, "i32", a.lanes))
-    rounded = asm.binary("lshr", asm.binary("add", asm.binary("add", bits, integer(0x7FFF, "i32", a.lanes)), odd), integer(16, "i32", a.lanes))
+    rounded = asm.binary(
+        "lshr",
+        asm.binary("add", asm.binary("add", bits, integer(0x7FFF, "i32", a.lanes)), odd),
+        integer(16, "i32", a.lanes),
+    )
     return asm.convert("trunc", asm.select(asm.compare("uno", a, a), integer(0x7FC0, "i32", a.lanes), rounded), "i16")

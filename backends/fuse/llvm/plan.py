@@ -1,4 +1,5 @@
-"""Which loop of a kernel becomes vectors, how far loops are unrolled, and in which passes over the inner loops reductions are done."""
+"""Which loop of a kernel becomes vectors, how far loops are unrolled, and in which passes over the inner loops
+reductions are done."""
 from __future__ import annotations
 
 import math
@@ -23,14 +24,16 @@ TILE: Final = 4
 MOST_TURNED: Final = 4
 """Loads that are turned around tile by tile at most: more would not stay in the first-level cache."""
 FEW_LANES: Final = 4
-"""Rows, side by side as lanes, from which on a scan of many instructions an element is quicker so than through vectors of one row."""
+"""Rows, side by side as lanes, from which on a scan of many instructions an element is quicker so than through vectors
+of one row."""
 GRAIN: Final = 60_000
 """How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
 
 
 @dataclass
 class Pass:
-    """One walk through the inner loops: the reductions that come to an end in it, and the values that it stores or keeps."""
+    """One walk through the inner loops: the reductions that come to an end in it, and the values that it stores or
+    keeps."""
 
     reductions: list[Expr] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
@@ -57,12 +60,14 @@ class LoopPlan:
     loops: tuple[Var, ...]
     """The loops of each pass. A pointwise kernel's one pass is over its vector loop."""
     block: int
-    """Elements of the vector loop that one turn of the parallel loop does, if the vector loop is an outer one; else 0."""
+    """Elements of the vector loop that one turn of the parallel loop does, if the vector loop is an outer one; else
+    0."""
     passes: list[Pass]
     final: list[Store]
     """The stores that are done once for each turn of the outer loops."""
     tile: Var | None = None
-    """Of a pointwise kernel that turns something around: the loop along which that is contiguous. It is done in square tiles of `block` turns."""
+    """Of a pointwise kernel that turns something around: the loop along which that is contiguous. It is done in square
+    tiles of `block` turns."""
     turned: tuple[Expr, ...] = ()
     """The loads that are contiguous along `tile`."""
 
@@ -94,7 +99,10 @@ class LoopPlan:
     def grain(self) -> int:
         """The fewest turns of the parallel loop that are worth a thread."""
         roots = [store.value for store in self.kernel.stores]
-        cost = 2 + sum(min(self.analysis.cost[node], 200) for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)})
+        cost = 2 + sum(
+            min(self.analysis.cost[node], 200)
+            for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)}
+        )
         turn = max(hint(self.kernel.outer_size) * max(hint(self.kernel.inner_size), 1), 1) / max(hint(self.total), 1)
         return max(1, round(GRAIN / (cost * turn)))
 
@@ -107,7 +115,9 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
     lanes = _lanes(analysis, vector) if vector else 1
     weight = len(analysis.order) + 10 * sum(COSTS.get(node.op, 1) >= 10 for node in analysis.order)
     pointwise = not any(p.reductions for p in passes)
-    unroll = (2 if weight < 20 else 1) if pointwise and not kernel.inner else 4 if weight < 60 else 2 if weight < 200 else 1
+    unroll = (
+        (2 if weight < 20 else 1) if pointwise and not kernel.inner else 4 if weight < 60 else 2 if weight < 200 else 1
+    )
     if vector is None:
         return LoopPlan(kernel, analysis, None, 1, 1, kernel.outer, kernel.inner, 0, passes, final)
     if vector in kernel.inner:
@@ -117,23 +127,31 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
     else:
         grid = tuple(var for var in kernel.outer if var is not vector)
         if kernel.inner:
-            while unroll > 1 and (vector.size % (lanes * unroll) or vector.size // (lanes * unroll) * math.prod(var.size for var in grid) < 4):
+            while unroll > 1 and (
+                vector.size % (lanes * unroll)
+                or vector.size // (lanes * unroll) * math.prod(var.size for var in grid) < 4
+            ):
                 unroll //= 2
             plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, kernel.inner, lanes * unroll, passes, final)
         elif (found := _turned_around(analysis, vector, grid)) is not None:
             tile, turned = found
             lanes = min(lanes, 16)
             grid = tuple(var for var in grid if var is not tile)
-            plan = LoopPlan(kernel, analysis, vector, lanes, 1, grid, (tile, vector), TILE * lanes, passes, final, tile, turned)
+            plan = LoopPlan(
+                kernel, analysis, vector, lanes, 1, grid, (tile, vector), TILE * lanes, passes, final, tile, turned
+            )
         else:
             unroll = _fitting(unroll, vector.size, lanes)
-            plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, (vector,), max(1, min(CHUNK, vector.size)), passes, final)
+            plan = LoopPlan(
+                kernel, analysis, vector, lanes, unroll, grid, (vector,), max(1, min(CHUNK, vector.size)), passes, final
+            )
     _keep(plan)
     return plan
 
 
 def _fitting(unroll: int, size: int, lanes: int) -> int:
-    """How often a loop of `size` turns can be unrolled. Of a size that is not known only as much is assumed as that takes."""
+    """How often a loop of `size` turns can be unrolled. Of a size that is not known only as much is assumed as that
+    takes."""
     if isinstance(size, OpenSize):
         while unroll > 1 and size < lanes * unroll:
             unroll //= 2
@@ -177,7 +195,9 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
             if var not in used:
                 score += 0.3 * weight
                 continue
-            if index.stride(var) == 1 and not any(var in analysis.index_vars(Index({atom: 1})) for atom in index.terms if atom != var):
+            if index.stride(var) == 1 and not any(
+                var in analysis.index_vars(Index({atom: 1})) for atom in index.terms if atom != var
+            ):
                 score += weight
             else:
                 score -= weight * (0.5 if index.stride(var) else 1.0)
@@ -206,7 +226,11 @@ def _turned_around(analysis: Analysis, vector: Var, grid: tuple[Var, ...]) -> tu
 
 def _lanes(analysis: Analysis, vector: Var) -> int:
     """Lanes of a vector: as many as fill the machine's registers with the kernel's usual values."""
-    sizes = {node.dtype.itemsize for node in analysis.order if node.op not in ("index", "const") and vector in analysis.free[node]}
+    sizes = {
+        node.dtype.itemsize
+        for node in analysis.order
+        if node.op not in ("index", "const") and vector in analysis.free[node]
+    }
     sizes |= {node.dtype.itemsize for node in analysis.order if node.op == "reduce"}
     wide = [size for size in sizes if size >= 4]
     return machine().vector_bytes // (min(wide) if wide else max(sizes, default=4))
@@ -216,7 +240,8 @@ def _keep(plan: LoopPlan) -> None:
     """Choose what one pass keeps for later ones."""
     analysis, inner = plan.analysis, plan.analysis.inner
     room = SCRATCH // max(plan.kernel.inner_size * (plan.lanes * plan.unroll if plan.is_outer else 1), 1)
-    turning = {var for var in inner if var.size != 1}  # what stays the same in one of these loops is computed outside of it
+    # what stays the same in one of these loops is computed outside of it
+    turning = {var for var in inner if var.size != 1}
     computed: dict[Expr, int] = {}
     kept: set[Expr] = set()
     for number, each in enumerate(plan.passes):
@@ -231,13 +256,19 @@ def _keep(plan: LoopPlan) -> None:
             if node in kept:
                 continue
             width = max(node.dtype.itemsize, 1)
-            if node in computed and analysis.cost[node] >= KEEP and width <= room and {plan.vector, *turning} <= analysis.free[node]:
+            if (
+                node in computed
+                and analysis.cost[node] >= KEEP
+                and width <= room
+                and {plan.vector, *turning} <= analysis.free[node]
+            ):
                 plan.passes[computed[node]].keeps.append(node)
                 kept.add(node)
                 each.kept.add(node)
                 room -= width
                 continue
-            stack.extend(node.operands() if node.op != "masked" else node.args[::2])  # what is masked may not be computed for itself
+            # what is masked may not be computed for itself
+            stack.extend(node.operands() if node.op != "masked" else node.args[::2])
             computed.setdefault(node, number)
     for each in plan.passes:
         each.scans = _scans(plan, each)

@@ -12,7 +12,8 @@ from framejit.backends.fuse.llvm.types import REGISTER
 from framejit.backends.fuse.loop_ir.expr import Expr
 
 RUN: Final = 128
-"""The most floats that one accumulator adds up before it is added to one of float64, so that rounding errors stay those of short sums."""
+"""The most floats that one accumulator adds up before it is added to one of float64, so that rounding errors stay those
+of short sums."""
 
 WHOLE: Final = {"sum": "add", "prod": "mul", "any": "or", "all": "and", "xor": "xor"}
 REAL: Final = {"sum": "fadd", "prod": "fmul"}
@@ -48,7 +49,9 @@ class Reduction:
         first = like(Value("", self.type, self.lanes), identity(self.kind, self.dtype))
         return [first, position] if position is not None else [first]
 
-    def step(self, asm: Assembler, state: list[Value], x: Value, mask: Value | None, position: Value | None) -> list[Value]:
+    def step(
+        self, asm: Assembler, state: list[Value], x: Value, mask: Value | None, position: Value | None
+    ) -> list[Value]:
         """The state after one more element in each lane, or in those where `mask` holds."""
         if position is not None:
             return self._better(asm, state, [x, position], mask, ties=False)
@@ -79,7 +82,10 @@ class Reduction:
     def _reduced(self, asm: Assembler, value: Value) -> Value:
         if value.is_float:
             name = f"llvm.vector.reduce.{REAL[self.kind]}.{suffix(value.type, value.lanes)}"
-            return asm.call(name, value.type, 1, like(Value("", value.type), 1 if self.kind == "prod" else -0.0), value, flags="reassoc ")
+            return asm.call(
+                name, value.type, 1, like(Value("", value.type), 1 if self.kind == "prod" else -0.0), value,
+                flags="reassoc ",
+            )
         signed = self.dtype.is_signed and self.dtype != torch.bool
         name = WHOLE.get(self.kind) or ("s" if signed else "u") + self.kind
         return asm.call(f"llvm.vector.reduce.{name}.{suffix(value.type, value.lanes)}", value.type, 1, value)
@@ -89,7 +95,13 @@ class Reduction:
             return extreme(asm, {"max": "maximum", "min": "minimum"}[self.kind], self.dtype, a, b)
         if a.is_float:
             return asm.binary(REAL[self.kind], a, b)
-        return asm.binary(WHOLE[self.kind] if self.dtype != torch.bool or self.kind in ("any", "all", "xor") else {"sum": "or", "prod": "and"}[self.kind], a, b)
+        return asm.binary(
+            WHOLE[self.kind]
+            if self.dtype != torch.bool or self.kind in ("any", "all", "xor")
+            else {"sum": "or", "prod": "and"}[self.kind],
+            a,
+            b,
+        )
 
     def _better(self, asm: Assembler, a: list[Value], b: list[Value], mask: Value | None, ties: bool) -> list[Value]:
         """Of two candidates (value, position) the better one; of equal ones the first, where `b` may be that one."""
@@ -113,7 +125,11 @@ class Reduction:
 
 def widened(asm: Assembler, value: Value) -> Value:
     """A floating-point value as float64."""
-    return value if value.type == "double" else asm.put(f"fpext {value} to {vector_type('double', value.lanes)}", "double", value.lanes)
+    return (
+        value
+        if value.type == "double"
+        else asm.put(f"fpext {value} to {vector_type('double', value.lanes)}", "double", value.lanes)
+    )
 
 
 def zero(lanes: int) -> Value:

@@ -17,8 +17,9 @@ EXTREMES: Final = {"max": "max", "argmax": "max", "min": "min", "argmin": "min"}
 def in_vectors(node: Expr) -> bool:
     """Whether the lanes of a vector are scanned side by side, in steps of 1, 2, 4... lanes.
 
-    That adds in another order than ATen does, one element after the other. In an accumulator wider than the elements nothing comes of it; a sum of
-    float64 might be infinite in one order only. And `logsumexp` costs so much that its steps would be no gain.
+    That adds in another order than ATen does, one element after the other. In an accumulator wider than the elements
+    nothing comes of it; a sum of float64 might be infinite in one order only. And `logsumexp` costs so much that its
+    steps would be no gain.
     """
     if node.attr == "logsumexp":
         return False
@@ -31,7 +32,8 @@ def in_vectors(node: Expr) -> bool:
 class Scan:
     """Scans of one operand while their loops run: one, or the extreme and its position, whose state is the same.
 
-    With `across` lanes are neighbours in the scanned row, and the state is what is known before the first of them; otherwise each lane has its own row.
+    With `across` lanes are neighbours in the scanned row, and the state is what is known before the first of them;
+    otherwise each lane has its own row.
     """
 
     def __init__(self, nodes: list[Expr], lanes: int, across: int) -> None:
@@ -48,8 +50,11 @@ class Scan:
         first = like(Value("", REGISTER[self.dtype], lanes), neutral)
         return [first, integer(0, positions, lanes)] if self.has_position else [first]
 
-    def step(self, asm: Assembler, state: list[Value], new: list[Value], last: Value | None) -> tuple[list[Value], list[Value]]:
-        """The values at one more element (or one in each lane), and the state after it. `last`: the last lane that is in the row, None for all lanes."""
+    def step(
+        self, asm: Assembler, state: list[Value], new: list[Value], last: Value | None
+    ) -> tuple[list[Value], list[Value]]:
+        """The values at one more element (or one in each lane), and the state after it. `last`: the last lane that is
+        in the row, None for all lanes."""
         if self.across == 1:
             after = self._combined(asm, state, new)
             return after, after
@@ -114,7 +119,9 @@ class Scan:
         greatest, least = (extreme(asm, name, self.dtype, a, b) for name in ("maximum", "minimum"))
         part = operation(asm, "exp", self.dtype, (asm.binary("fsub", least, greatest),))
         total = asm.binary("fadd", greatest, operation(asm, "log1p", self.dtype, (part,)))
-        same = asm.binary("and", asm.compare("oeq", a, b), asm.compare("oeq", asm.intrinsic("fabs", a), like(a, float("inf"))))
+        same = asm.binary(
+            "and", asm.compare("oeq", a, b), asm.compare("oeq", asm.intrinsic("fabs", a), like(a, float("inf")))
+        )
         return asm.select(same, a, total)
 
 

@@ -11,7 +11,8 @@ from framejit.symbols.expression import Expression
 
 
 class SizeArguments:
-    """The sizes that a kernel's text has come to need, in the order of its argument `ints`, and the instructions that read them."""
+    """The sizes that a kernel's text has come to need, in the order of its argument `ints`, and the instructions that
+    read them."""
 
     def __init__(self) -> None:
         self.sizes: dict[Expression, OpenSize] = {}
@@ -31,7 +32,9 @@ class SizeArguments:
         if lanes > 1:
             scalar, full = self.register(size, type, 1), f"<{lanes} x {type}>"
             self.lines.append(f"{name}.one = insertelement {full} poison, {type} {scalar}, i64 0")
-            self.lines.append(f"{name} = shufflevector {full} {name}.one, {full} poison, <{lanes} x i32> zeroinitializer")
+            self.lines.append(
+                f"{name} = shufflevector {full} {name}.one, {full} poison, <{lanes} x i32> zeroinitializer"
+            )
         elif type != "i64":
             self.lines.append(f"{name} = trunc i64 {self.register(size, 'i64', 1)} to {type}")
         else:

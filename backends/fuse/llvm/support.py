@@ -10,17 +10,21 @@ from framejit.backends.fuse.llvm.types import REGISTER
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, OPERATIONS, REDUCTIONS, SCANS, Expr
 
 FLOAT_ONLY: Final = frozenset({
-    "div", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid", "pow", "atan2", "hypot", "nextafter", "copysign", "fmax", "fmin"})
+    "div", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid", "pow", "atan2", "hypot", "nextafter",
+    "copysign", "fmax", "fmin"})
 DIVISIONS: Final = frozenset({"floordiv", "truncdiv", "mod", "fmod"})
 BITS_ONLY: Final = frozenset({"bitand", "bitor", "bitxor", "bitnot", "shl", "shr"})
 OTHER: Final = frozenset({"load", "const", "index", "cast", "bitcast", "masked", "where", "reduce"})
 
 
 def supports(op: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
-    """Whether operation `op` (or kind of reduction, `scan_` and kind of scan, or node such as `load`) is carried out on operands of `dtype`.
+    """Whether operation `op` (or kind of reduction, `scan_` and kind of scan, or node such as `load`) is carried out on
+    operands of `dtype`.
 
-    Division of integers by what may be zero must raise, as it does in eager, and is refused; `divisor` may show that it never is.
+    Division of integers by what may be zero must raise, as it does in eager, and is refused; `divisor` may show that it
+    never is.
     """
     if dtype not in REGISTER or (dtype == torch.float16 and not machine().has_half):
         return False
@@ -29,11 +33,17 @@ def supports(op: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
     if dtype in COMPUTE:
         return False
     if op.startswith("scan_"):
-        return op.removeprefix("scan_") in SCANS and dtype != torch.bool and (dtype.is_floating_point or op != "scan_logsumexp")
+        return (
+            op.removeprefix("scan_") in SCANS
+            and dtype != torch.bool
+            and (dtype.is_floating_point or op != "scan_logsumexp")
+        )
     if op in FLOAT_ONLY:
         return dtype.is_floating_point
     if op in DIVISIONS:
-        return dtype.is_floating_point or (dtype != torch.bool and divisor is not None and divisor.op == "const" and divisor.attr != 0)
+        return dtype.is_floating_point or (
+            dtype != torch.bool and divisor is not None and divisor.op == "const" and divisor.attr != 0
+        )
     if op in BITS_ONLY:
         return not dtype.is_floating_point and (dtype != torch.bool or not op.startswith("sh"))
     if op in ("any", "all"):

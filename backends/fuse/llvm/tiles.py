@@ -1,4 +1,5 @@
-"""Turning tiles around: what is contiguous along another loop than the vectors is loaded in its own direction and transposed in registers."""
+"""Turning tiles around: what is contiguous along another loop than the vectors is loaded in its own direction and
+transposed in registers."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 def turn_tile(writer: KernelWriter, node: Expr, low: tuple[Value, Value], high: tuple[Value, Value]) -> None:
     """Fill the scratch tile of a load. `low` and `high` are the bounds of the tile and of the vector loop in it.
 
-    The tile's rows are turns of the tile loop, so that the vector loop reads them from left to right. Turns beyond the loops' ends are not read.
+    The tile's rows are turns of the tile loop, so that the vector loop reads them from left to right. Turns beyond the
+    loops' ends are not read.
     """
     plan, asm = writer.plan, writer.levels[-1].asm
     tile, vector, lanes = plan.tile, plan.vector, plan.lanes
     assert tile is not None and vector is not None
     buffer, index = node.attr
     type, size = memory_type(node.dtype), node.dtype.itemsize
-    rest = Index({atom: coefficient for atom, coefficient in index.terms.items() if atom not in (tile, vector)}, index.const)
+    rest = Index(
+        {atom: coefficient for atom, coefficient in index.terms.items() if atom not in (tile, vector)}, index.const
+    )
     base = asm.put(f"getelementptr {type}, ptr {writer.pointer(buffer)}, {writer.scalar_index(rest, 0, None)}", "ptr")
     ragged_rows, ragged_columns = vector.size % lanes, tile.size % lanes
 
@@ -39,7 +43,9 @@ def turn_tile(writer: KernelWriter, node: Expr, low: tuple[Value, Value], high: 
         target = outer.binary("sub", row, low[1])
 
         def square(inner: Assembler, column: Value, _: list[Value]) -> list[Value]:
-            block = [_row(inner, place, column, type, size, lanes, tile.size if ragged_columns else None) for place in rows]
+            block = [
+                _row(inner, place, column, type, size, lanes, tile.size if ragged_columns else None) for place in rows
+            ]
             for lane, turned in enumerate(transposed(inner, block)):
                 line = inner.binary("add", inner.binary("sub", column, low[0]), integer(lane))
                 offset = inner.binary("add", inner.binary("mul", line, integer(plan.block)), target)

@@ -18,7 +18,8 @@ REGISTER: Final[dict[torch.dtype, str]] = {
     torch.float16: "half",
     torch.bfloat16: "i16",
 }
-"""The type of a value in a register. bfloat16 is kept as its bits: the machine's own conversions flush denormals to zero."""
+"""The type of a value in a register. bfloat16 is kept as its bits: the machine's own conversions flush denormals to
+zero."""
 
 BITS: Final[dict[str, int]] = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
 

@@ -1,10 +1,12 @@
 """Scalar expressions: what a kernel computes for one element.
 
-Expressions form a directed acyclic graph in which equal nodes are one object, so that common subexpressions are found by identity.
-The operations that exist are declared in `OPERATIONS`; how each is carried out is the code generators' business.
+Expressions form a directed acyclic graph in which equal nodes are one object, so that common subexpressions are found
+by identity. The operations that exist are declared in `OPERATIONS`; how each is carried out is the code generators'
+business.
 
-A node's dtype is that of the value in a register. Values of bfloat16 and float16 are computed with in float32: a node has such a dtype only
-as a load or as the result of a `cast` (which rounds), and is cast to float32 before anything else is done with it.
+A node's dtype is that of the value in a register. Values of bfloat16 and float16 are computed with in float32: a node
+has such a dtype only as a load or as the result of a `cast` (which rounds), and is cast to float32 before anything else
+is done with it.
 """
 from __future__ import annotations
 
@@ -24,28 +26,47 @@ COMPUTE: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 SAME, BOOL = "same", "bool"
 
 OPERATIONS: Final[dict[str, tuple[int, str]]] = {
-    # name: (number of operands, dtype of the result). Operands of one operation have one dtype; `where` has a bool first.
-    # Integers wrap around. Floats follow IEEE 754; `maximum`, `minimum` give nan if either operand is nan.
-    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum", "fmax", "fmin", "pow", "atan2", "copysign", "hypot", "fmod", "nextafter"), (2, SAME)),
+    # name: (number of operands, dtype of the result). Operands of one operation have one dtype; `where` has a bool
+    # first. Integers wrap around. Floats follow IEEE 754; `maximum`, `minimum` give nan if either operand is nan.
+    **dict.fromkeys(
+        (
+            "add", "sub", "mul", "maximum", "minimum", "fmax", "fmin", "pow", "atan2", "copysign", "hypot", "fmod",
+            "nextafter",
+        ),
+        (2, SAME),
+    ),
     **dict.fromkeys(("div",), (2, SAME)),  # of floats
-    **dict.fromkeys(("floordiv", "truncdiv", "mod"), (2, SAME)),  # floordiv and mod round to minus infinity, as Python does; of integers or floats
-    **dict.fromkeys(("bitand", "bitor", "bitxor", "shl", "shr"), (2, SAME)),  # of integers; bitand, bitor, bitxor of bools too
+    **dict.fromkeys(
+        ("floordiv", "truncdiv", "mod"), (2, SAME)
+    ),  # floordiv and mod round to minus infinity, as Python does; of integers or floats
+    **dict.fromkeys(
+        ("bitand", "bitor", "bitxor", "shl", "shr"), (2, SAME)
+    ),  # of integers; bitand, bitor, bitxor of bools too
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), (2, BOOL)),
     **dict.fromkeys(("neg", "abs", "sign", "bitnot"), (1, SAME)),  # bitnot of a bool is logical
-    **dict.fromkeys(("sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-                     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sigmoid", "floor", "ceil", "trunc", "round"), (1, SAME)),
+    **dict.fromkeys(
+        (
+            "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos",
+            "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
+            "sigmoid", "floor", "ceil", "trunc", "round",
+        ),
+        (1, SAME),
+    ),
     **dict.fromkeys(("isnan", "isinf", "signbit"), (1, BOOL)),
     "where": (3, SAME),
 }
-"""Operations on scalars. `round` rounds halves to even; `sign` of nan is nan; `shr` of a signed integer is arithmetic."""
+"""Operations on scalars. `round` rounds halves to even; `sign` of nan is nan; `shr` of a signed integer is
+arithmetic."""
 
 REDUCTIONS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor")
-"""Kinds of reductions. `max` and `min` give nan if any element is nan; argmax and argmin give the first position (int64, counted in row-major
-order of the kernel's inner loops) of the greatest or least element, nan counting as greater (or less) than all. `any` and `all` are of bools."""
+"""Kinds of reductions. `max` and `min` give nan if any element is nan; argmax and argmin give the first position
+(int64, counted in row-major order of the kernel's inner loops) of the greatest or least element, nan counting as
+greater (or less) than all. `any` and `all` are of bools."""
 
 SCANS: Final = ("sum", "prod", "max", "min", "argmax", "argmin", "logsumexp")
-"""Kinds of scans, all inclusive. `max` and `min` give the last of equal elements (0.0 or -0.0), and nan from the first nan on; argmax and argmin give the
-position (int64, counted as that of a reduction) of the last of equal elements, or of the last nan. `logsumexp` is log(sum(exp(x)))."""
+"""Kinds of scans, all inclusive. `max` and `min` give the last of equal elements (0.0 or -0.0), and nan from the first
+nan on; argmax and argmin give the position (int64, counted as that of a reduction) of the last of equal elements, or of
+the last nan. `logsumexp` is log(sum(exp(x)))."""
 
 
 class Expr:
@@ -56,10 +77,12 @@ class Expr:
     - `index`: `attr` = Index; its value as int64
     - `cast`: of one operand to `dtype`: C's conversion, floats to integers truncate, to bool is `!= 0`
     - `bitcast`: of one operand to `dtype` of the same width
-    - `reduce`: `attr` = kind of the reduction, of one operand over all inner loops of the kernel; the accumulator has the node's dtype
-    - `scan`: `attr` = kind of the scan, of one operand: in each turn of the inner loops the reduction of what it had in the turns up to this one, in
-      row-major order of the kernel's inner loops; the accumulator has the node's dtype
-    - `masked`: operands (condition, value, other): as `where`, but nothing in `value` may be loaded where the condition is false
+    - `reduce`: `attr` = kind of the reduction, of one operand over all inner loops of the kernel; the accumulator has
+      the node's dtype
+    - `scan`: `attr` = kind of the scan, of one operand: in each turn of the inner loops the reduction of what it had in
+      the turns up to this one, in row-major order of the kernel's inner loops; the accumulator has the node's dtype
+    - `masked`: operands (condition, value, other): as `where`, but nothing in `value` may be loaded where the condition
+      is false
     """
 
     __slots__ = ("op", "args", "dtype", "attr", "_vars", "__weakref__")
@@ -71,7 +94,8 @@ class Expr:
     _vars: frozenset[Var] | None
 
     def substitute(self, replacement: Mapping[Var, Index], loads: Callable[[Expr], Expr | None] | None = None) -> Expr:
-        """The same with loop variables replaced. `loads` may give, for a load (already with the new variables), what to put in its place."""
+        """This expression with loop variables replaced. `loads` may give, for a load (already with the new variables),
+        what to put in its place."""
         done = _Substitution(replacement, loads)
         return done[self]
 
@@ -99,7 +123,7 @@ class Expr:
         return self.args
 
     def loads(self) -> list[Expr]:
-        """Its load nodes."""
+        """The loads in the expression."""
         return [node for node in self.walk() if node.op == "load"]
 
     def vars(self) -> frozenset[Var]:
@@ -119,7 +143,10 @@ class Expr:
         if self.op == "index":
             return f"({self.attr})"
         dtype = str(self.dtype).removeprefix("torch.")
-        name = {"reduce": f"reduce_{self.attr}", "scan": f"scan_{self.attr}", "cast": dtype, "bitcast": f"bitcast_{dtype}"}.get(self.op, self.op)
+        name = {
+            "reduce": f"reduce_{self.attr}", "scan": f"scan_{self.attr}", "cast": dtype,
+            "bitcast": f"bitcast_{dtype}",
+        }.get(self.op, self.op)
         return f"{name}({', '.join(operands)})"
 
     def __str__(self) -> str:
@@ -132,7 +159,8 @@ class Expr:
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """The text, or its beginning and end: an expression's text may be far longer than the expression, which shares its parts."""
+    """The text, or its beginning and end: an expression's text may be far longer than the expression, which shares its
+    parts."""
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
@@ -146,7 +174,8 @@ def _own_vars(node: Expr) -> set[Var]:
 
 
 def _make(op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None) -> Expr:
-    # the numbers 1, 1.0 and True are equal, 0.0 and -0.0 too, and nan is not equal to itself: their text tells them apart
+    # the numbers 1, 1.0 and True are equal, 0.0 and -0.0 too, and nan is not equal to itself: their text tells them
+    # apart
     key = (op, args, dtype, repr(attr) if op == "const" else attr)
     node = _nodes.get(key)
     if node is None:
@@ -157,7 +186,8 @@ def _make(op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None)
 
 
 class _Substitution(dict[Expr, Expr]):
-    """Memory of one substitution; nodes are made new from the leaves up, so that deep expressions need no deep recursion."""
+    """Memory of one substitution; nodes are made new from the leaves up, so that deep expressions need no deep
+    recursion."""
 
     def __init__(self, replacement: Mapping[Var, Index], loads: Callable[[Expr], Expr | None] | None) -> None:
         super().__init__()
@@ -180,7 +210,8 @@ class _Substitution(dict[Expr, Expr]):
             return node
         if node.op == "cast":
             return cast(self[node.args[0]], node.dtype)
-        # what takes the place of a load of bfloat16 or float16 may be the float32 value before it was rounded; only a cast may see that
+        # what takes the place of a load of bfloat16 or float16 may be the float32 value before it was rounded; only a
+        # cast may see that
         return _make(node.op, tuple(cast(self[operand], operand.dtype) for operand in node.args), node.dtype, node.attr)
 
 
@@ -190,7 +221,8 @@ def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
 
 
 def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
-    """A number. An integer dtype wraps it around. A size that is not known is no constant, but the value of an index."""
+    """A number. An integer dtype wraps it around. A size that is not known is no constant, but the value of an
+    index."""
     if isinstance(value, OpenSize):
         return cast(index_value(Index({}, value)), dtype)
     if dtype.is_floating_point:
@@ -208,15 +240,25 @@ def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
 def index_value(index: Index | Var) -> Expr:
     """The value of an index as int64."""
     index = Index.of(index)
-    return _make("index", (), torch.int64, index) if index.terms or isinstance(index.const, OpenSize) else const(index.const, torch.int64)
+    return (
+        _make("index", (), torch.int64, index)
+        if index.terms or isinstance(index.const, OpenSize)
+        else const(index.const, torch.int64)
+    )
 
 
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
     """The value in another dtype; rounds where it has to."""
     if value.dtype == dtype:
         return value
-    if value.op == "const" and not (value.dtype.is_floating_point and not math.isfinite(value.attr)) and dtype not in COMPUTE:
-        if dtype != torch.float32 and not (value.dtype.is_floating_point and not dtype.is_floating_point and abs(value.attr) > 2**31):
+    if (
+        value.op == "const"
+        and not (value.dtype.is_floating_point and not math.isfinite(value.attr))
+        and dtype not in COMPUTE
+    ):
+        if dtype != torch.float32 and not (
+            value.dtype.is_floating_point and not dtype.is_floating_point and abs(value.attr) > 2**31
+        ):
             return const(value.attr, dtype)
     return _make("cast", (value,), dtype)
 
@@ -253,11 +295,14 @@ def masked(condition: Expr, value: Expr, other: Expr) -> Expr:
 
 
 def op(name: str, *operands: Expr) -> Expr:
-    """An operation of OPERATIONS. Raises ValueError for one that does not exist, or operands that do not fit together."""
+    """An operation of OPERATIONS. Raises ValueError for one that does not exist, or operands that do not fit
+    together."""
     arity, result = OPERATIONS.get(name, (-1, SAME))
     values = operands[1:] if name == "where" else operands
     if len(operands) != arity:
         raise ValueError(f"{name!r} with {len(operands)} operands is not an operation")
     if any(value.dtype != values[0].dtype for value in values) or values[0].dtype in COMPUTE:
-        raise ValueError(f"{name!r} does not take operands of dtypes {', '.join(str(value.dtype) for value in operands)}")
+        raise ValueError(
+            f"{name!r} does not take operands of dtypes {', '.join(str(value.dtype) for value in operands)}"
+        )
     return _make(name, operands, torch.bool if result == BOOL else values[0].dtype)

@@ -1,4 +1,5 @@
-"""Facts about a kernel's expressions that each code generator needs: what changes in which loop, and after which passes over the inner loops it is known."""
+"""Facts about a kernel's expressions that each code generator needs: what changes in which loop, and after which passes
+over the inner loops it is known."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class KernelFacts:
         self.free: dict[Expr, frozenset[Var]] = {}
         """The loop variables that a value changes with, without those that reductions in it bind."""
         self.depth: dict[Expr, int] = {}
-        """How many passes over the inner loops must be through before the value is known (at one inner turn, if it depends on that)."""
+        """How many passes over the inner loops must be through before the value is known (at one inner turn, if it
+        depends on that)."""
         for root in self._roots():
             for node in root.walk() if root not in self.free else ():
                 if node not in self.free:
@@ -73,15 +75,17 @@ class KernelFacts:
 
     @cached_property
     def _store_passes(self) -> dict[int, int]:
-        """As early as the value is known, but never before an earlier store to the same memory; in the last pass where memory is loaded too, which may be
-        again in each pass, or where the place is computed."""
+        """As early as the value is known, but never before an earlier store to the same memory; in the last pass where
+        memory is loaded too, which may be again in each pass, or where the place is computed."""
         loaded = {self._memory(node.attr[0]) for node in self.order if node.op == "load"}
         found, latest = dict[int, int](), dict[str, int]()
         for store in self.kernel.stores:
             if store.inner:
                 memory = self._memory(store.buffer)
                 waits = memory in loaded or any(True for _ in store.index.indirects())
-                found[id(store)] = latest[memory] = self.passes - 1 if waits else max(self.depth[store.value], latest.get(memory, 0))
+                found[id(store)] = latest[memory] = (
+                    self.passes - 1 if waits else max(self.depth[store.value], latest.get(memory, 0))
+                )
         return found
 
     def _memory(self, name: str) -> str:

@@ -1,7 +1,8 @@
 """Index arithmetic: where in memory, or at which iteration, an element lies.
 
-An `Index` is an integer expression over loop variables, kept as a sum of atoms with integer coefficients, so that the stride of a loop variable
-can be read off. Divisions and remainders are simplified with what the sizes of the loops say about their operands' bounds.
+An `Index` is an integer expression over loop variables, kept as a sum of atoms with integer coefficients, so that the
+stride of a loop variable can be read off. Divisions and remainders are simplified with what the sizes of the loops say
+about their operands' bounds.
 """
 from __future__ import annotations
 
@@ -167,12 +168,17 @@ class Index:
         return Index({Quotient(self, divisor): 1})
 
     def _units(self, divisor: int) -> tuple[Index, Index, int]:
-        """(large, small, unit): self = large + small, `unit` divides `divisor` and all of `large`, and 0 <= small < unit. A unit of 1 says nothing."""
-        for unit in sorted({_common_divisor(coefficient, divisor) for coefficient in self.terms.values()}, key=hint, reverse=True):
+        """(large, small, unit): self = large + small, `unit` divides `divisor` and all of `large`, and 0 <= small <
+        unit. A unit of 1 says nothing."""
+        for unit in sorted(
+            {_common_divisor(coefficient, divisor) for coefficient in self.terms.values()}, key=hint, reverse=True
+        ):
             if unit == 1:
                 break
             large = {atom: coefficient for atom, coefficient in self.terms.items() if surely_divides(unit, coefficient)}
-            small = Index({atom: coefficient for atom, coefficient in self.terms.items() if atom not in large}, self.const % unit)
+            small = Index(
+                {atom: coefficient for atom, coefficient in self.terms.items() if atom not in large}, self.const % unit
+            )
             low, high = small.bounds
             if 0 <= low and high < unit:
                 return Index(large, self.const - self.const % unit), small, unit
@@ -221,7 +227,8 @@ class Index:
                 yield from atom.index.indirects()
 
     def substitute(self, replacement: Mapping[Var, Index], expr: Mapping[Expr, Expr] | None = None) -> Index:
-        """The same with variables replaced, simplified anew. `expr` says what to make of the expressions in indirect atoms."""
+        """This index with variables replaced, simplified anew. `expr` says what to make of the expressions in indirect
+        atoms."""
         result = Index({}, self.const)
         for atom, coefficient in self.terms.items():
             if isinstance(atom, Var):
@@ -236,8 +243,14 @@ class Index:
         return result
 
     def __str__(self) -> str:
-        parts = [str(atom) if coefficient == 1 else f"{coefficient}*{atom}" if isinstance(atom, Var) else f"{coefficient}*({atom})"
-                 for atom, coefficient in self.terms.items()]
+        parts = [
+            str(atom)
+            if coefficient == 1
+            else f"{coefficient}*{atom}"
+            if isinstance(atom, Var)
+            else f"{coefficient}*({atom})"
+            for atom, coefficient in self.terms.items()
+        ]
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)

@@ -1,6 +1,7 @@
 """The loop IR: buffers, nodes that fill them, and the kernels that nodes are fused into.
 
-Lowering gives a list of nodes in program order; the scheduler fuses compute nodes into kernels and leaves the rest in place.
+Lowering gives a list of nodes in program order; the scheduler fuses compute nodes into kernels and leaves the rest in
+place.
 """
 from __future__ import annotations
 
@@ -30,13 +31,16 @@ class Buffer:
     input: int | None = None
     """Which input of the graph it is, or None for what the plan allocates."""
     memory: str = ""
-    """The name of the buffer whose memory this is: its own, or, after something has been written into a buffer in place, the first one's."""
+    """The name of the buffer whose memory this is: its own, or, after something has been written into a buffer in
+    place, the first one's."""
     constant: torch.Tensor | None = None
     """A tensor that is known now, such as an attribute of the graph module."""
     parts: tuple[str, ...] = ()
-    """The buffers that this one is joined of, in the order in which they lie along one dimension. Their memory is this one's, and nothing else writes it."""
+    """The buffers that this one is joined of, in the order in which they lie along one dimension. Their memory is this
+    one's, and nothing else writes it."""
     offset: int = 0
-    """Of such a part: how many elements after the address its first element lies. Its strides are those of the whole."""
+    """Of such a part: how many elements after the address its first element lies. Its strides are those of the
+    whole."""
     whole: str = ""
     """Of such a part: the name of the buffer that it belongs to."""
 
@@ -51,12 +55,16 @@ class Buffer:
         return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides))
 
     def __str__(self) -> str:
-        return f"{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.sizes)} strides {list(self.strides)} on {self.device}"
+        return (
+            f"{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.sizes)} strides {list(self.strides)} on "
+            f"{self.device}"
+        )
 
 
 @dataclass
 class Layout:
-    """A strided view of a buffer: sizes, strides and storage offset in elements, counted from the buffer's first element."""
+    """A strided view of a buffer: sizes, strides and storage offset in elements, counted from the buffer's first
+    element."""
 
     buffer: Buffer
     sizes: tuple[int, ...]
@@ -71,7 +79,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Store:
-    """`buffer[index] = value`, for each turn of the outer loops, or of the outer and inner ones where `inner` is set."""
+    """`buffer[index] = value`, for each turn of the outer loops, or of the outer and inner ones where `inner` is
+    set."""
 
     buffer: str
     index: Index
@@ -83,9 +92,10 @@ class Store:
 class ComputeNode:
     """A loop nest: for all `outer` loop variables, reductions over the `inner` ones, and what is stored.
 
-    A pointwise node has no inner loops. In a node with inner loops, a value may hold `reduce` expressions, which are over all inner loops;
-    what is outside of them depends on inner variables only if the store is `inner`. A `scan` has a value for each inner turn, so that it stands
-    in a store that is `inner`, or below a `reduce`. The order of the inner loops is part of what a node says where it holds something ordered.
+    A pointwise node has no inner loops. In a node with inner loops, a value may hold `reduce` expressions, which are
+    over all inner loops; what is outside of them depends on inner variables only if the store is `inner`. A `scan` has
+    a value for each inner turn, so that it stands in a store that is `inner`, or below a `reduce`. The order of the
+    inner loops is part of what a node says where it holds something ordered.
 
     A part of a buffer is written by one store, which writes each of its elements, in one turn each.
     """
@@ -118,13 +128,15 @@ class ComputeNode:
 
 @dataclass(eq=False)
 class ExternNode:
-    """A call of an operation that ATen carries out. Tensors in `args` and `kwargs` are Layouts, one level deep in lists or tuples."""
+    """A call of an operation that ATen carries out. Tensors in `args` and `kwargs` are Layouts, one level deep in lists
+    or tuples."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: Any
-    """A Buffer for a tensor, None for a result that nobody needs, or a tuple of these where the operation returns several."""
+    """A Buffer for a tensor, None for a result that nobody needs, or a tuple of these where the operation returns
+    several."""
     reads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     """Buffers that come to be by it: its results, and new versions of those it writes into."""
@@ -142,15 +154,18 @@ Node = ComputeNode | ExternNode
 
 @dataclass(eq=False)
 class Kernel(ComputeNode):
-    """A compute node as it is compiled: after fusion, loops merged where memory is contiguous, ready for a code generator.
+    """A compute node as it is compiled: after fusion, loops merged where memory is contiguous, ready for a code
+    generator.
 
-    `outer` loops run in parallel, outermost first. Loads see memory as it was before the kernel; if a kernel both loads from and stores
-    to one memory (`Buffer.memory`), every such load is at the very index that the same turn of the loops stores to.
+    `outer` loops run in parallel, outermost first. Loads see memory as it was before the kernel; if a kernel both loads
+    from and stores to one memory (`Buffer.memory`), every such load is at the very index that the same turn of the
+    loops stores to.
     """
 
     name: str = ""
     buffers: dict[str, Buffer] = field(default_factory=dict)
-    """What it reads and writes, by name; the order is that of the kernel's pointers, and buffers that share memory come as one pointer each."""
+    """What it reads and writes, by name; the order is that of the kernel's pointers, and buffers that share memory come
+    as one pointer each."""
 
     @property
     def outer_size(self) -> int:
@@ -162,7 +177,8 @@ class Kernel(ComputeNode):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no loop that stores has a turn: then there is nothing to run, but the (empty) buffers must come to be."""
+        """Whether no loop that stores has a turn: then there is nothing to run, but the (empty) buffers must come to
+        be."""
         return not self.outer_size or (not self.inner_size and all(store.inner for store in self.stores))
 
 
@@ -175,6 +191,8 @@ class LoweredGraph:
     outputs: list[Layout | Any]
     """For each output of the graph a layout, or a constant such as None."""
     n_inputs: int
+    own_inputs: frozenset[int] | None = None
+    """See `Graph.own_inputs`."""
     plain: bool = False
     """Whether gradients and autocast must be switched off around it, which they are not where it is called."""
 
@@ -185,7 +203,10 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
     for node in nodes:
         lines += [f"# {origin}" for origin in node.origins]
         if isinstance(node, ExternNode):
-            lines.append(f"extern {getattr(node.function, '__name__', node.function)} reads {', '.join(node.reads)} writes {', '.join(node.writes)}")
+            lines.append(
+                f"extern {getattr(node.function, '__name__', node.function)} reads {', '.join(node.reads)} writes "
+                f"{', '.join(node.writes)}"
+            )
             continue
         name = f"kernel {node.name} " if isinstance(node, Kernel) else ""
         outer = ", ".join(f"{var}<{var.size}" for var in node.outer)
@@ -209,7 +230,9 @@ def _store_lines(node: ComputeNode) -> list[str]:
             lines.append(f"    {name} = {text[value]}")
             text[value], depth[value] = name, 0
     for store in node.stores:
-        lines.append(f"    {store.buffer}[{store.index}] = {text[store.value]}{'  (each inner turn)' if store.inner else ''}")
+        lines.append(
+            f"    {store.buffer}[{store.index}] = {text[store.value]}{'  (each inner turn)' if store.inner else ''}"
+        )
     return lines
 
 

@@ -40,13 +40,17 @@ def verify(nodes: Iterable[Node], buffers: dict[str, Buffer], after: str) -> Non
 def _verify_parts(whole: Buffer, parts: Sequence[Buffer], after: str) -> None:
     """Parts follow on one another along one dimension, and together are the whole."""
     for part in parts:
-        if (part.whole, part.memory, part.dtype, part.strides) != (whole.name, whole.memory, whole.dtype, whole.strides):
+        if (part.whole, part.memory, part.dtype, part.strides) != (
+            whole.name, whole.memory, whole.dtype, whole.strides,
+        ):
             raise InternalError(f"after {after}: {part} is no part of {whole}")
     lengths: set[int] = {dim for part in parts for dim, size in enumerate(part.sizes) if size != whole.sizes[dim]}
     start = 0
     for part in parts:
         if len(lengths) > 1 or part.offset != start:
-            raise InternalError(f"after {after}: the parts of {whole} do not lie one after the other: {', '.join(map(str, parts))}")
+            raise InternalError(
+                f"after {after}: the parts of {whole} do not lie one after the other: {', '.join(map(str, parts))}"
+            )
         start += sum(part.sizes[dim] * part.strides[dim] for dim in lengths)
     if not lengths or any(sum(part.sizes[dim] for part in parts) != whole.sizes[dim] for dim in lengths):
         raise InternalError(f"after {after}: the parts of {whole} are not all of it")
@@ -60,7 +64,10 @@ def _verify_store(node: ComputeNode, store: Store, buffers: dict[str, Buffer], a
     if store.value.dtype not in (expected, buffer.dtype):
         raise InternalError(f"after {after}: {store.buffer} of {buffer.dtype} is given a value of {store.value.dtype}")
     if not store.index.vars() <= allowed or not _free_vars(store.value, inner) <= allowed:
-        raise InternalError(f"after {after}: the store to {store.buffer} depends on loop variables that its level does not have: {store}")
+        raise InternalError(
+            f"after {after}: the store to {store.buffer} depends on loop variables that its level does not have: "
+            f"{store}"
+        )
     for value in store.value.walk():
         if value.op == "scan":
             _verify_scan(node, value, after)
@@ -68,7 +75,9 @@ def _verify_store(node: ComputeNode, store: Store, buffers: dict[str, Buffer], a
         return
     _verify_bounds(store.index, buffer, after, "stored to")
     if buffer.whole and not _fills(store.index, tuple(allowed), buffer):
-        raise InternalError(f"after {after}: the store to {buffer} at {store.index} does not write each of its elements once")
+        raise InternalError(
+            f"after {after}: the store to {buffer} at {store.index} does not write each of its elements once"
+        )
     for load in _certain_loads(store.value):
         name, index = load.attr
         if load.dtype != buffers[name].dtype:
@@ -80,7 +89,12 @@ def _verify_scan(node: ComputeNode, value: Expr, after: str) -> None:
     operand, positional = value.args[0].dtype, value.attr in ("argmax", "argmin")
     if not node.inner:
         raise InternalError(f"after {after}: a scan in loops of which none is an inner one: {value}")
-    if value.attr not in SCANS or operand in COMPUTE or operand == torch.bool or (value.attr == "logsumexp" and not operand.is_floating_point):
+    if (
+        value.attr not in SCANS
+        or operand in COMPUTE
+        or operand == torch.bool
+        or (value.attr == "logsumexp" and not operand.is_floating_point)
+    ):
         raise InternalError(f"after {after}: there is no such scan of {operand}: {value}")
     if value.dtype != (torch.int64 if positional else operand):
         raise InternalError(f"after {after}: a scan of {operand} gives {value.dtype}: {value}")
@@ -89,11 +103,15 @@ def _verify_scan(node: ComputeNode, value: Expr, after: str) -> None:
 def _verify_bounds(index: Index, buffer: Buffer, after: str, what: str) -> None:
     low, high = index.bounds
     if low < buffer.offset or high >= buffer.offset + buffer.extent:
-        raise InternalError(f"after {after}: {buffer} is {what} at {index}, which reaches from {low} to {high} of {buffer.extent} elements")
+        raise InternalError(
+            f"after {after}: {buffer} is {what} at {index}, which reaches from {low} to {high} of {buffer.extent} "
+            "elements"
+        )
 
 
 def _fills(index: Index, loops: Sequence[Var], part: Buffer) -> bool:
-    """Whether the turns of the loops reach each element of a part just once: their steps, joined where they go on evenly, are those of its dimensions."""
+    """Whether the turns of the loops reach each element of a part just once: their steps, joined where they go on
+    evenly, are those of its dimensions."""
     if not index.is_affine or index.const != part.offset:
         return False
     steps = [(index.stride(var), var.size) for var in loops if var.size != 1]

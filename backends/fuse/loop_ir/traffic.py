@@ -9,7 +9,8 @@ from framejit.backends.fuse.sizes.open_size import hint
 
 
 def bytes_moved(kernel: Kernel) -> int | None:
-    """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones these are."""
+    """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones
+    these are."""
     total = 0
     written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
     for accesses in (kernel.reads, written):

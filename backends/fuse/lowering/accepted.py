@@ -1,8 +1,9 @@
 """Whether ATen itself would carry out an operation that kernels of ours are to take over.
 
-Fakes know shapes and dtypes by rules of their own, and accept what some of ATen's kernels reject: dtypes that they are not written for, numbers that a
-dtype can't hold, results that do not fit what they are to be written into. So the real operation is tried, once in a process for each combination of
-dtypes, ranks and other arguments, on tensors of a few ones. One that raises stays with ATen, and raises when the program gets there.
+Fakes know shapes and dtypes by rules of their own, and accept what some of ATen's kernels reject: dtypes that they are
+not written for, numbers that a dtype can't hold, results that do not fit what they are to be written into. So the real
+operation is tried, once in a process for each combination of dtypes, ranks and other arguments, on tensors of a few
+ones. One that raises stays with ATen, and raises when the program gets there.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.fakes.dropped_warnings import without_warnings
 
 UNTRIED: Final = frozenset(
-    """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones zero clone _to_copy lift_fresh_copy
-    flip roll repeat rot90 diag_embed cat concat concatenate stack pixel_shuffle upsample_nearest1d upsample_nearest2d upsample_nearest3d
-    slice_scatter""".split()
+    """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones
+    zero clone _to_copy lift_fresh_copy flip roll repeat rot90 diag_embed cat concat concatenate stack pixel_shuffle
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d slice_scatter""".split()
 )
-"""Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at places, which ones may not be."""
+"""Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at
+places, which ones may not be."""
 REAL_SIZES: Final = frozenset(
-    """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d max_pool2d group_norm
-    native_group_norm""".split()
+    """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d max_pool2d group_norm native_group_norm slice_backward select_backward""".split()
 )
 """Operations with arguments that fit the real sizes only."""
 SIZES_AT: Final = {"full": 0, "new_full": 1}
 """Where the sizes of a result stand among the arguments."""
-SHAPES: Final = frozenset(("layer_norm", "native_layer_norm", "rms_norm"))
-"""Operations with sizes of their first argument among the others."""
+SHAPES: Final = {
+    "layer_norm": 1, "native_layer_norm": 1, "rms_norm": 1, "native_layer_norm_backward": 2, "slice_backward": 1,
+    "select_backward": 1,
+}
+"""Operations with sizes of a tensor among their arguments, and where."""
 MOST_ELEMENTS: Final = 1 << 16
 """With more of them, an operation that needs the real sizes is not tried, and taken over for the usual dtypes only."""
 USUAL: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
@@ -45,8 +51,13 @@ _known: dict[Any, bool] = {}
 
 
 def accepts(node: Node) -> bool:
-    """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left open."""
-    if node.name.removesuffix("_") in UNTRIED or node.operation.namespace != "aten" or not all(target_of(tensor.device).is_there for tensor in node.values()):
+    """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left
+    open."""
+    if (
+        node.name.removesuffix("_") in UNTRIED
+        or node.operation.namespace != "aten"
+        or not all(target_of(tensor.device).is_there for tensor in node.values())
+    ):
         return True
     trial = _Trial(node, None)
     verdict = trial.verdict()
@@ -56,7 +67,8 @@ def accepts(node: Node) -> bool:
 
 
 class _Trial:
-    """A node with tensors of ones in place of its own. Sizes that are equal stay equal, 0 and 1 stay, others become small."""
+    """A node with tensors of ones in place of its own. Sizes that are equal stay equal, 0 and 1 stay, others become
+    small."""
 
     def __init__(self, node: Node, great: int | None) -> None:
         self.node, self.great = node, great
@@ -66,7 +78,9 @@ class _Trial:
         self.elements = 0
         sizes = sorted({size for tensor in node.values() for size in map(_hint, tensor.shape) if size > 1})
         self.small = {size: size if self.real else place + 2 for place, size in enumerate(sizes)}
-        self.key = (node.operation, self._part(node.args), self._part(tuple(node.kwargs.items())), torch.get_default_dtype())
+        self.key = (
+            node.operation, self._part(node.args), self._part(tuple(node.kwargs.items())), torch.get_default_dtype(),
+        )
 
     def verdict(self) -> bool:
         if self.elements > MOST_ELEMENTS:
@@ -80,14 +94,26 @@ class _Trial:
 
     def _tried(self) -> bool:
         made: dict[Value, torch.Tensor] = {}
-        with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(), torch.no_grad():
+        # both: from torch 2.15 on operators give their warnings themselves, before that nobody does
+        with (
+            _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(),
+            torch.no_grad(), without_warnings(),
+        ):
             try:
                 args = tuple(self._real(value, made, position) for position, value in enumerate(self.node.args))
-                result = _native.without_warnings(self.node.operation, *args, **{key: self._real(value, made) for key, value in self.node.kwargs.items()})
+                result = _native.without_warnings(
+                    self.node.operation,
+                    *args,
+                    **{key: self._real(value, made) for key, value in self.node.kwargs.items()},
+                )
             except Exception:
                 return False
         expected = [value.dtype for value in self.node.returned()]
-        found = [tensor.dtype for tensor in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(tensor, torch.Tensor)]
+        found = [
+            tensor.dtype
+            for tensor in (result if isinstance(result, (tuple, list)) else (result,))
+            if isinstance(tensor, torch.Tensor)
+        ]
         return len(found) < len(expected) or found[: len(expected)] == expected
 
     def _part(self, value: Any) -> Any:
@@ -117,7 +143,7 @@ class _Trial:
         if isinstance(value, (tuple, list)):
             if position == SIZES_AT.get(self.name):
                 return []
-            if position == 1 and self.name in SHAPES:
+            if position == SHAPES.get(self.name):
                 return list(self._sizes(value))
             return type(value)(self._real(item, made) for item in value)
         return self._number(value) if isinstance(value, torch.SymInt) else value

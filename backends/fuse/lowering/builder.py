@@ -26,6 +26,7 @@ from framejit.backends.fuse.lowering.tensor import (
     loops,
 )
 from framejit.backends.fuse.sizes.open_size import as_sizes
+from framejit.backends.fuse.targets.lookup import target_of
 
 
 class Builder:
@@ -60,15 +61,19 @@ class Builder:
         return made
 
     def free_name(self, prefix: str) -> str:
-        """A numbered name that no buffer has: inputs, which come first, are called as the program calls them, and that may be anything."""
+        """A numbered name that no buffer has: inputs, which come first, are called as the program calls them, and that
+        may be anything."""
         return next(name for number in count(len(self.buffers)) if (name := f"{prefix}{number}") not in self.buffers)
 
     def shared(self, value: torch.Tensor) -> torch.Tensor:
-        """A value that is the same in each call, in the memory of an equal one if there is one: such as the positions that each of several masks is made of."""
+        """A value that is the same in each call, in the memory of an equal one if there is one: such as the positions
+        that each of several masks is made of."""
         if value.untyped_storage().nbytes() != value.numel() * value.itemsize:
             return value
         for known in self._constants:
-            if (known.dtype, known.device, known.numel()) == (value.dtype, value.device, value.numel()) and torch.equal(_bytes(known), _bytes(value)):
+            if (known.dtype, known.device, known.numel()) == (value.dtype, value.device, value.numel()) and torch.equal(
+                _bytes(known), _bytes(value)
+            ):
                 return known.as_strided(value.shape, value.stride())
         self._constants.append(value)
         return value
@@ -90,25 +95,36 @@ class Builder:
 
     def is_shared(self, memory: str) -> bool:
         """Whether more than one buffer refers to this memory, apart from those it was joined of."""
-        return any(other.memory == memory and other.name != memory and not other.whole for other in self.buffers.values())
+        return any(
+            other.memory == memory and other.name != memory and not other.whole for other in self.buffers.values()
+        )
 
     # ---- contents ----
 
     def origins_of(self, tensor: Tensor) -> tuple[str, ...]:
         """The source lines of what is fused into a reader of the tensor, and the present one."""
-        return tuple(dict.fromkeys((*tensor.content.origins, *self.origins))) if tensor.content.buffer is None else self.origins
+        return (
+            tuple(dict.fromkeys((*tensor.content.origins, *self.origins)))
+            if tensor.content.buffer is None
+            else self.origins
+        )
 
     @property
     def origins(self) -> tuple[str, ...]:
         return (self.origin,) if self.origin else ()
 
     def lazy(
-        self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader, parents: Sequence[Content], ops: int
+        self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader,
+        parents: Sequence[Content], ops: int
     ) -> Content:
-        """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its parents."""
+        """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its
+        parents."""
         sizes, strides = as_sizes(sizes), as_sizes(strides)
         waiting = [parent for parent in parents if parent.buffer is None]
-        if sum(parent.ops for parent in waiting) + ops > MOST_OPS or sum(parent.loads for parent in waiting) + len(parents) - len(waiting) > MOST_LOADS:
+        if (
+            sum(parent.ops for parent in waiting) + ops > MOST_OPS
+            or sum(parent.loads for parent in waiting) + len(parents) - len(waiting) > MOST_LOADS
+        ):
             for parent in waiting:
                 if not parent.is_cheap:
                     self.realise(parent)
@@ -122,12 +138,16 @@ class Builder:
             parents=parents,
             ops=ops + sum(parent.ops for parent in waiting),
             loads=len(parents) - len(waiting) + sum(parent.loads for parent in waiting),
+            read=sum(parent.read if parent.buffer is None else parent.bytes for parent in {*parents}),
             origins=tuple(dict.fromkeys((*(origin for parent in waiting for origin in parent.origins), *self.origins))),
         )
         self._unrealised.add(content)
         return content
 
-    def map(self, body: Callable[..., Expr], *operands: Tensor, dtype: torch.dtype, sizes: Sequence[int] | None = None, ops: int = 1) -> Tensor:
+    def map(
+        self, body: Callable[..., Expr], *operands: Tensor, dtype: torch.dtype, sizes: Sequence[int] | None = None,
+        ops: int = 1,
+    ) -> Tensor:
         """A tensor whose elements `body` makes of the operands' elements, which are broadcast.
 
         `body` gets and gives expressions in the dtypes that values are computed in.
@@ -142,15 +162,24 @@ class Builder:
             return cast(body(*(operand.at(broadcast(operand, indices)) for operand in operands)), kept)
 
         device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
-        made = self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops)
+        made = self.lazy(
+            sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops
+        )
         made.cuts = _common_cuts(operands, made.sizes)
         return Tensor.of(made)
 
-    def indexed(self, reader: Reader, *operands: Tensor, sizes: Sequence[int], dtype: torch.dtype, device: torch.device, ops: int = 0) -> Tensor:
+    def indexed(
+        self, reader: Reader, *operands: Tensor, sizes: Sequence[int], dtype: torch.dtype, device: torch.device,
+        ops: int = 0,
+    ) -> Tensor:
         """A tensor whose elements `reader` gives, which may look at any elements of the operands."""
         self.prepare(*operands)
         sizes = as_sizes(sizes)
-        return Tensor.of(self.lazy(sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops))
+        return Tensor.of(
+            self.lazy(
+                sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops
+            )
+        )
 
     def held(self, buffer: Buffer) -> Content:
         """The content of a buffer that something else fills."""
@@ -162,10 +191,15 @@ class Builder:
             if not operand.is_readable:
                 self.realise(operand.content)
 
-    def settle(self, tensor: Tensor) -> Tensor:
+    def computed_once(self, tensor: Tensor) -> Tensor:
         """The tensor, in memory if it would cost much to compute it more than once."""
-        if tensor.content.buffer is None and not tensor.content.is_cheap:
-            self.realise(tensor.content)
+        content = tensor.content
+        if (
+            content.buffer is None
+            and not content.is_cheap
+            and not (target_of(content.device).hides_work and content.is_cheap_to_read)
+        ):
+            self.realise(content)
         return tensor
 
     def realise(self, content: Content) -> Buffer:
@@ -175,7 +209,9 @@ class Builder:
         assert content.reader is not None
         value = content.known() if content.known else None
         if value is not None:
-            buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device, constant=self.shared(value))
+            buffer = self.buffer(
+                content.sizes, content.strides, content.dtype, content.device, constant=self.shared(value)
+            )
             self.put(content, buffer)
             return buffer
         buffer = self.buffer(content.sizes, content.strides, content.dtype, content.device)
@@ -191,7 +227,9 @@ class Builder:
         outer, turns = loops(buffer.sizes, buffer.strides)
         indices = [turn + start for turn, start in zip(turns, starts)]
         element = cast(reader(indices), content.dtype)
-        self.compute(outer, (), [Store(buffer.name, strided(indices, buffer.strides), element)], content.device, content.origins)
+        self.compute(
+            outer, (), [Store(buffer.name, strided(indices, buffer.strides), element)], content.device, content.origins
+        )
 
     def _store_apart(self, content: Content, reader: Reader, cuts: Cuts, whole: Buffer) -> None:
         """Fill a buffer piece by piece."""
@@ -199,7 +237,9 @@ class Builder:
         parts = []
         for number, length in enumerate(cuts.lengths):
             sizes = [length if dim == cuts.dim else size for dim, size in enumerate(content.sizes)]
-            part = self.buffer(sizes, content.strides, content.dtype, content.device, name=f"{whole.name}.{number}", memory=whole.name)
+            part = self.buffer(
+                sizes, content.strides, content.dtype, content.device, name=f"{whole.name}.{number}", memory=whole.name
+            )
             part.whole, part.offset = whole.name, starts[cuts.dim] * content.strides[cuts.dim]
             self._store(content, reader, part, starts)
             starts[cuts.dim] += length
@@ -219,12 +259,17 @@ class Builder:
         """The contents that are not in memory themselves and depend on what is in this one."""
         known: dict[Content, bool] = {}
         # in the order of their making, for a program must come out the same each time
-        return (content for content in sorted(self._unrealised, key=lambda content: content.number) if content.reads_memory(memory, known))
+        return (
+            content
+            for content in sorted(self._unrealised, key=lambda content: content.number)
+            if content.reads_memory(memory, known)
+        )
 
     # ---- nodes ----
 
     def compute(
-        self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device, origins: tuple[str, ...] | None = None
+        self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device,
+        origins: tuple[str, ...] | None = None
     ) -> None:
         """Add a loop nest."""
         self.nodes.append(ComputeNode(outer, inner, stores, device, self.origins if origins is None else origins))
@@ -256,7 +301,9 @@ class Builder:
         args, kwargs = tuple(map(lower, args)), {key: lower(value) for key, value in (kwargs or {}).items()}
         made = [result for result in (results if isinstance(results, tuple) else (results,)) if result is not None]
         writes = [buffer.name for buffer in (*made, *written)]
-        self.nodes.append(ExternNode(function, args, kwargs, results, list(reads), writes, ordered, self.origins, speaks, accepted))
+        self.nodes.append(
+            ExternNode(function, args, kwargs, results, list(reads), writes, ordered, self.origins, speaks, accepted)
+        )
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -265,7 +312,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _common_cuts(operands: Sequence[Tensor], sizes: Sequence[int]) -> Cuts | None:
-    """The pieces of what is made element by element of the operands, where one of these has costly pieces and none has others."""
+    """The pieces of what is made element by element of the operands, where one of these has costly pieces and none has
+    others."""
     found: set[Cuts] = set()
     for operand in operands:
         cuts = operand.content.cuts

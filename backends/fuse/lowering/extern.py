@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import torch
 
+from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.nodes import Buffer
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.plan.plan_functions import scattered, strided_copy
 from framejit.backends.may_raise import may_raise, may_warn
 
 # Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
@@ -45,11 +48,22 @@ _FUNCTIONS: Final = (
     "stack",
     "cdist",
 )
-_NN_FUNCTIONS: Final = ("linear", "scaled_dot_product_attention", "one_hot", "pad", "avg_pool2d", "adaptive_avg_pool2d", "upsample_nearest2d")
+_NN_FUNCTIONS: Final = (
+    "linear", "scaled_dot_product_attention", "one_hot", "pad", "avg_pool2d", "adaptive_avg_pool2d",
+    "upsample_nearest2d",
+)
 _BY_POSITION: Final = {
     **{name: getattr(torch._C._VariableFunctions, name) for name in _FUNCTIONS},
     **{name: getattr(torch._C._nn, name) for name in _NN_FUNCTIONS},
 }
+
+
+PLACED: Final[dict[torch._ops.OpOverload, Callable[..., Any]]] = {
+    torch.ops.aten.as_strided_scatter.default: scattered,
+    torch.ops.aten.as_strided_copy.default: strided_copy,
+}
+"""What names a place in a tensor's storage, which may begin elsewhere when a plan runs, by what counts from the
+tensor's own beginning."""
 
 
 def callable_of(func: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -60,7 +74,8 @@ def callable_of(func: torch._ops.OpOverload) -> Callable[..., Any]:
 
 
 def call_extern(b: Builder, storages: Storages, node: Node) -> None:
-    """Add the call of an operation that writes into none of its arguments; its results are looked up if they are the same each time."""
+    """Add the call of an operation that writes into none of its arguments; its results are looked up if they are the
+    same each time."""
     values = [*node.returned()]
     known = [tensor for value in values if (tensor := storages.known.value(value)) is not None]
     if values and len(known) == len(values):
@@ -71,15 +86,25 @@ def call_extern(b: Builder, storages: Storages, node: Node) -> None:
     args, kwargs = storages.operands(node)
     function = callable_of(node.operation)
     if node.operation._opname == "embedding" and len(args) > 2:
-        function, args = torch._C._VariableFunctions.embedding, args[:2]  # padding and sparse gradients are of no concern here
+        # padding and sparse gradients are of no concern here
+        function, args = torch._C._VariableFunctions.embedding, args[:2]
+    before = place_of_offset(node.operation)
+    if before is not None and node.operation in PLACED:
+        offset = node.args[before] if len(node.args) > before else node.kwargs.get("storage_offset")
+        relative = offset - node.args[0].offset if offset is not None else 0
+        function, args, kwargs = PLACED[node.operation], (*args[:before], relative), {}
     results, made = buffers_for_results(b, storages, node)
-    b.extern(function, args, kwargs, results, ordered=node.ordered, speaks=may_speak_when_run(node), accepted=partial(accepts, node))
+    b.extern(
+        function, args, kwargs, results, ordered=node.ordered, speaks=may_speak_when_run(node),
+        accepted=partial(accepts, node),
+    )
     for value, buffer in made:
         storages.bind(value, Tensor.of(b.held(buffer)))
 
 
 def buffers_for_results(b: Builder, storages: Storages, node: Node) -> tuple[Any, list[tuple[Value, Buffer]]]:
-    """Buffers for what ATen returns, as an ExternNode has them, and each with its value; what is known already, a view or an argument, has none."""
+    """Buffers for what ATen returns, as an ExternNode has them, and each with its value; what is known already, a view
+    or an argument, has none."""
     made: list[tuple[Value, Buffer]] = []
 
     def buffer_for(value: Any) -> Buffer | None:
@@ -89,7 +114,11 @@ def buffers_for_results(b: Builder, storages: Storages, node: Node) -> tuple[Any
         made.append((value, buffer))
         return buffer
 
-    return tuple(map(buffer_for, node.result)) if isinstance(node.result, (tuple, list)) else buffer_for(node.result), made
+    if isinstance(node.result, (tuple, list)) and any(isinstance(part, (tuple, list)) for part in node.result):
+        raise NotFusable(f"{node.operation.name()} returns lists in a tuple")
+    return tuple(map(buffer_for, node.result)) if isinstance(node.result, (tuple, list)) else buffer_for(
+        node.result
+    ), made
 
 
 def may_speak_when_run(node: Node) -> bool:

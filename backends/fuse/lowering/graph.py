@@ -32,9 +32,9 @@ families.load()
 def lower_graph(graph: Graph, tracked: bool) -> LoweredGraph:
     """Loop nests and ATen calls for a graph that the passes have been over.
 
-    `tracked`: whether autograd would record operations on inputs; as no result needs gradients, it need not, and the plan must run with grad mode off. Results
-    have the sizes and strides that the graph has for them. Depends on nothing but what `plan_key` looks at.
-    Raises NotFusable where all of it is to run as ATen.
+    `tracked`: whether autograd would record operations on inputs; as no result needs gradients, it need not, and the
+    plan must run with grad mode off. Results have the sizes and strides that the graph has for them. Depends on nothing
+    but what `plan_key` looks at. Raises NotFusable where all of it is to run as ATen.
     """
     return _Lowering(graph, tracked).run()
 
@@ -51,7 +51,8 @@ class _Lowering:
         """Outputs that others are views of."""
         self.bases: dict[tuple[HiddenBase, Content], Tensor] = {}
         self.shown_bases: dict[Value, Tensor] = {}
-        """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for them."""
+        """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for
+        them."""
 
     def run(self) -> LoweredGraph:
         b, graph = self.builder, self.graph
@@ -67,16 +68,23 @@ class _Lowering:
         b.origin = ""
         self.views = views = {graph.outputs[position]: creation for position, creation in graph.views.items()}
         self.viewed = {self._shown_base(value) for value in views}
-        hidden = {graph.outputs[position]: view for position, view in graph.hidden_views.items() if graph.outputs[position] not in views}
+        hidden = {
+            graph.outputs[position]: view
+            for position, view in graph.hidden_views.items()
+            if graph.outputs[position] not in views
+        }
         for value in graph.outputs:  # first what others are views of
             if isinstance(value, Value) and value not in views and value not in hidden:
                 self._output(value, False)
         for value, view in hidden.items():
             if value not in self.outputs and (layout := self._hidden_view(value, view)) is not None:
                 self.outputs[value] = layout
-        outputs = [self._output(value, value in views) if isinstance(value, Value) else value for value in graph.outputs]
+        outputs = [
+            self._output(value, value in views) if isinstance(value, Value) else value for value in graph.outputs
+        ]
         mutation.bump_versions(b, self.storages, graph.counted_writes)
-        return LoweredGraph(b.buffers, b.nodes, outputs, len(graph.inputs), plain=self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)))
+        plain = self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES))
+        return LoweredGraph(b.buffers, b.nodes, outputs, len(graph.inputs), graph.own_inputs, plain)
 
     def _lower(self, node: Node) -> None:
         if node.operation._schema.is_mutable or (node.writes and node.operation.name() not in BATCH_NORMS):
@@ -92,7 +100,9 @@ class _Lowering:
             if fusable and node.name == "batch_norm" and accepts(node) and self._batch_norm(node):
                 return
             if node.args[TRAINING]:
-                raise NotFusable("ATen is to do a batch normalisation in training, which writes what its schema does not tell")
+                raise NotFusable(
+                    "ATen is to do a batch normalisation in training, which writes what its schema does not tell"
+                )
         lowering = lowering_of(node.name, node.operation._overloadname) if fusable else None
         if lowering is not None and len(fresh) == sum(1 for _ in node.returned()) and accepts(node):
             args, kwargs = self.storages.operands(node)
@@ -121,7 +131,8 @@ class _Lowering:
         return known
 
     def _hidden_view(self, value: Value, view: HiddenView) -> Layout | None:
-        """An output as a view of its hidden base. None where the base is not in memory as it is in eager: of a constant nobody may have a view."""
+        """An output as a view of its hidden base. None where the base is not in memory as it is in eager: of a constant
+        nobody may have a view."""
         held = self.storages.storage(value)
         start = as_size(value.offset) * value.itemsize - as_size(view.before)  # bytes from the storage's first element
         is_typed = view.base.dtype != held.content.dtype
@@ -136,16 +147,21 @@ class _Lowering:
         return self._view_of(made, value, as_size(view.before), view.creation)
 
     def _hidden_base(self, base: HiddenBase, held: Held, start: int) -> Tensor | None:
-        """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one that the plan has anyway."""
+        """A tensor object for a hidden base: of memory that nothing else that is returned is an object over, the one
+        that the plan has anyway."""
         b = self.builder
-        tensor = Tensor(held.content, as_sizes(base.shape), as_sizes(base.strides), start // base.dtype.itemsize - held.offset)
+        tensor = Tensor(
+            held.content, as_sizes(base.shape), as_sizes(base.strides), start // base.dtype.itemsize - held.offset
+        )
         if not lies_inside(tensor):
             return None
         layout = b.layout(tensor)
         memory = b.buffers[layout.buffer.memory]
         if memory.constant is not None:
             return None
-        is_known = memory.input is not None or any(other.buffer.memory == memory.name for other in self.outputs.values())
+        is_known = memory.input is not None or any(
+            other.buffer.memory == memory.name for other in self.outputs.values()
+        )
         if not is_known and layout.is_whole and (memory.sizes, memory.strides) == (layout.sizes, layout.strides):
             return tensor
         return Tensor.of(b.held(self._detached_view(tensor, layout).buffer))
@@ -156,7 +172,11 @@ class _Lowering:
         if b.buffers[b.realise(content).memory].constant is not None:
             return None
         alias = b.buffer(base.shape, base.strides, base.dtype, content.device)
-        b.extern(reinterpreted, (Tensor.of(content), base.dtype, alias.sizes, alias.strides, start - held.offset * content.dtype.itemsize), results=alias)
+        b.extern(
+            reinterpreted,
+            (Tensor.of(content), base.dtype, alias.sizes, alias.strides, start - held.offset * content.dtype.itemsize),
+            results=alias,
+        )
         return Tensor.of(b.held(alias))
 
     def _alias(self, layout: Layout, make: Callable[..., torch.Tensor], *args: Any) -> Layout:
@@ -166,15 +186,21 @@ class _Lowering:
         return Layout(alias, layout.sizes, layout.strides, 0)
 
     def _detached_view(self, tensor: Tensor, layout: Layout) -> Layout:
-        return self._alias(layout, detached_view, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset)
+        return self._alias(
+            layout, detached_view, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset
+        )
 
     def _view_of(self, made: Tensor, value: Value, offset: Any, creation: int | None) -> Layout:
         """A value as a view of a tensor object, from so many bytes behind its first element on."""
         alias = self.builder.buffer(value.shape, value.strides, value.dtype, value.device)
         if value.dtype == made.dtype:
-            self.builder.extern(view_of, (made, alias.sizes, alias.strides, offset // value.itemsize, creation), results=alias)
+            self.builder.extern(
+                view_of, (made, alias.sizes, alias.strides, offset // value.itemsize, creation), results=alias
+            )
         else:
-            self.builder.extern(view_in_another_dtype, (made, value.dtype, alias.sizes, alias.strides, offset, creation), results=alias)
+            self.builder.extern(
+                view_in_another_dtype, (made, value.dtype, alias.sizes, alias.strides, offset, creation), results=alias
+            )
         return Layout(alias, alias.sizes, alias.strides, 0)
 
     def _shown_base(self, value: Value) -> Value | None:
@@ -201,11 +227,16 @@ class _Lowering:
             is_shared = is_view or (layout.is_whole and value is not self.graph.inputs[layout.buffer.input])
             is_detached = not layout.is_whole and not is_view
         else:
-            roots = [other for other in self.outputs.values() if other.buffer.memory == layout.buffer.memory and other.is_whole]
+            roots = [
+                other
+                for other in self.outputs.values()
+                if other.buffer.memory == layout.buffer.memory and other.is_whole
+            ]
             is_shared, is_detached = bool(roots) and (layout.is_whole or is_view), False
         if not is_shared and not is_detached:
             return layout
-        # another tensor object over all of an input, or of a result that has one; or what does not know that it is a view
+        # another tensor object over all of an input, or of a result that has one; or what does not know that it is a
+        # view
         if is_detached:
             made = self._detached_view(tensor, layout)
         elif is_view:
@@ -217,7 +248,8 @@ class _Lowering:
         return made
 
     def _view_in_another_dtype(self, value: Value) -> Layout | None:
-        """An output that is a view of an input or of another output, and has another dtype than what lies in its storage. None for others."""
+        """An output that is a view of an input or of another output, and has another dtype than what lies in its
+        storage. None for others."""
         held = self.storages.storage(value)
         base = self._shown_base(value)
         if value.dtype == held.content.dtype or self.storages.is_written(value):
@@ -227,4 +259,6 @@ class _Lowering:
             made, before = self.shown_bases[base], as_size(base.offset)
         if made.dtype != held.content.dtype:
             return None
-        return self._view_of(made, value, as_size(value.offset) * value.itemsize - before * made.dtype.itemsize, self.views[value])
+        return self._view_of(
+            made, value, as_size(value.offset) * value.itemsize - before * made.dtype.itemsize, self.views[value]
+        )

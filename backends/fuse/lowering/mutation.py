@@ -1,8 +1,8 @@
 """Writes into tensors.
 
-A write that covers a storage nobody outside knows gives the storage a new content: no memory is touched, and views made before see the new
-content because they are looked up through the storage. Any other write is carried out in memory: the buffer gets a new version, and whatever
-was to read the old one is put into memory of its own before.
+A write that covers a storage nobody outside knows gives the storage a new content: no memory is touched, and views made
+before see the new content because they are looked up through the storage. Any other write is carried out in memory: the
+buffer gets a new version, and whatever was to read the old one is put into memory of its own before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from framejit.backends.fuse.lowering.extern import buffers_for_results, callable
 from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.backends.fuse.lowering.tensor import Content, Tensor, broadcast, by_stride, compute_dtype, contiguous_strides, loops
+from framejit.backends.fuse.lowering.tensor import (
+    Content,
+    Tensor,
+    broadcast,
+    by_stride,
+    compute_dtype,
+    contiguous_strides,
+    loops,
+)
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.open_size import as_sizes
 
@@ -40,7 +48,12 @@ def _is_lowered(b: Builder, storages: Storages, node: Node, target: Value) -> bo
     name = functional_name(node.name)
     lowering = lowering_of(name, node.operation._overloadname)
     into_first = node.args and node.args[0] is target
-    if lowering is None or not (into_first or node.kwargs.get("out") is target) or _overlaps_itself(target) or not accepts(node):
+    if (
+        lowering is None
+        or not (into_first or node.kwargs.get("out") is target)
+        or _overlaps_itself(target)
+        or not accepts(node)
+    ):
         return False
     args, kwargs = storages.operands(node)
     kwargs.pop("out", None)
@@ -63,7 +76,8 @@ def _overlaps_itself(target: Value) -> bool:
 
 
 def write(b: Builder, storages: Storages, into: Value, value: Tensor, counted: bool = True) -> None:
-    """Put a tensor, broadcast and converted, where a value of the graph lies. `counted`: whether autograd's version counter goes up."""
+    """Put a tensor, broadcast and converted, where a value of the graph lies. `counted`: whether autograd's version
+    counter goes up."""
     storage, target = storages.storage(into), storages.tensor(into)
     b.prepare(value)
     content = storage.content
@@ -82,7 +96,9 @@ def _must_stay(b: Builder, content: Content) -> bool:
         return False
     first = b.buffers[content.buffer.memory]
     # memory that has been written in place, or that another dtype sees, is what its later readers refer to
-    return first.input is not None or first.constant is not None or first is not content.buffer or b.is_shared(first.name)
+    return (
+        first.input is not None or first.constant is not None or first is not content.buffer or b.is_shared(first.name)
+    )
 
 
 def _replaced(b: Builder, content: Content, target: Tensor, value: Tensor) -> Content:
@@ -110,7 +126,11 @@ def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value:
     element = value.at(broadcast(value, indices))
     if any(b.buffers[load.attr[0]].memory == old.memory and load.attr[1] != place for load in element.loads()):
         # elements are read that another turn of the loops overwrites
-        value = Tensor.of(b.lazy(value.sizes, contiguous_strides(value.sizes), value.dtype, value.device, value.at, [value.content], 0))
+        value = Tensor.of(
+            b.lazy(
+                value.sizes, contiguous_strides(value.sizes), value.dtype, value.device, value.at, [value.content], 0
+            )
+        )
         b.realise(value.content)
         element = value.at(broadcast(value, indices))
     elif value.content.bound and value.content.buffer is None:
@@ -151,7 +171,10 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
     buffers = [buffer for _, buffer in new]
     speaks = may_speak_when_run(node)
-    b.extern(callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, speaks=speaks, accepted=partial(accepts, node))
+    b.extern(
+        callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, speaks=speaks,
+        accepted=partial(accepts, node),
+    )
     for storage, buffer in new:
         _renew(storages, storage, b.held(buffer), counted=False)
     for value, buffer in made:
@@ -159,9 +182,11 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
 
 
 def _note_counted_by_aten(b: Builder, storages: Storages, node: Node) -> None:
-    """Which inputs' version counters go up where ATen writes: what a plan makes as a view of an input has a counter of its own.
+    """Which inputs' version counters go up where ATen writes: what a plan makes as a view of an input has a counter of
+    its own.
 
-    Writes into lists of tensors are left out, for on fakes, which tell how often inputs are to be counted, they are none.
+    Writes into lists of tensors are left out, for on fakes, which tell how often inputs are to be counted, they are
+    none.
     """
     given = {id(value) for value in (*node.args, *node.kwargs.values())}
     for value in node.writes:
@@ -179,6 +204,11 @@ def bump_versions(b: Builder, storages: Storages, writes: dict[int, int]) -> Non
     held = [Tensor.of(storages.input_content(position)) for position, number in missing.items() for _ in range(number)]
     if held:
         b.extern(torch._C._increment_version, (held,), ordered=True)
-    uncounted = {position: -number for position, number in missing.items() if number < 0}  # written through `data`, for one, which ATen did not know
+    # written through `data`, for one, which ATen did not know
+    uncounted = {position: -number for position, number in missing.items() if number < 0}
     if uncounted:
-        b.extern(count_back, ([Tensor.of(storages.input_content(position)) for position in uncounted], [*uncounted.values()]), ordered=True)
+        b.extern(
+            count_back,
+            ([Tensor.of(storages.input_content(position)) for position in uncounted], [*uncounted.values()]),
+            ordered=True,
+        )

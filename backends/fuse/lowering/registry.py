@@ -8,14 +8,17 @@ from typing import Any, Final
 import torch
 
 Lowering = Callable[..., Any]
-"""Takes the builder, the fake or fakes that the operation gave, and its arguments with Tensors for fakes. Gives a Tensor, a tuple of Tensors or
-None, or NotImplemented where ATen is to do it."""
+"""Takes the builder, the fake or fakes that the operation gave, and its arguments with Tensors for fakes. Gives a
+Tensor, a tuple of Tensors or None, or NotImplemented where ATen is to do it."""
 
 LOWERINGS: Final[dict[str, Lowering]] = {}
 """By the name of the ATen operation, or by name and overload where one overload is meant."""
 
 FUSED_DTYPES: Final = frozenset(
-    (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+    (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32,
+        torch.int64, torch.uint8, torch.bool,
+    )
 )
 
 

@@ -59,7 +59,9 @@ class Storages:
         if found is None:
             constant = self.constants[value].tensor
             b = self.builder
-            buffer = b.buffer(value.shape, value.strides, value.dtype, value.device, name=b.free_name("constant"), constant=constant)
+            buffer = b.buffer(
+                value.shape, value.strides, value.dtype, value.device, name=b.free_name("constant"), constant=constant
+            )
             found = self._held[value.storage] = Held(b.held(buffer), int(value.offset))
         return found
 
@@ -68,7 +70,9 @@ class Storages:
         held = self.storage(value)
         if value.dtype != held.content.dtype:
             return self._as_dtype(value, held)
-        tensor = Tensor(held.content, as_sizes(value.shape), as_sizes(value.strides), as_size(value.offset) - held.offset)
+        tensor = Tensor(
+            held.content, as_sizes(value.shape), as_sizes(value.strides), as_size(value.offset) - held.offset
+        )
         if held.input is not None and not lies_inside(tensor):
             raise NotFusable("it looks past the ends of an input into the storage that the input is a part of")
         return tensor
@@ -82,7 +86,11 @@ class Storages:
         base = Tensor.of(held.content)
         buffer = b.buffer(value.shape, value.strides, value.dtype, value.device)
         offset = value.offset * value.itemsize - held.offset * held.content.dtype.itemsize
-        b.extern(reinterpreted, (base, value.dtype, as_sizes(value.shape), as_sizes(value.strides), as_size(offset)), results=buffer)
+        b.extern(
+            reinterpreted,
+            (base, value.dtype, as_sizes(value.shape), as_sizes(value.strides), as_size(offset)),
+            results=buffer,
+        )
         return Tensor.of(b.held(buffer))
 
     def bind(self, value: Value, tensor: Tensor) -> None:
@@ -98,9 +106,10 @@ class Storages:
         self.settle_if_shared(value, content)
 
     def settle_if_shared(self, value: Value, content: Content) -> None:
-        """Put the new content of a value's storage into memory if it costs something and is looked at more than once."""
+        """Put the new content of a value's storage into memory if it costs something and is looked at more than
+        once."""
         if self._uses[value.storage] > 1:
-            self.builder.settle(Tensor.of(content))
+            self.builder.computed_once(Tensor.of(content))
 
     def input_content(self, position: int) -> Content:
         """The present content of an input."""
@@ -129,11 +138,15 @@ def _uses(graph: Graph) -> Counter[Storage]:
 
 
 def _same_places(tensor: Tensor, value: Value) -> bool:
-    """Whether the content, as the tensor sees it, lies in memory just as the value does, and there is nothing else in it."""
+    """Whether the content, as the tensor sees it, lies in memory just as the value does, and there is nothing else in
+    it."""
     return (
         tensor.covers_content
         and tensor.sizes == as_sizes(value.shape)
-        and all(size == 1 or stride == other for size, stride, other in zip(tensor.sizes, tensor.strides, as_sizes(value.strides)))
+        and all(
+            size == 1 or stride == other
+            for size, stride, other in zip(tensor.sizes, tensor.strides, as_sizes(value.strides))
+        )
     )
 
 
@@ -142,14 +155,17 @@ def _relaid(b: Builder, tensor: Tensor, value: Value) -> Content:
     b.prepare(tensor)
     content = tensor.content
     if not content.bound and content.buffer is None and tensor.is_root:
-        made = b.lazy(value.shape, value.strides, value.dtype, value.device, content.reader or tensor.at, content.parents, 0)
+        made = b.lazy(
+            value.shape, value.strides, value.dtype, value.device, content.reader or tensor.at, content.parents, 0
+        )
         made.ops, made.loads, made.origins, made.cuts = content.ops, content.loads, content.origins, content.cuts
         return made
     return b.lazy(value.shape, value.strides, value.dtype, value.device, tensor.at, [content], 0)
 
 
 def lies_inside(tensor: Tensor) -> bool:
-    """Whether a view reaches no further than its content, by the sizes at hand; only `as_strided` gives one that does."""
+    """Whether a view reaches no further than its content, by the sizes at hand; only `as_strided` gives one that
+    does."""
 
     def end(view: Tensor | Content) -> int:
         return sum((hint(size) - 1) * hint(stride) for size, stride in zip(view.sizes, view.strides))

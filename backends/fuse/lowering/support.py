@@ -23,7 +23,9 @@ def supports(op: str, dtype: torch.dtype, device: torch.device, divisor: Expr | 
 
 def is_fusable(node: Node) -> bool:
     """Whether kernels can read and write the dtypes that an operation takes and gives, on the devices they are on."""
-    return node.operation.namespace == "aten" and all(can_hold(tensor.dtype, tensor.device) for tensor in (*node.values(), *node.returned()))
+    return node.operation.namespace == "aten" and all(
+        can_hold(tensor.dtype, tensor.device) for tensor in (*node.values(), *node.returned())
+    )
 
 
 def can_hold(dtype: torch.dtype, device: torch.device) -> bool:

@@ -1,8 +1,8 @@
 """Tensors during lowering: an index function until something needs them in memory, then a view of a buffer.
 
-A `Content` is what one storage holds between two writes to it. A `Tensor` is a strided view of a content, with the very sizes, strides and
-offset that eager gives it. So a view of what is in memory is read by its strides, whatever operation made it, and a view of what is not is
-read by turning its place in the storage back into indices of the content.
+A `Content` is what one storage holds between two writes to it. A `Tensor` is a strided view of a content, with the very
+sizes, strides and offset that eager gives it. So a view of what is in memory is read by its strides, whatever operation
+made it, and a view of what is not is read by turning its place in the storage back into indices of the content.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Reader = Callable[[Sequence[Index]], Expr]
 
 CHEAP_OPS: Final = 2
 CHEAP_LOADS: Final = 2
+HIDDEN_OPS: Final = 16  # which a GPU does while it waits for memory
 MOST_OPS: Final = 80  # beyond, Python's recursion and the size of kernels become the limit
 MOST_LOADS: Final = 72  # so that a sum of 64 tensors is one kernel
 
@@ -63,18 +64,21 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where a content falls into pieces that are computed in different ways: `lengths`, one after the other along dimension `dim`."""
+    """Where a content falls into pieces that are computed in different ways: `lengths`, one after the other along
+    dimension `dim`."""
 
     dim: int
     lengths: tuple[int, ...]
     costly: bool
-    """Whether a piece costs so much that what is made of the whole, element by element, had better be made piece by piece too."""
+    """Whether a piece costs so much that what is made of the whole, element by element, had better be made piece by
+    piece too."""
 
 
 class Content:
     """What a storage holds: the elements of its first (root) tensor, as a buffer or as an index function.
 
-    `sizes`, `strides`: the root's. `parents`: the contents that the index function reads. `ops`, `loads`: how much the function does for an element.
+    `sizes`, `strides`: the root's. `parents`: the contents that the index function reads. `ops`, `loads`: how much the
+    function does for an element; `read`: the bytes of memory that all elements read, infinite where that is not known.
     """
 
     def __init__(
@@ -89,11 +93,12 @@ class Content:
         parents: Sequence[Content] = (),
         ops: int = 0,
         loads: int = 0,
+        read: float = math.inf,
         origins: tuple[str, ...] = (),
     ) -> None:
         self.sizes, self.strides, self.dtype, self.device = tuple(sizes), tuple(strides), dtype, device
         self.reader, self.buffer = reader, buffer
-        self.parents, self.ops, self.loads, self.origins = tuple(parents), ops, loads, origins
+        self.parents, self.ops, self.loads, self.read, self.origins = tuple(parents), ops, loads, read, origins
         self.dense = is_dense(self.sizes, self.strides)
         self.number = next(_numbers)
         self.known: Callable[[], torch.Tensor | None] | None = None
@@ -108,6 +113,18 @@ class Content:
         """Whether to compute it once more is no worse than to load it."""
         return self.ops <= CHEAP_OPS and self.loads <= CHEAP_LOADS
 
+    @property
+    def is_cheap_to_read(self) -> bool:
+        """Whether what it is made of is no more to read than the content would be, and made into it in few
+        operations."""
+        return self.ops <= HIDDEN_OPS and self.read <= self.bytes < math.inf
+
+    @property
+    def bytes(self) -> float:
+        """What it takes in memory; infinite where a size is not known."""
+        count = math.prod(self.sizes)
+        return count * self.dtype.itemsize if isinstance(count, int) else math.inf
+
     def put(self, buffer: Buffer) -> None:
         """From here on it is read from a buffer."""
         self.buffer, self.reader, self.parents, self.known = buffer, None, (), None
@@ -116,7 +133,11 @@ class Content:
         """Whether its elements depend on what is in the memory of that name now."""
         known = {} if known is None else known
         if self not in known:
-            known[self] = self.buffer.memory == memory if self.buffer else any(parent.reads_memory(memory, known) for parent in self.parents)
+            known[self] = (
+                self.buffer.memory == memory
+                if self.buffer
+                else any(parent.reads_memory(memory, known) for parent in self.parents)
+            )
         return known[self]
 
     def indices_at(self, place: Index) -> list[Index]:
@@ -160,7 +181,10 @@ class Tensor:
     def covers_content(self) -> bool:
         """Whether it has each element of its content just once."""
         return self.is_root or (
-            self.content.dense and not self.offset and is_dense(self.sizes, self.strides) and math.prod(self.sizes) == math.prod(self.content.sizes)
+            self.content.dense
+            and not self.offset
+            and is_dense(self.sizes, self.strides)
+            and math.prod(self.sizes) == math.prod(self.content.sizes)
         )
 
     @property
@@ -198,7 +222,8 @@ def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def rejoin(place: Index) -> Index:
-    """The same with d*(x // d) + x % d put together to x again, as it comes about where dimensions are merged."""
+    """The index with each d*(x // d) + x % d, which comes about where dimensions are merged, put together to x
+    again."""
     while True:
         for atom, coefficient in place.terms.items():
             if not isinstance(atom, Remainder):
@@ -215,4 +240,6 @@ def rejoin(place: Index) -> Index:
 def loops(sizes: Sequence[int], strides: Sequence[int], prefix: str = "i") -> tuple[tuple[Var, ...], list[Index]]:
     """Loop variables over a tensor, the one with the longest step outermost, and the indices they make up."""
     variables = {dim: fresh_var(prefix, sizes[dim]) for dim in by_stride(sizes, strides)}
-    return tuple(variables.values()), [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(len(sizes))]
+    return tuple(variables.values()), [
+        Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(len(sizes))
+    ]

@@ -61,7 +61,8 @@ WHOLE: Final = frozenset(
 """Composite operations that ATen does best in one."""
 
 CHECKING: Final = (CHECKED | {"one_hot"}) - {"linalg_norm", "linalg_matrix_norm"}
-"""Operations that look at numbers and raise; where they are composite, the parts that fakes are given for them do not check. (Of norms they do.)"""
+"""Operations that look at numbers and raise; where they are composite, the parts that fakes are given for them do not
+check. (Of norms they do.)"""
 
 
 def keeps(func: torch._ops.OpOverload) -> bool:

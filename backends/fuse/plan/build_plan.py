@@ -1,8 +1,9 @@
-"""From scheduled steps to a plan: slots for values, allocation, reuse of memory, and what the native executor does one step after another.
+"""From scheduled steps to a plan: slots for values, allocation, reuse of memory, and what the native executor does one
+step after another.
 
-Memory is taken when a step first writes it and given back after the last step that uses it. What only kernels and operations that surely don't
-return an alias have made and seen may be taken over by a later buffer of the same size: by one that the last step to read it writes in its place, or by
-one made soon after.
+Memory is taken when a step first writes it and given back after the last step that uses it. What only kernels and
+operations that surely don't return an alias have made and seen may be taken over by a later buffer of the same size: by
+one that the last step to read it writes in its place, or by one made soon after.
 """
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts
 from framejit.backends.fuse.schedule.memory import Usage, bytes_of, same_size
 from framejit.backends.fuse.targets.lookup import target_of
 
-PATIENCE: Final = 4  # steps for which memory is held back for a buffer of the same size, where that does not raise the peak
+# steps for which memory is held back for a buffer of the same size, where that does not raise the peak
+PATIENCE: Final = 4
 
 
 def build_plan(graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launches: dict[Kernel, Launch]) -> PlanParts:
@@ -25,19 +27,29 @@ def build_plan(graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launch
 
 
 class _Builder:
-    def __init__(self, graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launches: dict[Kernel, Launch]) -> None:
+    def __init__(
+        self, graph: LoweredGraph, steps: Sequence[Kernel | ExternNode], launches: dict[Kernel, Launch]
+    ) -> None:
         self.graph, self.steps, self.launches = graph, steps, launches
         self.buffers = graph.buffers
         self.n_values = graph.n_inputs
-        self.slots = {buffer.name: buffer.input for buffer in self.buffers.values() if buffer.input is not None and buffer.memory == buffer.name}
+        self.slots = {
+            buffer.name: buffer.input
+            for buffer in self.buffers.values()
+            if buffer.input is not None and buffer.memory == buffer.name
+        }
         self.plan: list[tuple[Any, ...]] = []
+        self.of_aten: set[int] = set()
+        """Slots of tensors that calls gave."""
         self.expected: list[tuple[Any, ...]] = []
         """Checks of the shapes of the results of the call that is being laid out."""
         self.last_use = self._last_uses()
         self.used = {self.buffers[name].memory for step in steps for name in step.reads}
         """What something reads: an operation may well return None for a result that nobody wants."""
         self.used |= {output.buffer.memory for output in graph.outputs if isinstance(output, Layout)}
-        usage = Usage(steps, self.buffers, [output.buffer.name for output in graph.outputs if isinstance(output, Layout)])
+        returned = [output.buffer.name for output in graph.outputs if isinstance(output, Layout)]
+        self.returns = {self.buffers[name].memory for name in returned}
+        usage = Usage(steps, self.buffers, returned, graph.own_inputs or frozenset())
         profile = usage.profile(range(len(steps)))
         self.own = usage.own
         """Memories that a step of the plan allocates, and that nothing else can know of."""
@@ -54,6 +66,8 @@ class _Builder:
         """By the identity of a layout, what the plan returns for it."""
 
     def build(self) -> PlanParts:
+        if self.graph.own_inputs is not None:
+            self.plan += [("free", slot) for name, slot in self.slots.items() if name not in self.last_use]
         for position, step in enumerate(self.steps):
             if isinstance(step, Kernel):
                 self._kernel(step, position)
@@ -62,10 +76,16 @@ class _Builder:
             self._give_back(step, position)
         outputs = tuple(self._output(output) if isinstance(output, Layout) else output for output in self.graph.outputs)
         aligned = tuple(
-            slot for slot in range(self.graph.n_inputs) if any(buffer.input == slot and target_of(buffer.device).is_aligned for buffer in self.buffers.values())
+            slot
+            for slot in range(self.graph.n_inputs)
+            if any(buffer.input == slot and target_of(buffer.device).is_aligned for buffer in self.buffers.values())
         )
         written = {self.buffers[name].memory for step in self.steps for name in step.writes}
-        inputs = {buffer.input: buffer for buffer in self.buffers.values() if buffer.input is not None and buffer.memory == buffer.name}
+        inputs = {
+            buffer.input: buffer
+            for buffer in self.buffers.values()
+            if buffer.input is not None and buffer.memory == buffer.name
+        }
         alone = tuple(slot for slot, buffer in inputs.items() if buffer.name in written)
         spans = tuple(inputs[slot].extent * inputs[slot].dtype.itemsize for slot in range(self.graph.n_inputs))
         return PlanParts(self.graph.n_inputs, self.n_values, self.plan, outputs, aligned, alone, spans)
@@ -104,16 +124,26 @@ class _Builder:
         old = self.heirs.pop(buffer.name, None)
         if old is None and buffer.name in self.replaced:
             old = self.buffers[self.replaced[buffer.name]]
+        if old is not None and old.input is not None:
+            slot = self.slots[buffer.name] = self._new_slot()
+            kind = buffer.sizes, buffer.strides, buffer.dtype, buffer.device
+            self.plan.append(("inherit", slot, self.slots[old.name], *kind, old.extent * old.dtype.itemsize))
+            return
         if old is not None:
             self.inherited.add(old.name)
-        if old is not None and _same_layout(old, buffer):
+        # ATen's result may be a view for autograd; what the plan returns of a kernel is none
+        is_aten = old is not None and self.slots[old.name] in self.of_aten and buffer.name in self.returns
+        if old is not None and _same_layout(old, buffer) and not is_aten:
             self.slots[buffer.name] = self.slots[old.name]
             return
         slot = self.slots[buffer.name] = self._new_slot()
         if old is None:
             self.plan.append(("empty", slot, buffer.sizes, buffer.strides, buffer.dtype, buffer.device))
         else:
-            self.plan += [("reinterpret", slot, self.slots[old.name], buffer.sizes, buffer.strides, 0, buffer.dtype), ("free", self.slots[old.name])]
+            self.plan += [
+                ("reinterpret", slot, self.slots[old.name], buffer.sizes, buffer.strides, 0, buffer.dtype),
+                ("free", self.slots[old.name]),
+            ]
             self.slots[old.name] = slot  # where the kernel still reads it
 
     def _extern(self, node: ExternNode) -> None:
@@ -145,7 +175,10 @@ class _Builder:
     def _results(self, results: Any) -> Any:
         if isinstance(results, Buffer) and results.name in self.used:
             slot = self.slots[results.name] = self._new_slot()
-            self.expected.append(("expect", slot, results.sizes, results.strides, laid_out_as(results.sizes, results.strides)))
+            self.of_aten.add(slot)
+            self.expected.append(
+                ("expect", slot, results.sizes, results.strides, laid_out_as(results.sizes, results.strides))
+            )
             return slot
         if isinstance(results, tuple):
             return tuple(self._results(result) for result in results)
@@ -154,7 +187,11 @@ class _Builder:
     def _give_back(self, step: Kernel | ExternNode, position: int) -> None:
         for name in dict.fromkeys(self.buffers[name].memory for name in (*step.reads, *step.writes)):
             memory = self.buffers[name]
-            if self.last_use[name] != position or memory.input is not None or name in self.inherited or name not in self.slots:
+            if self.last_use[name] != position or name in self.inherited or name not in self.slots:
+                continue
+            if memory.input is not None:
+                if self.graph.own_inputs is not None:
+                    self.plan.append(("free", self.slots[name]))
                 continue
             heir = self._heir(memory, position) if name in self.own else None
             if heir is None:
@@ -163,7 +200,8 @@ class _Builder:
                 self.heirs[heir.name] = memory
 
     def _heir(self, memory: Buffer, position: int) -> Buffer | None:
-        """A buffer of the same size that one of the next steps makes. Waiting for longer, or at the peak, would keep memory from others."""
+        """A buffer of the same size that one of the next steps makes. Waiting for longer, or at the peak, would keep
+        memory from others."""
         size = bytes_of(memory)
         for soon in range(position + 1, min(position + 1 + PATIENCE, len(self.steps))):
             for buffer in self.made[soon]:
@@ -177,7 +215,9 @@ class _Builder:
 
     def _made_at(self) -> list[list[Buffer]]:
         """For each step the buffers that it is the first to write, and that the plan allocates."""
-        seen = {name for name, buffer in self.buffers.items() if buffer.input is not None or buffer.constant is not None}
+        seen = {
+            name for name, buffer in self.buffers.items() if buffer.input is not None or buffer.constant is not None
+        }
         made: list[list[Buffer]] = []
         for step in self.steps:
             fresh = dict.fromkeys(self.buffers[name].memory for name in step.writes)

@@ -17,7 +17,8 @@ Run = Callable[..., Any]
 
 @dataclass(eq=False)
 class OpenPlan:
-    """`parts` and the steps that `launches` give may hold sizes that are not known. `region` makes of a plan what measures it against `eager`."""
+    """`parts` and the steps that `launches` give may hold sizes that are not known. `region` makes of a plan what
+    measures it against `eager`."""
 
     parts: PlanParts
     launches: Sequence[Launch]
@@ -47,7 +48,8 @@ class OpenPlan:
         parts = self.parts
         steps = [_step(self.launches[step[1]](step[2]) if step[0] == KERNEL else step, sizes) for step in parts.steps]
         closed = PlanParts(
-            parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone, tuple(concrete(parts.spans, sizes))
+            parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone,
+            tuple(concrete(parts.spans, sizes))
         )
         return closed.native(self.launches, self.eager, self.name)
 

@@ -11,18 +11,23 @@ CREATIONS: Final = {creation.value: creation for creation in torch._C._autograd.
 """Autograd's kinds of views by their numbers."""
 
 
-def view_of(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int | None) -> torch.Tensor:
+def view_of(
+    tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int | None
+) -> torch.Tensor:
     """A view as eager's would be: it knows what it is a view of. `offset` counts from the tensor's own first element.
 
-    `creation` says what autograd allows to be done to it, which depends on how and in which mode eager makes it. None where autograd has no say.
+    `creation` says what autograd allows to be done to it, which depends on how and in which mode eager makes it. None
+    where autograd has no say.
     """
     return _allowing(creation, torch.as_strided(tensor, sizes, strides, tensor.storage_offset() + offset))
 
 
 def view_in_another_dtype(
-    tensor: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, creation: int | None
+    tensor: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int,
+    creation: int | None
 ) -> torch.Tensor:
-    """The same as numbers that are real for complex ones, or complex for real ones; of other dtypes there are no views. `offset` counts bytes."""
+    """A view of complex numbers as real ones, or of real ones as complex; of other dtypes there are no views. `offset`
+    counts bytes."""
     skipped = offset // tensor.itemsize
     before = (offset - skipped * tensor.itemsize) // dtype.itemsize
     extent = before + (sum((size - 1) * stride for size, stride in zip(sizes, strides)) + 1 if 0 not in sizes else 0)
@@ -30,7 +35,9 @@ def view_in_another_dtype(
         pairs = torch.as_strided(tensor, (extent, 2), (2, 1), tensor.storage_offset() + skipped)
         seen = torch.view_as_complex(pairs)
     else:
-        seen = torch.view_as_real(torch.as_strided(tensor, ((extent + 1) // 2,), (1,), tensor.storage_offset() + skipped))
+        seen = torch.view_as_real(
+            torch.as_strided(tensor, ((extent + 1) // 2,), (1,), tensor.storage_offset() + skipped)
+        )
     return _allowing(creation, seen.as_strided(sizes, strides, seen.storage_offset() + before))
 
 
@@ -45,16 +52,39 @@ def detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[i
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset).detach()
 
 
-def reinterpreted(base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+def reinterpreted(
+    base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
     """A tensor of another dtype over the storage of `base`; `offset` counts bytes from its first element."""
     start = base.storage_offset() * base.itemsize + offset
-    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)
+    return torch.empty(0, dtype=dtype, device=base.device).set_(
+        base.untyped_storage(), start // dtype.itemsize, sizes, strides
+    )
+
+
+def scattered(
+    tensor: torch.Tensor, part: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A copy with a part of it replaced; `offset` counts from the tensor's own first element."""
+    return torch.as_strided_scatter(tensor, part, sizes, strides, tensor.storage_offset() + offset)
+
+
+def strided_copy(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+    """A copy of a part; `offset` counts from the tensor's own first element."""
+    return torch.as_strided_copy(tensor, sizes, strides, tensor.storage_offset() + offset)
 
 
 def count_back(tensors: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
-    """Take so many writes off the version counter of each tensor that has one: those that autograd is not to know of."""
-    counted = [(tensor, tensor._version - number) for tensor, number in zip(tensors, numbers, strict=True) if not tensor.is_inference()]
-    torch._C._autograd._unsafe_set_version_counter(tuple(tensor for tensor, _ in counted), tuple(version for _, version in counted))
+    """Take so many writes off the version counter of each tensor that has one: those that autograd is not to know
+    of."""
+    counted = [
+        (tensor, tensor._version - number)
+        for tensor, number in zip(tensors, numbers, strict=True)
+        if not tensor.is_inference()
+    ]
+    torch._C._autograd._unsafe_set_version_counter(
+        tuple(tensor for tensor, _ in counted), tuple(version for _, version in counted)
+    )
 
 
 @functools.cache
@@ -72,6 +102,8 @@ NAMED: Final[dict[str, Callable[..., Any]]] = {
     "detached_view": detached_view,
     "view_in_another_dtype": view_in_another_dtype,
     "reinterpreted": reinterpreted,
+    "scattered": scattered,
+    "strided_copy": strided_copy,
     "detach": torch.Tensor.detach,
     "to": torch.Tensor.to,
     "count_back": count_back,

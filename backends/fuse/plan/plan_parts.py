@@ -1,9 +1,12 @@
-"""What a native plan is made of, before it is one: plain data but for constants and functions, with kernels by number."""
+"""What a native plan is made of, before it is one: plain data but for constants and functions, with kernels by
+number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import torch
 
 import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
 from framejit import _native
@@ -28,8 +31,16 @@ class PlanParts:
     spans: tuple[int, ...]
 
     def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
-        """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is none."""
-        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else step for step in self.steps]
+        """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is
+        none."""
+        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else _without_python(step) for step in self.steps]
         return _native.Plan(
-            self.n_inputs, self.n_values, steps, self.outputs, fallback=fallback, aligned=self.aligned, alone=self.alone, spans=self.spans, name=name
+            self.n_inputs, self.n_values, steps, self.outputs, fallback=fallback, aligned=self.aligned,
+            alone=self.alone, spans=self.spans, name=name
         )
+
+
+def _without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An operator's own `__call__` is a frame of torch's around a builtin function: it takes longer than the rest of
+    the step, and what operators of torch 2.15 warn of would be told of its line instead of the program's."""
+    return ("call", step[1]._op, *step[2:]) if step[0] == "call" and type(step[1]) is torch._ops.OpOverload else step

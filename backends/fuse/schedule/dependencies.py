@@ -9,8 +9,8 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
     """For each node the earlier ones (by position) that must have run before it.
 
-    A read waits for what wrote the buffer, or all its parts; a write into memory that had another content waits for all that read or wrote that;
-    ordered nodes wait for each other.
+    A read waits for what wrote the buffer, or all its parts; a write into memory that had another content waits for all
+    that read or wrote that; ordered nodes wait for each other.
     """
     result: list[set[int]] = []
     writer: dict[str, int] = {}
@@ -37,8 +37,8 @@ def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[i
 def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
     """For each node the earlier ones that must run before it whatever else changes places.
 
-    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph, random numbers, and errors and warnings
-    of operations.
+    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph,
+    random numbers, and errors and warnings of operations.
     """
     result = dependencies(nodes, buffers)
     last: int | None = None
@@ -57,19 +57,30 @@ def _can_be_seen(node: Node, buffers: Mapping[str, Buffer]) -> bool:
 
 
 def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) -> list[Node]:
-    """The nodes without which a needed buffer, a write into memory that outlives the graph, an ordered effect, an exception or a warning would be missing."""
+    """The nodes without which a needed buffer, a write into memory that outlives the graph, an ordered effect, an
+    exception or a warning would be missing."""
     kept: list[Node] = []
     needed = set(with_parts(needed, buffers))
     for node in reversed(nodes):
-        lasting = any(_outlives(buffers, name) for name in node.writes) or (isinstance(node, ExternNode) and node.ordered)
+        lasting = any(_outlives(buffers, name) for name in node.writes) or (
+            isinstance(node, ExternNode) and node.ordered
+        )
         if lasting or needed.intersection(node.writes) or _speaks(node):
             if isinstance(node, ComputeNode) and not lasting:
-                node.stores = [store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)]
+                node.stores = [
+                    store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)
+                ]
             kept.append(node)
             needed.update(with_parts(node.reads, buffers))
             # what is written in place keeps alive what the memory held before: other parts of it may stay
             needed.update(buffers[name].memory for name in node.writes)
-            needed.update(other.name for name in node.writes if _in_place(buffers, name) for other in buffers.values() if other.memory == buffers[name].memory)
+            needed.update(
+                other.name
+                for name in node.writes
+                if _in_place(buffers, name)
+                for other in buffers.values()
+                if other.memory == buffers[name].memory
+            )
     return kept[::-1]
 
 

@@ -1,9 +1,10 @@
 """Fusion: which compute nodes become one kernel.
 
-Nodes are taken in program order, and each is put into the latest group that has something in common with it, if the two can go over
-the same loops (match.py) and no third node would have to run both after the group and before the node.
+Nodes are taken in program order, and each is put into the latest group that has something in common with it, if the two
+can go over the same loops (match.py) and no third node would have to run both after the group and before the node.
 
-What a group stores and a later member loads is handed over in a register: the load is replaced by the stored value's expression.
+What a group stores and a later member loads is handed over in a register: the load is replaced by the stored value's
+expression.
 """
 from __future__ import annotations
 
@@ -23,11 +24,14 @@ from framejit.backends.fuse.targets.lookup import target_of
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
 MAX_STORES: Final = 24
-MAX_MEMBERS: Final = 64  # keeps one kernel's expressions, which each further member is compared with, at a size that compiles quickly
+# keeps one kernel's expressions, which each further member is compared with, at a size that compiles quickly
+MAX_MEMBERS: Final = 64
 NEARBY: Final = 16
-"""Nodes that only read the same things are fused if no more nodes lie between them: else what they make would be kept in memory for long."""
+"""Nodes that only read the same things are fused if no more nodes lie between them: else what they make would be kept
+in memory for long."""
 SMALL: Final = 1 << 16
-"""Elements under which a kernel is bound by its launch rather than by memory: then parallelism is no reason to keep two apart."""
+"""Elements under which a kernel is bound by its launch rather than by memory: then parallelism is no reason to keep two
+apart."""
 
 
 @dataclass(eq=False)
@@ -41,7 +45,7 @@ class Group:
     before: int = 0
     """The groups that must run before it, at any distance, as bits."""
     direct: set[Group] = field(default_factory=set)
-    """Those of them that its own nodes wait for."""
+    """The groups that its own nodes wait for."""
     members: int = 1
     stored: dict[str, Store] = field(default_factory=dict)
     """What it stores, by buffer."""
@@ -60,7 +64,9 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
         group = None
         if isinstance(node, ComputeNode):
             for candidate in _candidates(node, direct, readers, writers, buffers):
-                if candidate.members >= MAX_MEMBERS or (candidate not in direct and position - candidate.position > NEARBY):
+                if candidate.members >= MAX_MEMBERS or (
+                    candidate not in direct and position - candidate.position > NEARBY
+                ):
                     continue
                 if _reachable(candidate, direct):
                     continue
@@ -92,13 +98,19 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
 
 
 def _candidates(
-    node: ComputeNode, direct: set[Group], readers: dict[str, list[Group]], writers: dict[str, Group], buffers: dict[str, Buffer]
+    node: ComputeNode, direct: set[Group], readers: dict[str, list[Group]], writers: dict[str, Group],
+    buffers: dict[str, Buffer]
 ) -> Iterator[Group]:
-    """Groups that the node shares a buffer with, the latest first: those whose results it reads, then those that read the same or write another part."""
+    """Groups that the node shares a buffer with, the latest first: those whose results it reads, then those that read
+    the same or write another part."""
     related = {group for name in node.reads for group in readers.get(name, ())}
     beside = (part for name in node.writes if buffers[name].whole for part in buffers[buffers[name].whole].parts)
     related |= {writers[name] for name in (*node.reads, *beside) if name in writers}
-    yield from sorted((group for group in related if isinstance(group.node, ComputeNode)), key=lambda group: (group in direct, group.position), reverse=True)
+    yield from sorted(
+        (group for group in related if isinstance(group.node, ComputeNode)),
+        key=lambda group: (group in direct, group.position),
+        reverse=True,
+    )
 
 
 def _reachable(group: Group, direct: set[Group]) -> bool:
@@ -107,14 +119,19 @@ def _reachable(group: Group, direct: set[Group]) -> bool:
 
 
 def _merged_into_producer(group: Group, buffers: dict[str, Buffer]) -> Group | None:
-    """Put a whole group into one that it reads from: two sums of different things have nothing in common until something takes both.
+    """Put a whole group into one that it reads from: two sums of different things have nothing in common until
+    something takes both.
 
     Gives the group that took it in, or None.
     """
     if not isinstance(group.node, ComputeNode):
         return None
     for producer in sorted(group.direct, key=lambda other: other.position, reverse=True):
-        if not isinstance(producer.node, ComputeNode) or producer.members + group.members > MAX_MEMBERS or _reachable(producer, group.direct):
+        if (
+            not isinstance(producer.node, ComputeNode)
+            or producer.members + group.members > MAX_MEMBERS
+            or _reachable(producer, group.direct)
+        ):
             continue
         fused = join(producer, group.node, buffers)
         if fused is not None:
@@ -164,14 +181,21 @@ def _ordered(groups: list[Group]) -> list[Group]:
     return result
 
 
-def _without_internal(group: Group, nodes: list[Node], group_of: list[Group], needed: set[str], buffers: dict[str, Buffer]) -> Node:
+def _without_internal(
+    group: Group, nodes: list[Node], group_of: list[Group], needed: set[str], buffers: dict[str, Buffer]
+) -> Node:
     """The group's node without stores that nothing outside of the group reads."""
     node = group.node
     if isinstance(node, ExternNode) or group.members == 1:
         return node
     read_elsewhere = needed.union(*(other.reads for other, owner in zip(nodes, group_of) if owner is not group))
-    node.stores = [store for store in node.stores if store.buffer in read_elsewhere or buffers[store.buffer].memory != store.buffer
-                   or any(other.memory == store.buffer and name != store.buffer for name, other in buffers.items())]
+    node.stores = [
+        store
+        for store in node.stores
+        if store.buffer in read_elsewhere
+        or buffers[store.buffer].memory != store.buffer
+        or any(other.memory == store.buffer and name != store.buffer for name, other in buffers.items())
+    ]
     return node
 
 
@@ -202,7 +226,8 @@ def _count(loops: tuple[Var, ...]) -> int:
 
 
 def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]:
-    """(inner, turned): whether the node's stores go to the inner level; `turned` if it is the node that has the inner loops, and the nest none."""
+    """(inner, turned): whether the node's stores go to the inner level; `turned` if it is the node that has the inner
+    loops, and the nest none."""
     outer, inner, others, inners = _count(nest.outer), _count(nest.inner), _count(node.outer), _count(node.inner)
     if bool(nest.inner) == bool(node.inner):
         if surely_equal(outer, others) and surely_equal(inner, inners):
@@ -219,7 +244,10 @@ def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]
             yield False, True
 
 
-def _join_at(nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], inner: bool, turned: bool) -> ComputeNode | None:
+def _join_at(
+    nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], inner: bool,
+    turned: bool,
+) -> ComputeNode | None:
     base, guest = (node, nest) if turned else (nest, node)  # base has the inner loops, if either has
     own = base.outer + base.inner if inner or guest.inner else base.outer
     matched = match_loops(own, guest.outer + guest.inner, _accesses(base, guest))
@@ -260,20 +288,27 @@ def _same_level(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> b
 
 
 def _same_order(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> bool:
-    """Whether the guest's inner loops come in the order in which the common ones do, or in any if nothing in it depends on that."""
+    """Whether the guest's inner loops come in the order in which the common ones do, or in any if nothing in it depends
+    on that."""
     if not any(map(is_ordered, expressions(guest))):
         return True
     place = flatten(guest.inner, [var.size for var in guest.inner])
     return place.substitute(matched.second) == flatten(inner, [var.size for var in inner])
 
 
-def _worth_a_pass(base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]) -> bool:
-    """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel turns."""
+def _worth_a_pass(
+    base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]
+) -> bool:
+    """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel
+    turns."""
     return hint(_count(outer) * _count(inner)) <= SMALL or hint(_count(outer)) >= target_of(base.device).parallel_turns
 
 
-def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool) -> list[Store] | None:
-    """The node's stores with new variables, where loads of what the nest stores are replaced by the value; None if it needs other elements."""
+def _handed_over(
+    stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool
+) -> list[Store] | None:
+    """The node's stores with new variables, where loads of what the nest stores are replaced by the value; None if it
+    needs other elements."""
     known = {store.buffer: store for store in stores}
     if any(name in known for each in node.reads for name in buffers[each].parts):
         return None  # other turns write what it reads
@@ -294,7 +329,10 @@ def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, 
         return value if load.dtype in COMPUTE else cast(value, load.dtype)
 
     added = [
-        replace(store, index=store.index.substitute(replacement), value=store.value.substitute(replacement, value_of), inner=inner or store.inner)
+        replace(
+            store, index=store.index.substitute(replacement), value=store.value.substitute(replacement, value_of),
+            inner=inner or store.inner,
+        )
         for store in node.stores
     ]
     if mismatch or not _memory_agrees(stores, added, buffers):
@@ -303,7 +341,8 @@ def _handed_over(stores: list[Store], node: ComputeNode, replacement: dict[Var, 
 
 
 def _memory_agrees(stores: list[Store], added: list[Store], buffers: dict[str, Buffer]) -> bool:
-    """Whether each turn writes only where it alone reads and writes, in memory that both parts touch and one of them writes."""
+    """Whether each turn writes only where it alone reads and writes, in memory that both parts touch and one of them
+    writes."""
     places: dict[str, set[Index]] = {}
     written: set[str] = set()
     for part in (stores, added):

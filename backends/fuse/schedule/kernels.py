@@ -14,8 +14,11 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     needed = {output.buffer.name for output in graph.outputs if isinstance(output, Layout)}
     nodes = fuse(graph, needed)
     verify(nodes, graph.buffers, "fusion")
-    nodes = ordered_for_memory(nodes, graph.buffers, needed)
-    steps = [_kernel(node, number, graph.buffers) if isinstance(node, ComputeNode) else node for number, node in enumerate(nodes)]
+    nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
+    steps = [
+        _kernel(node, number, graph.buffers) if isinstance(node, ComputeNode) else node
+        for number, node in enumerate(nodes)
+    ]
     verify(steps, graph.buffers, "ordering of loops")
     return steps
 
@@ -25,15 +28,22 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kerne
     merge_loops(node)
     names = dict.fromkeys((*node.reads, *node.writes))
     return Kernel(
-        node.outer, node.inner, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}", buffers={name: buffers[name] for name in names}
+        node.outer, node.inner, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}",
+        buffers={name: buffers[name] for name in names}
     )
 
 
 def _what(node: ComputeNode) -> str:
     """A name that says what the kernel does: its most telling operations, reductions before all."""
     values = list(expressions(node))
-    reductions = [f"cum{value.attr}" if value.op == "scan" else value.attr for value in values if value.op in ("reduce", "scan")]
-    others = [value.op for value in values if value.op not in ("reduce", "scan", "load", "const", "cast", "index", "where", "masked")]
+    reductions = [
+        f"cum{value.attr}" if value.op == "scan" else value.attr for value in values if value.op in ("reduce", "scan")
+    ]
+    others = [
+        value.op
+        for value in values
+        if value.op not in ("reduce", "scan", "load", "const", "cast", "index", "where", "masked")
+    ]
     plain = ("add", "sub", "mul")
     found = dict.fromkeys([*reductions, *(name for name in others if name not in plain), *others])
     return "_".join(list(found)[:3]) or "copy"

@@ -13,7 +13,10 @@ from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 
 def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> list[Store]:
     """The stores with loop variables replaced."""
-    return [replace(store, index=store.index.substitute(replacement), value=store.value.substitute(replacement)) for store in stores]
+    return [
+        replace(store, index=store.index.substitute(replacement), value=store.value.substitute(replacement))
+        for store in stores
+    ]
 
 
 def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
@@ -63,14 +66,16 @@ def _merged(loops: tuple[Var, ...], indices: list[Index], replacement: dict[Var,
 
 
 def _steps(index: Index, outer: Var, inner: Var) -> bool:
-    """Whether a step of `outer` leads as far as a whole run of `inner`, in the index and in all that is divided in it."""
+    """Whether a step of `outer` leads as far as a whole run of `inner`, in the index and in all that is divided in
+    it."""
     if not surely_equal(index.stride(outer), index.stride(inner) * inner.size):
         return False
     return all(_steps(atom.index, outer, inner) for atom in index.terms if isinstance(atom, Quotient | Remainder))
 
 
 def all_indices(stores: Iterable[Store]) -> Iterator[Index]:
-    """The places that are read and written, and the values computed from loop variables; the same one more than once."""
+    """The places that are read and written, and the values computed from loop variables; the same one more than
+    once."""
     for store in stores:
         yield store.index
         for node in expressions_of(store):

@@ -1,8 +1,9 @@
 """Bringing two loop nests to the same loops, so that they can be one.
 
-Two nests that go over the same elements may have cut them into loops differently: one over 32768 × 4096, the other over 32 × 1024 × 4096, or
-over 4096 × 32768. What both access in the same buffer says which loops correspond: the loops, ordered by how far a step of each leads in
-that buffer, enumerate the same places. They are cut at all the points where one of the two cuts (their common refinement).
+Two nests that go over the same elements may have cut them into loops differently: one over 32768 × 4096, the other over
+32 × 1024 × 4096, or over 4096 × 32768. What both access in the same buffer says which loops correspond: the loops,
+ordered by how far a step of each leads in that buffer, enumerate the same places. They are cut at all the points where
+one of the two cuts (their common refinement).
 """
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Match:
 def match_loops(first: Sequence[Var], second: Sequence[Var], accesses: Iterable[tuple[Index, Index]]) -> Match | None:
     """Loops common to two nests, or None if there are none without divisions.
 
-    `accesses` are pairs of places (of the first nest, of the second) in the same buffer; those that tell most about the loops are used first,
-    and loops that no access tells about are matched in their order.
+    `accesses` are pairs of places (of the first nest, of the second) in the same buffer; those that tell most about the
+    loops are used first, and loops that no access tells about are matched in their order.
     """
     first, second = [var for var in first if var.size != 1], [var for var in second if var.size != 1]
     if not _as_many(first, second):
@@ -50,7 +51,7 @@ def match_loops(first: Sequence[Var], second: Sequence[Var], accesses: Iterable[
 
 
 def _by_stride(place: Index, loops: Sequence[Var]) -> list[Var] | None:
-    """Those of the loops that move the place, the one with the longest step first; None if it isn't a sum of forward steps."""
+    """The loops that move the place, the one with the longest step first; None if it isn't a sum of forward steps."""
     if not place.is_affine:
         return None
     moving = [var for var in loops if var in place.terms]
@@ -60,7 +61,8 @@ def _by_stride(place: Index, loops: Sequence[Var]) -> list[Var] | None:
 
 
 def _refine(first: Sequence[Var], second: Sequence[Var], match: Match) -> bool:
-    """Cut two sequences of loops over equally many elements at each other's bounds. False if the bounds don't divide."""
+    """Cut two sequences of loops over equally many elements at each other's bounds. False if the bounds don't
+    divide."""
     if not _as_many(first, second):
         return False
     rest, other_rest = [(var, var.size) for var in first], [(var, var.size) for var in second]

@@ -1,12 +1,12 @@
 """How much memory nodes take in an order: what each makes, what dies with it, and what it can write over.
 
-Only what the plan allocates is counted; inputs and constants are there whatever the order. What an operation of ATen's takes for itself while it runs
-(a convolution's workspace) is not known.
+Only what the plan allocates is counted, and inputs that it is given for good; others, and constants, are there whatever
+the order. What an operation of ATen's takes for itself while it runs (a convolution's workspace) is not known.
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,14 @@ from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 NEVER_ALIASES: Final = {
-    *("linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d", "convolution", "scaled_dot_product_attention"),
-    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "embedding", "index_select", "gather", "cat", "stack", "cumsum"),
+    *(
+        "linear", "matmul", "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d", "conv3d",
+        "convolution", "scaled_dot_product_attention",
+    ),
+    *(
+        "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "embedding", "index_select", "gather", "cat",
+        "stack", "cumsum",
+    ),
     *("avg_pool2d", "adaptive_avg_pool2d"),
 }
 """Operations whose results never share memory with their arguments."""
@@ -30,9 +36,14 @@ VIEWS: Final = frozenset({"detach", "detached_view", "view_of", "view_in_another
 def never_aliases(node: ExternNode) -> bool:
     """Whether its results surely have memory of their own."""
     function = node.function
-    if isinstance(function, torch._ops.OpOverload):  # by its schema; a composite operation may do otherwise, as dropout in inference does
+    # by its schema; a composite operation may do otherwise, as dropout in inference does
+    if isinstance(function, torch._ops.OpOverload):
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd")
-        return not composite and function.namespace == "aten" and all(result.alias_info is None for result in function._schema.returns)
+        return (
+            not composite
+            and function.namespace == "aten"
+            and all(result.alias_info is None for result in function._schema.returns)
+        )
     return getattr(function, "__name__", "") in NEVER_ALIASES
 
 
@@ -63,16 +74,24 @@ class Profile:
 
 
 class Usage:
-    """What each of the nodes takes and uses, by their positions. A memory is alive from the first to the last of the nodes that use it."""
+    """What each of the nodes takes and uses, by their positions. A memory is alive from the first to the last of the
+    nodes that use it."""
 
-    def __init__(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer], outputs: Iterable[str]) -> None:
-        """`outputs`: the buffers that the graph returns."""
-        self.size: dict[str, int] = {}
-        """Bytes of each memory that the nodes make."""
+    def __init__(
+        self, nodes: Sequence[Node], buffers: Mapping[str, Buffer], outputs: Iterable[str],
+        given: Set[int] = frozenset(),
+    ) -> None:
+        """`outputs`: the buffers that the graph returns; `given`: the inputs, by position, that die with their last
+        use."""
+        self.given = {buffer.memory for buffer in buffers.values() if buffer.input in given}
+        """The memories of such inputs, which are alive from the beginning."""
+        self.size: dict[str, int] = {name: bytes_of(buffers[name]) for name in self.given}
+        """Bytes of each memory that the nodes make, or are given."""
         self.used: list[list[str]] = []
         """The memories that each node makes, reads or writes."""
         self.overwrites: list[list[tuple[str, str]]] = []
-        """For each node what it writes and what it reads that has the same size, where each turn overwrites just what it alone has read."""
+        """For each node what it writes and what it reads that has the same size, where each turn overwrites just what
+        it alone has read."""
         root = {name: buffer.memory for name, buffer in buffers.items()}
         shared: set[str] = set()
         reads: list[Any] = [node.reads for node in nodes]
@@ -82,14 +101,26 @@ class Usage:
                     root.update(dict.fromkeys(node.writes, root[next(iter(read))]))
                 if not never_aliases(node):
                     shared.update(root[name] for name in (*read, *node.writes))
-            self.size.update((name, bytes_of(buffers[name])) for name in {root[name] for name in node.writes} if _is_made(buffers[name]))
+            self.size.update(
+                (name, bytes_of(buffers[name]))
+                for name in {root[name] for name in node.writes}
+                if _is_made(buffers[name])
+            )
         for node, read in zip(nodes, reads):
-            self.used.append([name for name in dict.fromkeys(root[name] for name in (*read, *node.writes)) if name in self.size])
-            self.overwrites.append(_overwrites(node, read, shared, buffers) if isinstance(node, ComputeNode) else [])
+            self.used.append(
+                [name for name in dict.fromkeys(root[name] for name in (*read, *node.writes)) if name in self.size]
+            )
+            self.overwrites.append([])
+            if isinstance(node, ComputeNode):
+                self.overwrites[-1] = self._overwrites(node, read, shared, buffers)
         self.users = Counter(name for used in self.used for name in used)
-        self.own = self.size.keys() - shared
-        """The memories that nothing else can know of: what they hold may be written over when it is dead."""
-        self.kept = {root[name] for name in outputs if root[name] in self.size}
+        outputs = [root[name] for name in outputs]
+        self.given &= {*outputs, *(name for used in self.used for name in used)}  # what nobody uses goes at once
+        self.given_bytes = self.bytes(self.given)
+        self.own = self.size.keys() - shared - self.given
+        """The memories that nodes make and nothing else can know of: what they hold may be written over when it is
+        dead."""
+        self.kept = {name for name in outputs if name in self.size}
         """The memories that outlive the graph."""
         self.kept_bytes = self.bytes(self.kept)
 
@@ -99,16 +130,28 @@ class Usage:
     @property
     def least(self) -> int:
         """Bytes that any order takes: a node has all that it uses at once."""
-        own = (self.bytes(used) - self.bytes({made for made, _ in overwrites}) for used, overwrites in zip(self.used, self.overwrites))
-        return max(max(own, default=0), self.kept_bytes)
+        own = (
+            self.bytes(used) - self.bytes({made for made, _ in overwrites})
+            for used, overwrites in zip(self.used, self.overwrites)
+        )
+        return max(max(own, default=0), self.kept_bytes, self.given_bytes)
 
     def taken(self, node: int, left: Mapping[str, int], backward: bool = False) -> list[str]:
-        """The memories that no node before it uses. `left` counts the users of each that are yet to run, or `backward` yet to be laid out from the end."""
-        return [name for name in self.used[node] if left[name] == (1 if backward else self.users[name])]
+        """The memories that no node before it uses. `left` counts the users of each that are yet to run, or `backward`
+        yet to be laid out from the end."""
+        return [
+            name
+            for name in self.used[node]
+            if left[name] == (1 if backward else self.users[name]) and name not in self.given
+        ]
 
     def dying(self, node: int, left: Mapping[str, int], backward: bool = False) -> list[str]:
         """The memories that no node after it uses, nor anybody outside."""
-        return [name for name in self.used[node] if left[name] == (self.users[name] if backward else 1) and name not in self.kept]
+        return [
+            name
+            for name in self.used[node]
+            if left[name] == (self.users[name] if backward else 1) and name not in self.kept
+        ]
 
     def replaced(self, node: int, taken: Sequence[str], dying: Sequence[str]) -> dict[str, str]:
         """For what a node takes what it is written over, of the memories that die with the node."""
@@ -122,7 +165,7 @@ class Usage:
         """What the nodes take, run in this order of their positions."""
         left = dict(self.users)
         result = Profile([], {})
-        alive = 0
+        alive = self.given_bytes
         for node in order:
             taken, dying = self.taken(node, left), self.dying(node, left)
             replaced = self.replaced(node, taken, dying)
@@ -135,25 +178,27 @@ class Usage:
         return result
 
 
+    def _overwrites(
+        self, node: ComputeNode, reads: Mapping[str, list[Index]], shared: set[str], buffers: Mapping[str, Buffer]
+    ) -> list[tuple[str, str]]:
+        if node.inner:  # several passes over the same elements
+            return []
+        places: dict[str, set[Index]] = {}
+        for store in node.stores:
+            places.setdefault(buffers[store.buffer].memory, set()).add(store.index)
+        return [
+            (made, old)
+            for made, stored in places.items()
+            for old, indices in reads.items()
+            if made != old
+            and _is_made(buffers[made])
+            and (_is_made(buffers[old]) or old in self.given)
+            and buffers[old].memory == old
+            and old not in shared
+            and same_size(buffers[made], buffers[old])
+            and len(stored.union(indices)) == 1
+        ]
+
+
 def _is_made(memory: Buffer) -> bool:
     return memory.input is None and memory.constant is None
-
-
-def _overwrites(node: ComputeNode, reads: Mapping[str, list[Index]], shared: set[str], buffers: Mapping[str, Buffer]) -> list[tuple[str, str]]:
-    if node.inner:  # several passes over the same elements
-        return []
-    places: dict[str, set[Index]] = {}
-    for store in node.stores:
-        places.setdefault(buffers[store.buffer].memory, set()).add(store.index)
-    return [
-        (made, old)
-        for made, stored in places.items()
-        for old, indices in reads.items()
-        if made != old
-        and _is_made(buffers[made])
-        and _is_made(buffers[old])
-        and buffers[old].memory == old
-        and old not in shared
-        and same_size(buffers[made], buffers[old])
-        and len(stored.union(indices)) == 1
-    ]

@@ -1,8 +1,9 @@
 """Graphs with open sizes: captured once, compiled once for a range of sizes.
 
-Kernels take the sizes as arguments. What was generated holds for the sizes that lead to the same decisions as those it was generated for (a loop of more than
-so many turns, a size that vectors divide); for others another variant is made. Where a graph cannot be compiled so, it is compiled for each combination of
-sizes on its own. Sizes that have not come before, and that no variant fits, are run by ATen a few times: a size that never comes again costs no compilation.
+Kernels take the sizes as arguments. What was generated holds for the sizes that lead to the same decisions as those it
+was generated for (a loop of more than so many turns, a size that vectors divide); for others another variant is made.
+Where a graph cannot be compiled so, it is compiled for each combination of sizes on its own. Sizes that have not come
+before, and that no variant fits, are run by ATen a few times: a size that never comes again costs no compilation.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ Run = Callable[..., Any]
 
 def has_symbols(gm: fx.GraphModule) -> bool:
     """Whether some input's fake has symbols of framejit's for sizes."""
-    return any(isinstance(size, torch.SymInt) and is_ours(size) for node in placeholders(gm) for size in _fake(node).shape)
+    return any(
+        isinstance(size, torch.SymInt) and is_ours(size) for node in placeholders(gm) for size in _fake(node).shape
+    )
 
 
 def has_open_sizes(gm: fx.GraphModule) -> bool:
@@ -72,13 +75,21 @@ CompileClosed = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], 
 class BySize:
     """Takes the graph's inputs, and runs what fits their sizes."""
 
-    def __init__(self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_open: CompileOpen, compile_closed: CompileClosed) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_open: CompileOpen,
+        compile_closed: CompileClosed,
+    ) -> None:
         self.gm, self.eager = gm, gm.forward
         self._compile_open, self._compile_closed = compile_open, compile_closed
         places = _places(gm)
         self._read = tuple(places.values())
         self._symbols = tuple(places)
-        self._conditions: Conditions = next(size.node.conditions for node in placeholders(gm) for size in _fake(node).shape if isinstance(size, torch.SymInt))
+        self._conditions: Conditions = next(
+            size.node.conditions
+            for node in placeholders(gm)
+            for size in _fake(node).shape
+            if isinstance(size, torch.SymInt)
+        )
         self._variants: list[Variant] = []
         self._closed: list[CompiledGraph] = []
         self._ready: dict[tuple[int, ...], Run] = {}
@@ -117,7 +128,8 @@ class BySize:
             return self._safely(sizes, lambda: self._remember(sizes, variant.run(sizes))), True
         full = self._never or len(self._variants) + len(self._closed) >= MOST
         self._misses += 1
-        again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)  # a variant serves other sizes, too
+        # a variant serves other sizes, too
+        again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)
         if again and not full:
             return self._safely(sizes, lambda: self._made_for(sizes, list(inputs))), True
         if again and not self._never and not self._told_full:
@@ -138,7 +150,10 @@ class BySize:
         except Exception as e:
             if config.debug:
                 raise
-            warn(f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: {type(e).__name__}: {e}")
+            warn(
+                f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: "
+                f"{type(e).__name__}: {e}"
+            )
             return self._remember(sizes, self.eager)
 
     def _made_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
@@ -149,7 +164,9 @@ class BySize:
             if not self.why_closed:
                 try:
                     conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
-                    variant = self._compile_open(self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols))
+                    variant = self._compile_open(
+                        self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols)
+                    )
                     self._variants.append(variant)
                     return self._remember(sizes, variant.run(sizes))
                 except NeedsGradients:
@@ -189,7 +206,8 @@ def _fake(node: fx.Node) -> Any:
 
 
 def _open_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
-    """The dimensions of an input whose sizes are symbols; one that is known to be a symbol that is read elsewhere has that."""
+    """The dimensions of an input whose sizes are symbols; one that is known to be a symbol that is read elsewhere has
+    that."""
     found = []
     for dim, size in enumerate(_fake(node).shape):
         expression = expression_of(size)
@@ -200,7 +218,8 @@ def _open_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
 
 
 def _places(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
-    """For each symbol one input and dimension where it is read; all other sizes follow from these by what was asked while capturing."""
+    """For each symbol one input and dimension where it is read; all other sizes follow from these by what was asked
+    while capturing."""
     places: dict[Symbol, tuple[int, int]] = {}
     for position, node in enumerate(placeholders(gm)):
         for dim, symbol in _open_dims(node):

@@ -16,7 +16,8 @@ from framejit.fakes.light_torch import light
 
 
 def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> fx.GraphModule:
-    """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are those that the graph leaves open."""
+    """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are
+    those that the graph leaves open."""
     from framejit.fakes.fake_mode import Fakes
 
     graph = fx.Graph()
@@ -52,7 +53,9 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
 def _fake_like(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     before: Any = node.meta.get("val", node.meta.get("example_value"))
     with torch.no_grad():
-        fake = torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+        fake = torch.empty_strided(
+            tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device
+        )
         fake = fake.conj() if tensor.is_conj() else fake
         fake = torch._neg_view(fake) if tensor.is_neg() else fake
     return fake.requires_grad_(True) if before.requires_grad else fake

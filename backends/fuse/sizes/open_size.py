@@ -1,9 +1,10 @@
 """Sizes that are not known when a graph is lowered.
 
-Lowering, scheduling and code generation compute with sizes as with ints. An `OpenSize` stands where the size is an expression over the sizes of inputs:
-arithmetic gives further ones, comparisons are answered by the sizes now, and the answer is kept as a condition, so that what was generated is used only for
-sizes that it is right for. Whatever needs the very number gets it, at the price of a condition that it is this number. What merely wants to
-know how large something is about asks `hint`, which costs nothing.
+Lowering, scheduling and code generation compute with sizes as with ints. An `OpenSize` stands where the size is an
+expression over the sizes of inputs: arithmetic gives further ones, comparisons are answered by the sizes now, and the
+answer is kept as a condition, so that what was generated is used only for sizes that it is right for. Whatever needs
+the very number gets it, at the price of a condition that it is this number. What merely wants to know how large
+something is about asks `hint`, which costs nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def sizes_written(write: Callable[[OpenSize], str]) -> Iterator[None]:
 
 
 class OpenSize:
-    """An integer expression. Hashes by structure, so that a dictionary never asks whether two different expressions are equal."""
+    """An integer expression. Hashes by structure, so that a dictionary never asks whether two different expressions are
+    equal."""
 
     __slots__ = ("expression", "conditions")
 
@@ -163,7 +165,9 @@ def greatest(sizes: Iterable[Any]) -> Any:
     most, *others = sizes
     for size in others:
         if isinstance(most, OpenSize) or isinstance(size, OpenSize):
-            one, other = (each.expression if isinstance(each, OpenSize) else Expression.constant(each) for each in (most, size))
+            one, other = (
+                each.expression if isinstance(each, OpenSize) else Expression.constant(each) for each in (most, size)
+            )
             most = open_size(one.maximum(other), (most if isinstance(most, OpenSize) else size).conditions)
         else:
             most = max(most, size)

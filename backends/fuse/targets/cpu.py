@@ -54,8 +54,11 @@ class CpuTarget(Target):
 
     language = "llvm"
     suffix = "ll"
-    described = {"name": str, "remarks": str, "text": str, "buffers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple}
+    described = {
+        "name": str, "remarks": str, "text": str, "buffers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple,
+    }
     sums_in_double = True
+    shifts_norms = True
     few_rows = 64
     row_parts = 64
     few_elements = 1 << 12
@@ -96,4 +99,7 @@ class CpuTarget(Target):
         from framejit.backends.fuse.cache.kernel_cache import cpu_object
         from framejit.backends.fuse.llvm.kernel import CpuKernel, code_of
 
-        return [CpuLaunch(CpuKernel(**described, code=code_of(described["text"], cpu_object)), origins, self.device) for origins, described in kernels]
+        return [
+            CpuLaunch(CpuKernel(**described, code=code_of(described["text"], cpu_object)), origins, self.device)
+            for origins, described in kernels
+        ]

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 
 class GpuModule:
-    """Machine code that is loaded on a device. Loaded for good: a process has as many kernels as it has code, and unloading waits for the device."""
+    """Machine code that is loaded on a device. Loaded for good: a process has as many kernels as it has code, and
+    unloading waits for the device."""
 
     _loaded: dict[tuple[str, int], GpuModule] = {}
 
     def __init__(self, binary: GpuBinary, device_index: int) -> None:
         self.device_index = device_index
-        _, self.function, self.registers, self.local_bytes = _native.cuda_load_module(binary.cubin, binary.name, binary.shared_bytes, device_index)
+        _, self.function, self.registers, self.local_bytes = _native.cuda_load_module(
+            binary.cubin, binary.name, binary.shared_bytes, device_index
+        )
 
     @classmethod
     def of(cls, key: str, binary: GpuBinary, device_index: int) -> GpuModule:
@@ -66,7 +69,10 @@ class GpuLaunch:
     def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
         binary, module = self.binary, self.machine_code
         sizes = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.sizes)
-        return "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes, binary.arguments(slots, sizes), module.device_index
+        return (
+            "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes,
+            binary.arguments(slots, sizes), module.device_index,
+        )
 
 
 class CudaTarget(Target):
@@ -75,8 +81,10 @@ class CudaTarget(Target):
     language = "triton"
     suffix = "py"
     described = {
-        "name": str, "code": str, "remarks": str, "buffers": tuple, "signature": tuple, "programs": (int, OpenSize), "warps": int, "sizes": tuple
-    }  # fmt: skip
+        "name": str, "code": str, "function": str, "remarks": str, "buffers": tuple, "signature": tuple,
+        "programs": (int, OpenSize), "warps": int,
+        "sizes": tuple,
+    }
     is_asynchronous = True
     is_aligned = True
     allocation = 512  # kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp
@@ -97,11 +105,14 @@ class CudaTarget(Target):
     @property
     def identity(self) -> str:
         index = self.index
-        return f"{torch.cuda.current_device()} is current, {index} {torch.cuda.get_device_name(index)} {torch.cuda.get_device_capability(index)} {self.limits}"
+        return (
+            f"{torch.cuda.current_device()} is current, {index} {torch.cuda.get_device_name(index)} "
+            f"{torch.cuda.get_device_capability(index)} {self.limits}"
+        )
 
     @property
     def index(self) -> int:
-        """Its number; that of the current one, where the device has none."""
+        """A GPU's number; the current one's where the device has none."""
         return torch.cuda.current_device() if self.device.index is None else self.device.index
 
     @cached_property
@@ -129,7 +140,9 @@ class CudaTarget(Target):
         try:
             from framejit.backends.fuse.triton.source import triton_source
 
-            return self._launches([triton_source(kernel, self.limits) for kernel in kernels], [kernel.origins for kernel in kernels])
+            return self._launches(
+                [triton_source(kernel, self.limits) for kernel in kernels], [kernel.origins for kernel in kernels]
+            )
         except Exception as e:
             notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
             raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
@@ -137,13 +150,16 @@ class CudaTarget(Target):
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         from framejit.backends.fuse.triton.source import TritonSource
 
-        return self._launches([TritonSource(**described) for _, described in kernels], [origins for origins, _ in kernels])
+        return self._launches(
+            [TritonSource(**described) for _, described in kernels], [origins for origins, _ in kernels]
+        )
 
     def _launches(self, sources: list[TritonSource], origins: list[tuple[str, ...]]) -> list[KernelLaunch]:
         index = self.index
         binaries = _binaries(sources, index)
         return [
-            GpuLaunch(source, binary, GpuModule.of(source.key, binary, index), lines, self.device) for source, binary, lines in zip(sources, binaries, origins)
+            GpuLaunch(source, binary, GpuModule.of(source.key, binary, index), lines, self.device)
+            for source, binary, lines in zip(sources, binaries, origins)
         ]
 
 

@@ -28,14 +28,19 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
     return launches
 
 
-def load_kernels(described: Sequence[tuple[torch.device, tuple[str, ...], Described]], graph: CompiledGraph) -> list[KernelLaunch]:
-    """How to launch kernels that were compiled before, of each its device, its origins and what `described` gave; as `compile_kernels` otherwise.
+def load_kernels(
+    described: Sequence[tuple[torch.device, tuple[str, ...], Described]], graph: CompiledGraph
+) -> list[KernelLaunch]:
+    """How to launch kernels that were compiled before, of each its device, its origins and what `described` gave; as
+    `compile_kernels` otherwise.
 
     Raises whatever data that is none leads to, before the graph's account knows of any kernel.
     """
     places: dict[int, KernelLaunch] = {}
     for device, positions in _by_device(range(len(described)), lambda position: described[position][0]):
-        places.update(zip(positions, target_of(device).load([described[position][1:] for position in positions]), strict=True))
+        places.update(
+            zip(positions, target_of(device).load([described[position][1:] for position in positions]), strict=True)
+        )
     launches = [places[position] for position in range(len(described))]
     for launch in launches:
         _note(launch, graph)

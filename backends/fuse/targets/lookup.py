@@ -31,7 +31,8 @@ def source_suffix(language: str) -> str:
 
 @contextmanager
 def standing_in(kind: str, target: type[Target]) -> Iterator[None]:
-    """In the block, another target is that of a kind of device. Graphs that are compiled before and after it are not touched."""
+    """In the block, another target is that of a kind of device. Graphs that are compiled before and after it are not
+    touched."""
     before, known = _KINDS.get(kind), dict(_targets)
     _KINDS[kind] = target
     _targets.clear()

@@ -48,7 +48,8 @@ class KernelLaunch(Protocol):
 
 
 class Target:
-    """A device that kernels may be for. This class itself is for those that no code generator is for: all is left to ATen there."""
+    """A device that kernels may be for. This class itself is for those that no code generator is for: all is left to
+    ATen there."""
 
     language: ClassVar[str] = ""
     """What kernels are written in; empty where there is no code generator."""
@@ -65,9 +66,13 @@ class Target:
     """Of how many bytes the size of each piece of memory is a multiple that torch's allocator deals out."""
 
     prefers_layouts: ClassVar[bool] = False
-    """Whether ATen's convolutions, products and attention are quicker there with memory laid out otherwise than eager lays it out."""
+    """Whether ATen's convolutions, products and attention are quicker there with memory laid out otherwise than eager
+    lays it out."""
     adds_bias_apart: ClassVar[bool] = False
     """Whether ATen's convolutions add their bias in a kernel of its own."""
+    shifts_norms: ClassVar[bool] = False
+    """Whether ATen's batch norms are a multiplication and an addition for each element, with the mean in what is
+    added, for all dtypes."""
     gathers: ClassVar[bool] = False
     """Whether kernels may read at computed places: not where ATen raises for an index that is out of range."""
     pools: ClassVar[bool] = False
@@ -100,7 +105,8 @@ class Target:
 
     @property
     def identity(self) -> str | None:
-        """Tells apart devices for which other code or other plans would be made; None if that is not known. May raise what torch raises without a driver."""
+        """Tells apart devices for which other code or other plans would be made; None if that is not known. May raise
+        what torch raises without a driver."""
         return None
 
     @property
@@ -109,7 +115,8 @@ class Target:
         return 1
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
-        """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind, scans `scan_` and the kind.
+        """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,
+        scans `scan_` and the kind.
 
         `divisor` may show of a division that it is never one by zero.
         """
@@ -119,11 +126,13 @@ class Target:
         """Get ready what compiling takes long to get ready, as early as it is known that there will be kernels."""
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
-        """Machine code for kernels. Raises NotFusable for a device that no code generator is for, KernelFailed where one fails."""
+        """Machine code for kernels. Raises NotFusable for a device that no code generator is for, KernelFailed where
+        one fails."""
         raise NotFusable(f"there is no code generator for {self.device}")
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
-        """Kernels that were compiled before, of each its origins and what `KernelLaunch.described` gave. Raises whatever data that is none leads to."""
+        """Kernels that were compiled before, of each its origins and what `KernelLaunch.described` gave. Raises
+        whatever data that is none leads to."""
         raise NotFusable(f"there is no code generator for {self.device}")
 
 

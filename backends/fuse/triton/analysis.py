@@ -1,4 +1,5 @@
-"""Facts about a kernel that writing Triton needs besides `KernelFacts`: what is read again, which sums go along with maxima, and what has to be exact."""
+"""Facts about a kernel that writing Triton needs besides `KernelFacts`: what is read again, which sums go along with
+maxima, and what has to be exact."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,14 +13,16 @@ from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 
 SENSITIVE: Final = frozenset({
-    "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod", "fmod", "isnan", "isinf", "signbit",
+    "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod",
+    "fmod", "isnan", "isinf", "signbit",
     "nextafter", "bitcast",
-})  # fmt: skip
+})
 """Operations whose result may jump when an operand changes by a little."""
 
 
 class Analysis(KernelFacts):
-    """Facts about the expressions of a kernel. `online`: the sum of a softmax is gathered in the same pass as its maximum."""
+    """Facts about the expressions of a kernel. `online`: the sum of a softmax is gathered in the same pass as its
+    maximum."""
 
     def __init__(self, kernel: Kernel, online: bool = False) -> None:
         self._is_online = online
@@ -32,10 +35,24 @@ class Analysis(KernelFacts):
     def _look_at(self, node: Expr) -> None:
         super()._look_at(node)
         # a scan goes through all elements, whatever mask its value is wanted under
-        self.reads[node] = node.op != "scan" and (node.op == "load" or any(self.reads[operand] for operand in node.operands()))
+        self.reads[node] = node.op != "scan" and (
+            node.op == "load" or any(self.reads[operand] for operand in node.operands())
+        )
         if self._is_online and node.op == "reduce" and (greatest := _softmax_maximum(node)) is not None:
             self.online[node] = greatest
             self.depth[node] = self.depth[greatest]
+
+    @cached_property
+    def unmasked(self) -> frozenset[Expr]:
+        """What is wanted outside of masks, too: it may be computed without them wherever it is wanted, once."""
+        found: set[Expr] = set()
+        stack = [*self._roots()]
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack.extend((node.args[0], node.args[2]) if node.op == "masked" else node.operands())
+        return frozenset(found)
 
     @cached_property
     def reloaded(self) -> int:
@@ -65,9 +82,11 @@ class Analysis(KernelFacts):
 
     @cached_property
     def quick(self) -> frozenset[Expr]:
-        """The float32 values that end only in numbers of 8 or 11 bits, or in the sum of a softmax: a relative error of 2**-20 is nothing to them.
+        """The float32 values that end only in numbers of 8 or 11 bits, or in the sum of a softmax: a relative error of
+        2**-20 is nothing to them.
 
-        In a softmax's sum the exponentials are at most 1, and the greatest is 1: small ones may be off by more than their own last bits.
+        In a softmax's sum the exponentials are at most 1, and the greatest is 1: small ones may be off by more than
+        their own last bits.
         """
         exact: set[Expr] = set()
         for store in self.kernel.stores:
@@ -77,9 +96,16 @@ class Analysis(KernelFacts):
         for node in reversed(self.order):
             if node.op == "cast" and node.dtype in COMPUTE:
                 continue
-            if node.op in SENSITIVE or node.op in ("load", "index") or (node.op == "cast" and not node.dtype.is_floating_point):
+            if (
+                node.op in SENSITIVE
+                or node.op in ("load", "index")
+                or (node.op == "cast" and not node.dtype.is_floating_point)
+            ):
                 exact.update(node.operands())
-            elif node.op == "scan" or (node.op == "reduce" and (node.attr in ("argmax", "argmin") or (node in exact and not is_softmax_sum(node)))):
+            elif node.op == "scan" or (
+                node.op == "reduce"
+                and (node.attr in ("argmax", "argmin") or (node in exact and not is_softmax_sum(node)))
+            ):
                 exact.update(node.args)
             elif node.op == "reduce":
                 if node in exact:
@@ -94,7 +120,12 @@ def _softmax_maximum(node: Expr) -> Expr | None:
     if node.op != "reduce" or node.attr != "sum" or node.dtype != torch.float32 or node.args[0].op != "exp":
         return None
     shifted = node.args[0].args[0]
-    if shifted.op != "sub" or shifted.args[1].op != "reduce" or shifted.args[1].attr != "max" or shifted.args[1].args[0] is not shifted.args[0]:
+    if (
+        shifted.op != "sub"
+        or shifted.args[1].op != "reduce"
+        or shifted.args[1].attr != "max"
+        or shifted.args[1].args[0] is not shifted.args[0]
+    ):
         return None
     return shifted.args[1]
 

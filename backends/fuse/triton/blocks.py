@@ -1,7 +1,8 @@
 """Which tiles a kernel may have: sizes of blocks, numbers of warps, reductions in one block or in a loop.
 
-How many programs there are, how much of a row one holds and how many threads it has follow from the GPU's limits. The shapes are rules for GPUs that hide
-the latency of memory behind some 32 KiB of loads in flight a multiprocessor, with 16 bytes a load and thread.
+How many programs there are, how much of a row one holds and how many threads it has follow from the GPU's limits. The
+shapes are rules for GPUs that hide the latency of memory behind some 32 KiB of loads in flight a multiprocessor, with
+16 bytes a load and thread.
 """
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from framejit.backends.fuse.sizes.open_size import OpenSize, hint
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
-from framejit.backends.fuse.triton.open_blocks import FEW_ROWS, ROWS, SMALL_BLOCK, is_run_of, power_above, power_below, row_block, within
+from framejit.backends.fuse.triton.open_blocks import (
+    FEW_ROWS,
+    ROWS,
+    SMALL_BLOCK,
+    is_run_of,
+    power_above,
+    power_below,
+    row_block,
+    within,
+)
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
@@ -29,15 +39,18 @@ SECTOR_BYTES: Final = 32
 """What memory is read in."""
 LARGE: Final = 1 << 18
 """Elements from which on it is bandwidth that counts."""
+ODD_ROW: Final = 8192
+"""Elements of rows from which on one block a row's end, which is not full, costs little."""
 SHORT_ROW: Final = 1024
 """Of rows up to here it makes no difference that would be worth asking how many threads take one."""
 
 ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
 """Numbers of warps, and of runs of 8 elements that each thread takes at a time."""
 ONLINE_STORING_SHAPES: Final = ((16, 4), (16, 2), (8, 4))
-"""The same where the row is read once more to be stored: in few and large blocks, so that it is still in the cache then."""
+"""`ONLINE_SHAPES` where the row is read once more to be stored: in few and large blocks, so that it is still in the
+cache then."""
 HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
-"""The same where each row has a multiprocessor to itself."""
+"""`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,8 @@ def accesses(kernel: Kernel) -> list[Access]:
 def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Tile]:
     """Tiles worth trying, the one to take without trying first. Each computes the same.
 
-    Of sizes that are not known it is asked, and so assumed, which of a few classes they are in: those for which another tile would be much quicker.
+    Of sizes that are not known it is asked, and so assumed, which of a few classes they are in: those for which another
+    tile would be much quicker.
     """
     assume_multiples(kernel)
     outer = tuple(var for var in kernel.outer if var.size != 1)
@@ -83,7 +97,8 @@ def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Ti
 
 
 def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, tuple[Var, ...], Var]:
-    """The kernel with the last of some loops cut into runs of `lanes` turns; the loops, the last one now over the runs; the loop within a run.
+    """The kernel with the last of some loops cut into runs of `lanes` turns; the loops, the last one now over the runs;
+    the loop within a run.
 
     What does not change within a run is then loaded and computed once for it.
     """
@@ -94,7 +109,9 @@ def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, t
     def cut(variables: tuple[Var, ...]) -> tuple[Var, ...]:
         return tuple(part for var in variables for part in ((run, lane) if var == row else (var,)))
 
-    kernel = replace(kernel, outer=cut(kernel.outer), inner=cut(kernel.inner), stores=substitute(kernel.stores, {row: place}))
+    kernel = replace(
+        kernel, outer=cut(kernel.outer), inner=cut(kernel.inner), stores=substitute(kernel.stores, {row: place})
+    )
     return kernel, (*loops[:-1], run), lane
 
 
@@ -130,7 +147,9 @@ class _Shapes:
         """How many elements a thread may take at a time where a program has as many threads as there can be."""
         places = [access for access in accesses(self.kernel) if access.index.vars() & set(self.kernel.inner)]
         sums = sum(node.op == "reduce" for node in self.analysis.order)
-        return power_below(self.limits.working_registers // max(1, sums + sum(max(1, access.itemsize // 4) for access in places)))
+        return power_below(
+            self.limits.working_registers // max(1, sums + sum(max(1, access.itemsize // 4) for access in places))
+        )
 
 
 class _Pointwise(_Shapes):
@@ -141,7 +160,25 @@ class _Pointwise(_Shapes):
             yield Tile(self.kernel, (), 1)
             return
         crossing = self._crossing()
-        yield from self._flat() if crossing is None else self._transposing(crossing)
+        if crossing is not None:
+            yield from self._transposing(crossing)
+            return
+        if self._has_odd_rows:
+            *rest, row = self.outer
+            for elements, warps in ((2048, 8), (1024, 4), (4096, 8)):
+                yield Tile(self.kernel, (Axis("y", tuple(rest), 1), Axis("x", (row,), elements)), warps)
+        yield from self._flat()
+
+    @property
+    def _has_odd_rows(self) -> bool:
+        """Whether it goes through long rows that no wide load fits, and loads several numbers for each row: taken as
+        one, the loops would load these for each element, at a place that a division gives."""
+        *rest, row = self.outer
+        if not rest or isinstance(row.size, OpenSize) or row.size < ODD_ROW:
+            return False
+        places = accesses(self.kernel)
+        of_rows = [access for access in places if not access.index.vars() & {row} and access.index.vars()]
+        return len(of_rows) > 1 and not is_run_of(_lanes(places), row.size)
 
     def _flat(self) -> Iterator[Tile]:
         """All loops as one."""
@@ -160,7 +197,11 @@ class _Pointwise(_Shapes):
         total = math.prod(axis.size for axis in axes)
         loads = len(large) - len(kernel.stores)
         shapes: tuple[tuple[int, int], ...]
-        shapes = ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8)) if loads > 1 else ((2048, 4), (1024, 4), (4096, 8), (2048, 8))
+        shapes = (
+            ((1024, 4), (2048, 4), (2048, 8), (512, 4), (1024, 2), (4096, 8))
+            if loads > 1
+            else ((2048, 4), (1024, 4), (4096, 8), (2048, 8))
+        )
         if len(axes) > 1:
             shapes = ((2048, 8), *(shape for shape in shapes if shape != (2048, 8)))
         apart = len(axes) == 1 and not is_multiple(lanes, total) and (isinstance(total, OpenSize) or total >= LARGE)
@@ -190,7 +231,9 @@ class _Pointwise(_Shapes):
         rest = tuple(var for var in self.outer if var not in (row, crossing))
         enough = self.limits.enough_programs
         narrow = max(access.itemsize for access in accesses(self.kernel)) <= 2
-        shapes: tuple[tuple[int, int, int], ...] = ((64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8))
+        shapes: tuple[tuple[int, int, int], ...] = (
+            (64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8),
+        )
         if self.results < enough * 64 * 64:
             shapes = ((32, 32, 4), *shapes)
         elif narrow and hint(self.results) >= enough * 128 * 128:
@@ -209,7 +252,9 @@ class _Rows(_Shapes):
     def tiles(self) -> Iterator[Tile]:
         rows, limits = self.results, self.limits
         surely_few = not isinstance(rows, OpenSize) and rows < limits.multiprocessors
-        whole = row_block(self.kernel.inner_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block))
+        whole = row_block(
+            self.kernel.inner_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block)
+        )
         if surely_few or (isinstance(rows, OpenSize) and whole > SHORT_ROW and rows < limits.multiprocessors):
             yield from self._hurried(whole)
             return
@@ -230,12 +275,15 @@ class _Rows(_Shapes):
         return any(store.inner for store in self.kernel.stores)
 
     def _inner_axes(self) -> tuple[Kernel, tuple[Axis, ...]]:
-        """The inner loops as one axis, or as two where something loaded for an element stays the same over runs of elements."""
+        """The inner loops as one axis, or as two where something loaded for an element stays the same over runs of
+        elements."""
         kernel = self.kernel
         inner = tuple(var for var in kernel.inner if var.size != 1)
         if len(inner) > 1 and not self._counts:
             row, lanes = inner[-1], 8
-            if is_run_of(lanes, row.size) and any(access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)):
+            if is_run_of(lanes, row.size) and any(
+                access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)
+            ):
                 kernel, inner, lane = split(kernel, inner, lanes)
                 return kernel, (Axis("r", inner, 1, True), Axis("v", (lane,), lanes, True))
         return kernel, (Axis("r", inner, 1, True),)
@@ -246,7 +294,8 @@ class _Rows(_Shapes):
         return any(map(is_ordered, self.analysis.order))
 
     def _hurried(self, whole: int) -> Iterator[Tile]:
-        """For rows so few that each has a multiprocessor to itself: as many threads and as much on its way at a time as there can be."""
+        """For rows so few that each has a multiprocessor to itself: as many threads and as much on its way at a time as
+        there can be."""
         lanes = _lanes(access for access in accesses(self.kernel) if access.fast in self.kernel.inner)
         block = min(whole, self.limits.most_threads * self.elements_each, self.limits.longest_row)
         if block < whole and self.online.online:
@@ -257,13 +306,19 @@ class _Rows(_Shapes):
         looped = inner[0].size > inner[0].block
         usual = min(32, max(1, block // (32 * lanes)))
         for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
-            yield Tile(kernel, (Axis("x", self.outer, 1), *inner), warps, looped=looped, online=looped and self.analysis.passes > 1)
+            yield Tile(
+                kernel, (Axis("x", self.outer, 1), *inner), warps, looped=looped,
+                online=looped and self.analysis.passes > 1,
+            )
 
     def _whole(self, whole: int, held: int) -> Iterator[Tile]:
         """Rows in one block each, short ones several together."""
         rows, enough = self.results, self.limits.enough_programs
         kernel, inner = self._inner_axes()
-        inner = (replace(inner[0], block=within(whole // math.prod(axis.block for axis in inner), inner[0].size)), *inner[1:])
+        inner = (
+            replace(inner[0], block=within(whole // math.prod(axis.block for axis in inner), inner[0].size)),
+            *inner[1:],
+        )
         together = max(1, 1024 // whole)
         if isinstance(rows, OpenSize):
             together = together if together == 1 or rows >= enough * together else 1
@@ -284,14 +339,20 @@ class _Rows(_Shapes):
             parts, runs, lane = split(self.kernel, self.kernel.inner, 8)
             for warps, turns in online_shapes:
                 block = within(32 * warps * turns, runs[-1].size)
-                axes: tuple[Axis, ...] = (Axis("x", self.outer, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True))
+                axes: tuple[Axis, ...] = (
+                    Axis("x", self.outer, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True),
+                )
                 yield Tile(parts, axes, warps, looped=True, online=True, hints=again)
             return
         kernel, inner = self._inner_axes()
         lanes = math.prod(axis.block for axis in inner)
         few = hint(self.results) < 4 * self.limits.multiprocessors
         shapes: tuple[tuple[int, int], ...]
-        shapes = ((8192, 16), (4096, 16), (4096, 8)) if few else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
+        shapes = (
+            ((8192, 16), (4096, 16), (4096, 8))
+            if few
+            else ((4096, 8), (2048, 4), (2048, 8), (8192, 8), (4096, 4), (8192, 16))
+        )
         if again and not few:
             shapes = ((16384, 32), (16384, 16), *shapes)
         for elements, warps in shapes:
@@ -308,7 +369,9 @@ class _Columns(_Shapes):
         length = self.kernel.inner_size
         inner = tuple(var for var in self.kernel.inner if var.size != 1)
         fast, rest = self.outer[-1], self.outer[:-1]
-        shapes: Sequence[tuple[int, int, int]] = ((64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4))
+        shapes: Sequence[tuple[int, int, int]] = (
+            (64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4),
+        )
         if self.results < 64 * self.limits.multiprocessors and length >= 256:
             shapes = self._narrow(fast)
         # a block of columns must not straddle rows of memory, so that it stays one run
@@ -322,10 +385,15 @@ class _Columns(_Shapes):
             yield Tile(self.kernel, (*axes[:-1], x, Axis("r", inner, block, True)), warps, looped=looped, online=looped)
 
     def _narrow(self, fast: Var) -> Sequence[tuple[int, int, int]]:
-        """Few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of memory is read than there is in it."""
+        """Few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of
+        memory is read than there is in it."""
         results, multiprocessors = hint(self.results), self.limits.multiprocessors
-        least = SECTOR_BYTES // max(1, min((access.itemsize for access in accesses(self.kernel) if access.fast == fast), default=4))
+        least = SECTOR_BYTES // max(
+            1, min((access.itemsize for access in accesses(self.kernel) if access.fast == fast), default=4)
+        )
         wide = min(64, max(least, power_below(results // multiprocessors)))
         each = min(16, self.elements_each)
-        half, full, quarter = (wide, 512 * each // wide, 16), (wide, 1024 * each // wide, 32), (wide, 256 * each // wide, 16)
+        half, full, quarter = (
+            (wide, 512 * each // wide, 16), (wide, 1024 * each // wide, 32), (wide, 256 * each // wide, 16),
+        )
         return (full, half, quarter) if results < wide * multiprocessors else (half, full, quarter)

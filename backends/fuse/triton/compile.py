@@ -1,7 +1,8 @@
 """Triton source to machine code, several kernels at a time, without a GPU at hand.
 
-Triton's passes are called one after another as triton.compile calls them. That leaves out its cache folder and the hashing for it, which take as
-long as half of the passes: equal kernels and kernels of earlier processes are recognised before, by `TritonSource.key`.
+Triton's passes are called one after another as triton.compile calls them. That leaves out its cache folder and the
+hashing for it, which take as long as half of the passes: equal kernels and kernels of earlier processes are recognised
+before, by `TritonSource.key`.
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from framejit.backends.fuse.triton.multiples import ALIGNED
-from framejit.backends.fuse.triton.source import FUNCTION, TritonSource
+from framejit.backends.fuse.triton.source import TritonSource
 from framejit.fakes.collector import resting
 
 
@@ -38,7 +39,8 @@ class GpuBinary:
     """How many addresses of scratch memory come last, none of which the kernel uses: null will do."""
 
     def arguments(self, slots: Sequence[int], sizes: Iterable[tuple[str, Any]] = ()) -> tuple[tuple[Any, ...], ...]:
-        """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`, and for its `sizes`, each with its type."""
+        """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`, and for
+        its `sizes`, each with its type."""
         return (*(("p", slot) for slot in slots), *sizes, *(("null",) for _ in range(self.scratch)))
 
 
@@ -48,8 +50,14 @@ def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> lis
     Raises whatever Triton raises, with a note that names the kernel.
     """
     distinct = {source.key: source for source in sources}
-    # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they do
-    with resting(), ThreadPoolExecutor(max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton") as pool:
+    # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they
+    # do
+    with (
+        resting(),
+        ThreadPoolExecutor(
+            max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton"
+        ) as pool,
+    ):
         running = {key: pool.submit(_compiled, source, capability) for key, source in distinct.items()}
         return [running[source.key].result() for source in sources]
 
@@ -64,13 +72,14 @@ def _compiled(source: TritonSource, capability: int) -> GpuBinary:
 
 @contextmanager
 def jit_function(source: TritonSource) -> Iterator[Any]:
-    """The triton.jit function of a source, for Triton's compiler or interpreter. Both read its source again as long as they are at it."""
+    """The triton.jit function of a source, for Triton's compiler or interpreter. Both read its source again as long as
+    they are at it."""
     file = f"<framejit {source.name} {next(_files)}>"
     linecache.cache[file] = (len(source.code), None, source.code.splitlines(keepends=True), file)
     try:
         namespace: dict[str, Any] = {"__name__": "framejit.kernels"}
         exec(compile(source.code, file, "exec"), namespace)
-        yield namespace[FUNCTION]
+        yield namespace[source.function]
     finally:
         del linecache.cache[file]
 
@@ -84,7 +93,9 @@ def _triton_imported() -> Callable[..., Any]:
     import triton
 
     # asking ptxas for its version takes as long as the imports that follow; Triton keeps the answer
-    threading.Thread(target=getattr, args=(triton.knobs.nvidia, "ptxas", None), name="framejit-ptxas", daemon=True).start()
+    threading.Thread(
+        target=getattr, args=(triton.knobs.nvidia, "ptxas", None), name="framejit-ptxas", daemon=True
+    ).start()
     import triton.compiler.code_generator
     import triton.language.extra.cuda
     import triton.language.extra.libdevice
@@ -109,7 +120,9 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
     target = GPUTarget("cuda", capability, 32)
     signature = {name: kind for name, kind, _ in source.signature}
     attributes = {
-        (position,): [["tt.divisibility", 16 if kind.startswith("*") else ALIGNED]] for position, (_, kind, aligned) in enumerate(source.signature) if aligned
+        (position,): [["tt.divisibility", 16 if kind.startswith("*") else ALIGNED]]
+        for position, (_, kind, aligned) in enumerate(source.signature)
+        if aligned
     }
     backend = make_backend(target)
     options = backend.parse_options({"num_warps": source.warps, "enable_fp_fusion": True})
@@ -135,12 +148,16 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
         if stage == "ptx":
             ptx = module
     scratch = _parameters(ptx) - len(signature)
-    return GpuBinary(module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(source.buffers), scratch)
+    return GpuBinary(
+        module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(source.buffers), scratch
+    )
 
 
 def _call(function: Callable[..., Any], **arguments: Any) -> Any:
     """Call with those of the arguments that the function has: Triton's releases differ in them."""
-    return function(**{name: value for name, value in arguments.items() if name in inspect.signature(function).parameters})
+    return function(
+        **{name: value for name, value in arguments.items() if name in inspect.signature(function).parameters}
+    )
 
 
 def _parameters(ptx: str) -> int:

@@ -1,4 +1,5 @@
-"""Functions that generated kernels call, themselves compiled for the device. Each takes and returns tensors of one dtype and shape."""
+"""Functions that generated kernels call, themselves compiled for the device. Each takes and returns tensors of one
+dtype and shape."""
 from __future__ import annotations
 
 import triton
@@ -130,7 +131,8 @@ def float_mod(a, b):
 
 @triton.jit
 def float_floordiv(a, b):
-    """Quotient of floats, rounded to minus infinity; from the exact remainder, since a / b may round up to the next whole number."""
+    """Quotient of floats, rounded to minus infinity; from the exact remainder, since a / b may round up to the next
+    whole number."""
     rest = libdevice.fmod(a, b)
     quotient = (a - rest) / b
     quotient = tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1.0, quotient)
@@ -181,7 +183,8 @@ def exact_sigmoid(a):
 
 @triton.jit
 def quick_reciprocal(a):
-    """1 / a of float32 from 1 to infinity, to about 22 bits, in one instruction (a division takes five). Very large `a` give 0."""
+    """1 / a of float32 from 1 to infinity, to about 22 bits, in one instruction (a division takes five). Very large `a`
+    give 0."""
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1)
 
 
@@ -201,8 +204,8 @@ def quick_one_plus_tanh(a):
 def quick_one_plus_erf(a):
     """1 + erf(a) of float32, to about 11 bits down to a = -3, to 1e-5 below.
 
-    1 + erf(a) = 2 / (1 + 2**-u) for an odd u of a, here a polynomial fitted for the least relative error over -3.2 to 3.2.
-    Near -1 erf itself, as a number of 24 bits, would be no better.
+    1 + erf(a) = 2 / (1 + 2**-u) for an odd u of a, here a polynomial fitted for the least relative error over -3.2 to
+    3.2. Near -1 erf itself, as a number of 24 bits, would be no better.
     """
     square = a * a
     slope = 3.252304326196215 + square * (0.30494720814632537 + square * (

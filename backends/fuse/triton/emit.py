@@ -1,7 +1,8 @@
 """The body of a kernel: expressions as lines of Triton, reductions over blocks or in loops over blocks.
 
-A line is written where the code stands when its value is first needed. Inside a loop over the inner axis only what depends on that axis is computed;
-the rest is made ready before. A value under a mask is another value than the same one without, if anything is loaded for it.
+A line is written where the code stands when its value is first needed. Inside a loop over the inner axis only what
+depends on that axis is computed; the rest is made ready before. A value under a mask is another value than the same one
+without, if anything is loaded for it; what is wanted without a mask anyway is taken from there.
 """
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
 from framejit.backends.fuse.triton.indices import Indices
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.operations import IDENTITIES, LITERALS, TRITON_DTYPES, combination, conversion, number, operation
+from framejit.backends.fuse.triton.operations import (
+    IDENTITIES,
+    LITERALS,
+    TRITON_DTYPES,
+    combination,
+    conversion,
+    number,
+    operation,
+)
 from framejit.backends.fuse.triton.scans import Scans
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
@@ -47,7 +56,9 @@ class Body:
             self._parts("tl.program_id(0)")
             return
         stages = f", num_stages={self.tile.stages}" if self.tile.stages > 1 else ""
-        with self.lines.block(f"for program in tl.range(tl.program_id(0), {self.tile.blocks}, {self.tile.programs}{stages}):"):
+        with self.lines.block(
+            f"for program in tl.range(tl.program_id(0), {self.tile.blocks}, {self.tile.programs}{stages}):"
+        ):
             self._parts("program")
 
     def _parts(self, number: str) -> None:
@@ -83,7 +94,10 @@ class Body:
         """The reductions with the masks that they stand under; what a reduction needs comes before it."""
         done: set[Key] = set()
         for store in self.kernel.stores:
-            stack = [(self._key(root, ()), False) for root in (store.value, *(atom.value for atom in store.index.indirects()))]
+            stack = [
+                (self._key(root, ()), False)
+                for root in (store.value, *(atom.value for atom in store.index.indirects()))
+            ]
             while stack:
                 key, ready = stack.pop()
                 if ready:
@@ -106,8 +120,16 @@ class Body:
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
         self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.analysis.online])
-        self._prepare([self._key(root, ()) for store in stores for root in (store.value, *(atom.value for atom in store.index.indirects()))])
-        with_maximum = {self._key(self.analysis.online[key[0]], key[1]): key for key in reductions if key[0] in self.analysis.online}
+        self._prepare(
+            [
+                self._key(root, ())
+                for store in stores
+                for root in (store.value, *(atom.value for atom in store.index.indirects()))
+            ]
+        )
+        with_maximum = {
+            self._key(self.analysis.online[key[0]], key[1]): key for key in reductions if key[0] in self.analysis.online
+        }
         plain = [key for key in reductions if key[0] not in self.analysis.online and key not in with_maximum]
         self.scans.begin([*(key[0].args[0] for key in reductions), *(store.value for store in stores)])
         states = {key: self._start(key) for key in plain}
@@ -144,7 +166,8 @@ class Body:
                 self.value(*key)
 
     def _elements(self, key: Key) -> tuple[str, ...]:
-        """What of one inner turn, or of a block of them, goes into a reduction: the values, for argmax and argmin with their places."""
+        """What of one inner turn, or of a block of them, goes into a reduction: the values, for argmax and argmin with
+        their places."""
         node, mask = key
         operand = node.args[0]
         dims = self.dims(operand, mask) | {axis for axis in self.tile.inner if axis.block > 1}
@@ -204,7 +227,9 @@ class Body:
         shape = self.indices.shape(self.dims(node.args[0], mask) | {axis for axis in self.tile.inner if axis.block > 1})
         dtype = "int32" if node.attr in ("any", "all") else TRITON_DTYPES[node.args[0].dtype]
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
-        held = self.lines.name(f"tl.full({shape}, {number(IDENTITIES[kind](node.args[0].dtype))}, tl.{dtype})", node.attr)
+        held = self.lines.name(
+            f"tl.full({shape}, {number(IDENTITIES[kind](node.args[0].dtype))}, tl.{dtype})", node.attr
+        )
         if kind == node.attr:
             return (held,)
         return held, self.lines.name(f"tl.full({shape}, {2**62}, tl.int64)", "place")
@@ -229,7 +254,9 @@ class Body:
 
     def _start_online(self) -> tuple[str, str]:
         shape, _ = self._lanes()
-        return self.lines.name(f'tl.full({shape}, float("-inf"), tl.float32)', "max"), self.lines.name(f"tl.zeros({shape}, tl.float32)", "sum")
+        return self.lines.name(f'tl.full({shape}, float("-inf"), tl.float32)', "max"), self.lines.name(
+            f"tl.zeros({shape}, tl.float32)", "sum"
+        )
 
     def _step_online(self, key: Key, state: tuple[str, str]) -> None:
         greatest, total = state
@@ -258,12 +285,17 @@ class Body:
         top = self.lines.name(f"tl.reduce({greatest}, {lanes[0]}, nan_max)")
         summed = self.lines.name(f"tl.sum({total} * tl.exp({greatest} - {top}{back}), {lanes[0]})")
         expansion = self.expansion(dims)
-        return (self.lines.name(f"{top}{expansion}"), self.lines.name(f"{summed}{expansion}")) if expansion else (top, summed)
+        return (
+            (self.lines.name(f"{top}{expansion}"), self.lines.name(f"{summed}{expansion}"))
+            if expansion
+            else (top, summed)
+        )
 
     # stores
 
     def _stores(self, stores: Sequence[Store]) -> None:
-        texts = [self._stored(store) for store in stores]  # all loads come before the first store: it may write over what they read
+        # all loads come before the first store: it may write over what they read
+        texts = [self._stored(store) for store in stores]
         if any(store.buffer in self.overwritten for store in stores) and self.tile.dims:
             self.lines.add("tl.debug_barrier()")
         for text in texts:
@@ -306,7 +338,7 @@ class Body:
         return self.inner.get(key) or self.outer.get(key)
 
     def _key(self, expr: Expr, mask: Mask) -> Key:
-        return expr, mask if self.analysis.reads[expr] else ()
+        return expr, mask if self.analysis.reads[expr] and expr not in self.analysis.unmasked else ()
 
     def _operands(self, key: Key) -> list[Key]:
         node, mask = key
@@ -319,10 +351,15 @@ class Body:
             return [*(self._key(operand, mask) for operand in node.operands()), *self._conditions(mask)]
         if node in self.analysis.quick and (inside := _one_plus(node)) is not None:
             return [self._key(inside.args[0], mask)]
-        return [self._key(operand, mask) for operand in node.operands() if operand.op != "const" or not _may_be_literal(node, operand)]
+        return [
+            self._key(operand, mask)
+            for operand in node.operands()
+            if operand.op != "const" or not _may_be_literal(node, operand)
+        ]
 
     def _conditions(self, mask: Mask) -> list[Key]:
-        """The conditions of a mask, each under those before it: under itself, it would have to be known before it is."""
+        """The conditions of a mask, each under those before it: under itself, it would have to be known before it
+        is."""
         return [self._key(condition, mask[:position]) for position, condition in enumerate(mask)]
 
     def _is_inner(self, key: Key) -> bool:
@@ -336,7 +373,9 @@ class Body:
 
     def _ragged(self, among: Collection[Axis]) -> list[Axis]:
         """The axes along which the block may reach over the end."""
-        return [axis for axis in self.tile.axes if axis in among and axis.ragged and not (self.within and not axis.inner)]
+        return [
+            axis for axis in self.tile.axes if axis in among and axis.ragged and not (self.within and not axis.inner)
+        ]
 
     def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:
         axes = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
@@ -357,15 +396,22 @@ class Body:
         if node.op == "masked":
             condition, value, other = node.args
             chosen = self.value(value, (*mask, condition))
-            if _is_load(value) and other.op == "const" and repr(other.attr) in ("0", "0.0", "False"):
+            is_masked_load = _is_load(value) and self._key(_without_casts(value), (*mask, condition))[1]
+            if is_masked_load and other.op == "const" and repr(other.attr) in ("0", "0.0", "False"):
                 return chosen  # its load has given 0 already
             return self.lines.name(f"tl.where({self.value(condition, mask)}, {chosen}, {self.value(other, mask)})")
         if node in self.analysis.quick and (inside := _one_plus(node)) is not None:
-            return self.lines.name(operation(f"one_plus_{inside.op}", [self.value(inside.args[0], mask)], node.dtype, quick=True))
+            return self.lines.name(
+                operation(f"one_plus_{inside.op}", [self.value(inside.args[0], mask)], node.dtype, quick=True)
+            )
         if node.op == "div" and node in self.analysis.quick and is_softmax_sum(node.args[1]):
-            # such a sum is neither tiny nor huge: nothing is lost by its reciprocal, of which there is one for a whole row
+            # such a sum is neither tiny nor huge: nothing is lost by its reciprocal, of which there is one for a whole
+            # row
             return self.lines.name(f"{self.value(node.args[0], mask)} * (1.0 / {self.value(node.args[1], mask)})")
-        operands = [number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask) for operand in node.args]
+        operands = [
+            number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask)
+            for operand in node.args
+        ]
         if node.op == "cast":
             return self.lines.name(conversion(operands[0], node.args[0].dtype, node.dtype))
         if node.op == "bitcast":
@@ -394,9 +440,13 @@ class Body:
 
 def _is_load(node: Expr) -> bool:
     """Whether it is a load, perhaps with another dtype, so that 0 loaded is 0 here."""
+    return _without_casts(node).op == "load"
+
+
+def _without_casts(node: Expr) -> Expr:
     while node.op == "cast":
         node = node.args[0]
-    return node.op == "load"
+    return node
 
 
 def _one_plus(node: Expr) -> Expr | None:
@@ -411,7 +461,11 @@ def _one_plus(node: Expr) -> Expr | None:
 
 def _may_be_literal(node: Expr, operand: Expr) -> bool:
     """Whether an operand can be written as a number in the operation: another operand then says what dtype it is."""
-    if operand.op != "const" or node.op not in LITERALS or operand.dtype not in (torch.float32, torch.int32, torch.int64):
+    if (
+        operand.op != "const"
+        or node.op not in LITERALS
+        or operand.dtype not in (torch.float32, torch.int32, torch.int64)
+    ):
         return False
     if operand.dtype == torch.int64 and abs(operand.attr) > 2**31 - 1:
         return False

@@ -12,7 +12,8 @@ from framejit.backends.fuse.triton.tile import Axis, Tile
 
 
 class Indices:
-    """Writes the indices of a tile. `value` gives the name of an expression under a mask, for indices that are computed."""
+    """Writes the indices of a tile. `value` gives the name of an expression under a mask, for indices that are
+    computed."""
 
     def __init__(self, tile: Tile, lines: Lines, value: Callable[[Expr, tuple[Expr, ...]], str]) -> None:
         self.tile, self.lines, self.value = tile, lines, value
@@ -47,7 +48,8 @@ class Indices:
         """The lines for the inner axes: whole, or the block that the loop has come to."""
         for position, axis in enumerate(self.tile.inner):
             looped = position == 0 and self.tile.looped
-            if not looped and axis.size > axis.block:  # asked of every size, so that it is assumed of those that are not known
+            # asked of every size, so that it is assumed of those that are not known
+            if not looped and axis.size > axis.block:
                 raise AssertionError(f"{self.tile} is to hold {axis.size} elements in a block of {axis.block}")
             self._axis(axis, f"{axis.letter}_start" if looped else "0")
 
@@ -57,7 +59,8 @@ class Indices:
             dims = self.tile.dims
             spread = f"[{', '.join(':' if dim is axis else 'None' for dim in dims)}]" if len(dims) > 1 else ""
             text = f"tl.arange(0, {axis.letter.upper()}BLOCK){spread}"
-            if self.tile.wide and (start == "0" or axis.inner):  # the number of a program has 64 bits then, the turn of a loop need not
+            # the number of a program has 64 bits then, the turn of a loop need not
+            if self.tile.wide and (start == "0" or axis.inner):
                 text += ".to(tl.int64)"
             if start != "0":
                 text = f"{start} + {text}"
@@ -74,7 +77,9 @@ class Indices:
         wanted = set(dims)
         if not wanted:
             return "[]" if not self.tile.dims else f"[{', '.join('1' for _ in self.tile.dims[:rank])}]"
-        return f"[{', '.join(f'{axis.letter.upper()}BLOCK' if axis in wanted else '1' for axis in self.tile.dims[:rank])}]"
+        return (
+            f"[{', '.join(f'{axis.letter.upper()}BLOCK' if axis in wanted else '1' for axis in self.tile.dims[:rank])}]"
+        )
 
     def flat_inner(self) -> str:
         """The turn of the inner loops, counted in row-major order, as int64."""
@@ -109,7 +114,11 @@ class Indices:
             stride = strides.get(loops[position], 0)
             last = position
             moves = not surely_equal(stride, 0)
-            while moves and last + 1 < len(loops) and surely_equal(strides.get(loops[last], 0), strides.get(loops[last + 1], 0) * loops[last + 1].size):
+            while (
+                moves
+                and last + 1 < len(loops)
+                and surely_equal(strides.get(loops[last], 0), strides.get(loops[last + 1], 0) * loops[last + 1].size)
+            ):
                 last += 1
             if moves:
                 piece = axis.letter if surely_equal(below[last], 1) else f"{axis.letter} // {below[last]}"

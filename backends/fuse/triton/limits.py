@@ -21,8 +21,9 @@ class GpuLimits:
     working_registers: int
     """Registers that what a thread loads and what it adds up may take, where a program has that many threads."""
     longest_row: int
-    """So many values of a row, all told, are held in registers by one program: of larger ones a multiprocessor takes one at a time, and its memory
-    is idle while that computes. (Of rows of 32000, held, the maximum and sum of exponentials came to 0.57 of copying's speed on an H200; in a loop, to 0.96.)
+    """How many values of a row, all told, are held in registers by one program: of larger ones a multiprocessor takes
+    one at a time, and its memory is idle while that computes. (Of rows of 32000, held, the maximum and sum of
+    exponentials came to 0.57 of copying's speed on an H200; in a loop, to 0.96.)
     """
     longest_block: int
     """Up to here a row that is read only once is taken as one block, not in a loop."""
@@ -39,10 +40,13 @@ class GpuLimits:
 
     @classmethod
     def of_device(cls, index: int) -> GpuLimits:
-        """Those of a GPU of this machine."""
+        """The limits of a GPU of this machine, by its number."""
         found = torch.cuda.get_device_properties(index)
         # releases of torch differ in what they tell; these two are the same for all GPUs that Triton compiles for
-        registers, most_threads = getattr(found, "regs_per_multiprocessor", 1 << 16), getattr(found, "max_threads_per_block", 1024)
+        registers, most_threads = (
+            getattr(found, "regs_per_multiprocessor", 1 << 16),
+            getattr(found, "max_threads_per_block", 1024),
+        )
         return cls.of(found.multi_processor_count, registers, most_threads)
 
 

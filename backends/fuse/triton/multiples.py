@@ -1,7 +1,8 @@
 """Which open sizes are multiples of what a vectorised access needs.
 
-Triton makes a wide load of a row only where it knows that each row begins, and ends, at a multiple of the load's width. For numbers it sees that; of
-a size it has to be told. So it is asked, and the answer becomes a condition, of those sizes alone on which accesses depend in this way.
+Triton makes a wide load of a row only where it knows that each row begins, and ends, at a multiple of the load's width.
+For numbers it sees that; of a size it has to be told. So it is asked, and the answer becomes a condition, of those
+sizes alone on which accesses depend in this way.
 """
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from framejit.backends.fuse.sizes.open_size import OpenSize, surely_equal
 from framejit.symbols.expression import Expression, Symbol
 
 ALIGNED: Final = 8
-"""A load has 16 bytes: of what is wider than a byte, no more than so many elements. (Triton itself asks of arguments whether they are multiples of 16, which
-many round numbers are not.)"""
+"""A load has 16 bytes: of what is wider than a byte, no more than so many elements. (Triton itself asks of arguments
+whether they are multiples of 16, which many round numbers are not.)"""
 
 COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
@@ -52,7 +53,8 @@ def assume_multiples(kernel: Kernel) -> None:
 
 
 def _steps(kernel: Kernel) -> Iterator[Any]:
-    """The sizes by which accesses step, the lengths of rows that a reduction goes along element by element, and where masks begin and end."""
+    """The sizes by which accesses step, the lengths of rows that a reduction goes along element by element, and where
+    masks begin and end."""
     accesses = [store.index for store in kernel.stores]
     masks: list[Index] = []
     for node in dict.fromkeys(node for store in kernel.stores for node in expressions_of(store)):

@@ -1,6 +1,7 @@
 """Sizes of blocks, for sizes that are known and for those that are not.
 
-Blocks are part of a kernel's code. For a size that is not known they are those of a class of sizes: what is in another class gets another variant.
+Blocks are part of a kernel's code. For a size that is not known they are those of a class of sizes: what is in another
+class gets another variant.
 """
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ROWS: Final = (64, 256, 1024, 2048, 4096, 8192, 16384)
 """What rows whose length is not known are held in: finer where what lies beyond a row's end costs time."""
 
 FEW_ROWS: Final = (256, 2048, 16384)
-"""The same where there are so few that each has a multiprocessor to itself."""
+"""What rows whose length is not known are held in where there are so few that each has a multiprocessor to itself."""
 
 
 def power_above(number: int) -> int:
@@ -36,7 +37,8 @@ def within(block: int, size: Any) -> int:
 
 
 def row_block(size: Any, blocks: Sequence[int], longest: int) -> int:
-    """The block that holds a row of a size; of one that is not known one of `blocks`, and that it fits in no less is assumed. Above `longest` all are alike."""
+    """The block that holds a row of a size; of one that is not known one of `blocks`, and that it fits in no less is
+    assumed. Above `longest` all are alike."""
     if not isinstance(size, OpenSize):
         return power_above(size)
     classes = [block for block in blocks if block <= longest] or [longest]

@@ -13,24 +13,26 @@ TRITON_DTYPES: Final = {
     torch.bool: "int1", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32", torch.int64: "int64",
     torch.uint8: "uint8", torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64",
     torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32", torch.float64: "float64",
-}  # fmt: skip
+}
 
 POINTERS: Final = {
     torch.bool: "*i1", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
     torch.uint8: "*u8", torch.uint16: "*u16", torch.uint32: "*u32", torch.uint64: "*u64",
     torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32", torch.float64: "*fp64",
-}  # fmt: skip
+}
 """How Triton spells the type of a pointer to elements of a dtype."""
 
 LIBDEVICE: Final = frozenset({
-    "pow", "atan2", "copysign", "hypot", "fmod", "nextafter", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "pow", "atan2", "copysign", "hypot", "fmod", "nextafter", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+    "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "trunc",
-})  # fmt: skip
+})
 """Operations on floats that are functions of that name in CUDA's libdevice."""
 
 INFIX: Final = {
-    "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bitand": "&", "bitor": "|", "bitxor": "^",
-}  # fmt: skip
+    "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "bitand": "&", "bitor": "|", "bitxor": "^",
+}
 
 LITERALS: Final = frozenset({*INFIX, "div", "maximum", "minimum", "where"})
 """Operations in which a number may stand as it is beside an operand that says what dtype it has."""
@@ -47,7 +49,8 @@ QUICK: Final[dict[str, Callable[..., str]]] = {
     "one_plus_erf": "quick_one_plus_erf({0})".format,
     "one_plus_tanh": "quick_one_plus_tanh({0})".format,
 }
-"""Cheaper forms for float32, good to about 20 bits (to 11 bits, `one_plus_erf`), for values that will be rounded to 8 or 11."""
+"""Cheaper forms for float32, good to about 20 bits (to 11 bits, `one_plus_erf`), for values that will be rounded to 8
+or 11."""
 
 
 def number(value: bool | int | float) -> str:
@@ -164,4 +167,7 @@ def combination(kind: str, dtype: torch.dtype) -> str:
     """The function of device.py that a reduction folds elements with."""
     if kind in ("max", "min"):
         return f"{'nan' if dtype.is_floating_point else 'plain'}_{kind}"
-    return {"sum": "added", "prod": "multiplied", "xor": "exclusive", "any": "either", "all": "both", "argmax": "first_greatest", "argmin": "first_least"}[kind]
+    return {
+        "sum": "added", "prod": "multiplied", "xor": "exclusive", "any": "either", "all": "both",
+        "argmax": "first_greatest", "argmin": "first_least",
+    }[kind]

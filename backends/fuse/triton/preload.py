@@ -1,7 +1,8 @@
 """Triton's library brought into memory while the program still does something else.
 
-The library is so large that mapping it takes longer than all of Triton's imports together. Only that is done ahead, by a thread that needs no lock
-of Python's: modules imported by a thread of its own could get into the way of imports of the program's.
+The library is so large that mapping it takes longer than all of Triton's imports together. Only that is done ahead, by
+a thread that needs no lock of Python's: modules imported by a thread of its own could get into the way of imports of
+the program's.
 """
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def preload() -> threading.Thread | None:
     spec = find_spec("triton")  # of a package that is in none, without importing it
     if spec is None or spec.origin is None:
         return None
-    thread = threading.Thread(target=_load, args=(Path(spec.origin).parent / "_C" / "libtriton.so",), name="framejit-preload", daemon=True)
+    thread = threading.Thread(
+        target=_load, args=(Path(spec.origin).parent / "_C" / "libtriton.so",), name="framejit-preload", daemon=True
+    )
     thread.start()
     return thread
 

@@ -1,4 +1,5 @@
-"""Scans as Triton: of a block along its inner axis; in a loop over blocks, with the value so far carried from one to the next."""
+"""Scans as Triton: of a block along its inner axis; in a loop over blocks, with the value so far carried from one to
+the next."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -10,8 +11,11 @@ from framejit.backends.fuse.triton.operations import IDENTITIES, TRITON_DTYPES, 
 if TYPE_CHECKING:
     from framejit.backends.fuse.triton.emit import Body
 
-COMBINATIONS: Final = {"sum": "added", "prod": "multiplied", "logsumexp": "log_added", "max": "last_greatest", "min": "last_least"}
-"""For each kind the function of device.py that makes of two neighbouring stretches what they are together; extremes go with their positions."""
+COMBINATIONS: Final = {
+    "sum": "added", "prod": "multiplied", "logsumexp": "log_added", "max": "last_greatest", "min": "last_least",
+}
+"""For each kind the function of device.py that makes of two neighbouring stretches what they are together; extremes go
+with their positions."""
 
 EXTREMES: Final = {"max": "max", "argmax": "max", "min": "min", "argmin": "min"}
 Family = tuple[str, Expr]
@@ -79,13 +83,19 @@ class Scans:
 
     def _start(self, node: Expr) -> tuple[str, ...]:
         shape = self._shape(node, inner=False)
-        return tuple(self.lines.name(f"tl.full({shape}, {value}, {dtype})", "so_far") for value, dtype in self._neutral(node))
+        return tuple(
+            self.lines.name(f"tl.full({shape}, {value}, {dtype})", "so_far") for value, dtype in self._neutral(node)
+        )
 
     def _block(self, node: Expr) -> tuple[str, ...]:
         (axis,) = self.tile.inner
         operand, combine = node.args[0], COMBINATIONS[family(node)[0]]
         shape = self._shape(node, inner=True)
-        value = f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})" if operand.op == "const" else self.body.value(operand)
+        value = (
+            f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
+            if operand.op == "const"
+            else self.body.value(operand)
+        )
         parts = [self.lines.name(f"tl.broadcast_to({value}, {shape})")]
         if combine.startswith("last_"):
             parts.append(self.lines.name(f"{axis.letter} + tl.zeros({shape}, {self._places()})"))
@@ -96,7 +106,10 @@ class Scans:
         names = self._joined(parts, f"{combine}({', '.join((*carried, *names))})")
         last = self.lines.name(f"{axis.letter} == {axis.letter}_start + ({axis.letter.upper()}BLOCK - 1)")
         # of the last block, which may reach over the end, nothing is carried on
-        ends = [self.lines.name(f"tl.where({last}, {name}, tl.full([], {value}, {dtype}))") for name, (value, dtype) in zip(names, self._neutral(node))]
+        ends = [
+            self.lines.name(f"tl.where({last}, {name}, tl.full([], {value}, {dtype}))")
+            for name, (value, dtype) in zip(names, self._neutral(node))
+        ]
         reduced = self._joined(parts, f"tl.reduce({_tuple(ends)}, {self.tile.dims.index(axis)}, {combine})")
         expansion = self.body.expansion(self.tile.dims)
         for held, name in zip(carried, reduced):

@@ -7,7 +7,8 @@ from framejit.symbols.expression import Expression
 
 
 class SizeArguments:
-    """The sizes that a kernel's text has come to need, in the order of the arguments n0, n1, ...: one for each distinct expression.
+    """The sizes that a kernel's text has come to need, in the order of the arguments n0, n1, ...: one for each distinct
+    expression.
 
     `wide`: whether they take 64 bits; otherwise `Tile.wide` has made sure that 32 do.
     """
@@ -28,8 +29,10 @@ class SizeArguments:
 
     @property
     def signature(self) -> tuple[tuple[str, str, bool], ...]:
-        """As TritonSource has it."""
-        return tuple((name, self.kind, is_multiple(ALIGNED, size)) for name, size in zip(self.names.values(), self.sizes))
+        """Name and Triton type of each argument, and whether it is a multiple of `ALIGNED`."""
+        return tuple(
+            (name, self.kind, is_multiple(ALIGNED, size)) for name, size in zip(self.names.values(), self.sizes)
+        )
 
     @property
     def remarks(self) -> list[str]:

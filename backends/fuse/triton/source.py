@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
 from framejit.backends.fuse.sizes.open_size import OpenSize, sizes_written
@@ -16,8 +16,9 @@ from framejit.backends.fuse.triton.operations import POINTERS
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
 from framejit.backends.fuse.triton.tile import Tile
 
-FUNCTION = "kernel"
-"""What every kernel's function is called: equal kernels have equal source."""
+PREFIX: Final = "framejit_"
+"""What the names of all kernels begin with in profilers; behind it comes what they compute, without the number, so that
+equal kernels have equal source."""
 
 HEAD = """\
 import triton
@@ -25,11 +26,13 @@ import triton.language as tl
 """
 
 DEVICE_FUNCTIONS = (
-    "nan_max", "nan_min", "plain_max", "plain_min", "added", "multiplied", "exclusive", "either", "both", "first_greatest", "first_least",
+    "nan_max", "nan_min", "plain_max", "plain_min", "added", "multiplied", "exclusive", "either", "both",
+    "first_greatest", "first_least",
     "last_greatest", "last_least", "log_added",
-    "integer_floordiv", "integer_mod", "float_mod", "float_floordiv", "shift_left", "shift_right", "logical_shift_right", "sign_of", "float_sign",
+    "integer_floordiv", "integer_mod", "float_mod", "float_floordiv", "shift_left", "shift_right",
+    "logical_shift_right", "sign_of", "float_sign",
     "exact_sigmoid", "quick_sigmoid", "quick_one_plus_tanh", "quick_one_plus_erf",
-)  # fmt: skip
+)
 """Functions of device.py that the body of a kernel may name."""
 
 
@@ -40,13 +43,16 @@ class TritonSource:
     name: str
     """The IR kernel's name."""
     code: str
-    """A module that defines the function `kernel`."""
+    """A module that defines the function."""
+    function: str
+    """What the kernel's function is called."""
     remarks: str
     """Comments for people: where it comes from, what it computes."""
     buffers: tuple[str, ...]
     """The names of the buffers whose addresses are the first arguments, in order."""
     signature: tuple[tuple[str, str, bool], ...]
-    """For each argument its name, Triton's type of it, and whether it is a multiple: an address of 16, a size of `multiples.ALIGNED`."""
+    """For each argument its name, Triton's type of it, and whether it is a multiple: an address of 16, a size of
+    `multiples.ALIGNED`."""
     programs: int
     """An OpenSize where that is not known before sizes are."""
     warps: int
@@ -69,7 +75,8 @@ class TritonSource:
 
 
 def triton_source(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile | None = None) -> TritonSource:
-    """The source of a kernel for GPUs of these limits, with a tile of `candidates(kernel, limits)`, by default the first."""
+    """The source of a kernel for GPUs of these limits, with a tile of `candidates(kernel, limits)`, by default the
+    first."""
     tile = next(candidates(kernel, limits)) if tile is None else tile
     pointers = _pointers(kernel)
     lines = Lines()
@@ -77,10 +84,19 @@ def triton_source(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile 
     with sizes_written(sizes.text):
         Body(tile, pointers, lines).write()
     body = "\n".join(lines.texts)
-    code = f"{_imports(body)}\n\n@triton.jit\ndef {FUNCTION}({', '.join((*pointers.values(), *sizes.names.values()))}):\n{body}\n"
-    signature = tuple((argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items())
+    function = PREFIX + re.sub(r"_\d+$", "", kernel.name)
+    code = (
+        f"{_imports(body)}\n\n@triton.jit\ndef "
+        f"{function}({', '.join((*pointers.values(), *sizes.names.values()))}):\n{body}\n"
+    )
+    signature = tuple(
+        (argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items()
+    )
     remarks = _remarks(kernel, tile, pointers, sizes)
-    return TritonSource(kernel.name, code, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps, tuple(sizes.sizes))
+    return TritonSource(
+        kernel.name, code, function, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps,
+        tuple(sizes.sizes),
+    )
 
 
 def _imports(body: str) -> str:

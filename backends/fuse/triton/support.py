@@ -8,11 +8,18 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import OPERATIONS, REDUCTIONS, SCANS
 
 FLOATS: Final = frozenset({torch.float32, torch.float64})
-INTEGERS: Final = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
+INTEGERS: Final = frozenset(
+    {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+)
 STORED: Final = frozenset({torch.bfloat16, torch.float16})
 """Dtypes that exist in memory only; they are computed with in float32."""
 
-ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "maximum", "minimum", "floordiv", "truncdiv", "mod", "lt", "le", "gt", "ge", "neg", "abs", "sign"})
+ANY_NUMBER: Final = frozenset(
+    {
+        "add", "sub", "mul", "maximum", "minimum", "floordiv", "truncdiv", "mod", "lt", "le", "gt", "ge", "neg",
+        "abs", "sign",
+    }
+)
 ANYTHING: Final = frozenset({"eq", "ne", "where"})
 BITS: Final = frozenset({"bitand", "bitor", "bitxor", "bitnot"})
 SHIFTS: Final = frozenset({"shl", "shr"})
@@ -21,7 +28,8 @@ LEAVES: Final = frozenset({"load", "const", "index", "cast", "masked"})
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
-    """Whether the generator can carry out `op` (of OPERATIONS, a leaf, `bitcast`, or `reduce_` or `scan_` and the kind) on operands of a dtype."""
+    """Whether the generator can carry out `op` (of OPERATIONS, a leaf, `bitcast`, or `reduce_` or `scan_` and the kind)
+    on operands of a dtype."""
     if dtype not in FLOATS | INTEGERS | STORED | {torch.bool}:
         return False
     if op in LEAVES or op == "bitcast":

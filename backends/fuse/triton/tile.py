@@ -1,4 +1,5 @@
-"""How the turns of a kernel's loops are dealt out: the shape of the blocks, what one program does, how many programs and threads there are."""
+"""How the turns of a kernel's loops are dealt out: the shape of the blocks, what one program does, how many programs
+and threads there are."""
 from __future__ import annotations
 
 import math
@@ -37,12 +38,15 @@ class Axis:
     @property
     def ragged(self) -> bool:
         """Whether the last block may reach over the end."""
-        return not surely_divides(self.block, self.size) or (self.size.expression.bounds[0] <= 0 if isinstance(self.size, OpenSize) else self.size == 0)
+        return not surely_divides(self.block, self.size) or (
+            self.size.expression.bounds[0] <= 0 if isinstance(self.size, OpenSize) else self.size == 0
+        )
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program computes at once: a block whose dimensions are the axes (those with a block of 1 are numbers, not dimensions)."""
+    """What one program computes at once: a block whose dimensions are the axes (those with a block of 1 are numbers,
+    not dimensions)."""
 
     kernel: Kernel
     """The kernel, its loops perhaps split."""
@@ -58,11 +62,13 @@ class Tile:
     streamed: bool = False
     """Whether loads and stores say that lines are not used again."""
     resident: int = 0
-    """So many programs, each of which goes through blocks one after the other; 0 for a program for each block."""
+    """How many programs there are, each of which goes through blocks one after the other; 0 for a program for each
+    block."""
     stages: int = 1
     """How many blocks of a resident program are on their way at a time."""
     apart: bool = False
-    """Whether, of one outer axis, whole blocks have code of their own in which nothing is masked: under masks of single elements loads are single, too."""
+    """Whether, of one outer axis, whole blocks have code of their own in which nothing is masked: under masks of single
+    elements loads are single, too."""
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -93,7 +99,11 @@ class Tile:
     @cached_property
     def wide(self) -> bool:
         """Whether indices need 64 bits, also where a block reaches over the end."""
-        reaches = [self.blocks, *(axis.steps * axis.block for axis in self.axes), *map(self._reach, dict.fromkeys(all_indices(self.kernel.stores)))]
+        reaches = [
+            self.blocks,
+            *(axis.steps * axis.block for axis in self.axes),
+            *map(self._reach, dict.fromkeys(all_indices(self.kernel.stores))),
+        ]
         return bool(greatest(reaches) > INT32_MAX)
 
     def _reach(self, index: Index) -> int:
@@ -101,7 +111,9 @@ class Tile:
         for atom, coefficient in index.terms.items():
             if isinstance(atom, Var):
                 axis = self.axis_of.get(atom)
-                most = atom.size if axis is None or len(axis.vars) > 1 and axis.vars[0] != atom else atom.size + axis.block
+                most = (
+                    atom.size if axis is None or len(axis.vars) > 1 and axis.vars[0] != atom else atom.size + axis.block
+                )
             elif isinstance(atom, Quotient):
                 most = greatest((self._reach(atom.index), atom.bounds[1] + 1, atom.divisor))
             elif isinstance(atom, Remainder):
@@ -114,6 +126,8 @@ class Tile:
 
     def __str__(self) -> str:
         shape = " x ".join(f"{axis.letter}{axis.block}" for axis in self.axes)
-        flags = "".join(f" {name}" for name in ("looped", "online", "hints", "streamed", "apart") if getattr(self, name))
+        flags = "".join(
+            f" {name}" for name in ("looped", "online", "hints", "streamed", "apart") if getattr(self, name)
+        )
         resident = f" {self.resident} resident, {self.stages} stages" if self.resident else ""
         return f"{shape or 'scalar'}, {self.warps} warps{flags}{resident}"

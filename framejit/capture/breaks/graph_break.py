@@ -1,13 +1,17 @@
-"""The end of a capture at a graph break: it is told, and the rest of the program becomes a step and resume functions."""
+"""The end of a capture at a graph break: it is told, and the rest of the program becomes a step and resume
+functions."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
-from framejit.capture.breaks.resume import NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, VALUE_SLOT, BrokenFrame, build_step
+from framejit.bytecode.instr import Instr
+from framejit.bytecode.resume_code import StackKinds, StackSlot
+from framejit.capture.breaks.resume import BrokenFrame, build_step
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry
@@ -18,7 +22,7 @@ from framejit.interpreter.provenance import in_program_terms, of_break, place_of
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
-from framejit.values.bound_descriptor import BoundDescriptor
+from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.read_number import ReadNumberValue
 from framejit.values.scalar import ScalarValue
@@ -29,9 +33,11 @@ RAISES, STEPS_LOOP = "FJ161", "FJ150"
 
 
 def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> native.Entry | None:
-    """An entry that runs what was captured and leaves through a tail call to the step that carries out the broken instruction."""
+    """An entry that runs what was captured and leaves through a tail call to the step that carries out the broken
+    instruction."""
     points, reason, chain = compilation.points, broken.reason, list(reversed(broken.frame.chain()))
     _check_handled_exceptions(capture, chain, reason)
+    capture.check_modes()
     capture.check_generators()
     if hooks_would_see_effects(capture):
         return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
@@ -42,9 +48,17 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
     for frame in chain:
         kinds, slots = _slots(frame.stack)
         bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
-        points.changing.update(n for n, v in frame.locals.items() if isinstance(cg.resolved(v), ScalarValue | ReadNumberValue) and not n.startswith("__"))
+        points.changing.update(
+            n
+            for n, v in frame.locals.items()
+            if isinstance(cg.resolved(v), ScalarValue | ReadNumberValue) and not n.startswith("__")
+        )
         code, instruction = _original_place(frame)
-        broken_frame = BrokenFrame(code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names)
+        if frame is chain[-1] and _calls_inner(frame):
+            instruction = _call_of_inner(frame, instruction)
+        broken_frame = BrokenFrame(
+            code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names
+        )
         frames.append(broken_frame)
         sites = broken_frame.resumed_at(is_innermost=frame is chain[-1])
         points.origins.note(frame, _called_for_real(frame.stack), instruction, place_of(code, instruction), sites)
@@ -52,11 +66,16 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         args += slots
         args += [frame.locals[name] for name in layout.variables]
         args += [frame.cells[name] for name in layout.cells]
-        dying += [(broken_frame, name, frame.cells[name] if name in frame.cells else frame.locals[name]) for name in broken_frame.not_read_again()]
+        dying += [
+            (broken_frame, name, frame.cells[name] if name in frame.cells else frame.locals[name])
+            for name in broken_frame.not_read_again()
+        ]
 
     def step(held: list[bool]) -> native.Dispatcher:
         for broken_frame in frames:
-            broken_frame.held = frozenset(name for (owner, name, _), is_held in zip(dying, held) if owner is broken_frame and is_held)
+            broken_frame.held = frozenset(
+                name for (owner, name, _), is_held in zip(dying, held) if owner is broken_frame and is_held
+            )
         found = build_step(points, frames)
         if reason.code in TENSOR_OPERATIONS:
             points.tensor_steps.add(found)
@@ -78,6 +97,20 @@ def _original_place(frame: Any) -> tuple[CodeType, Instruction]:
     return code, decode(code).instructions[index]
 
 
+def _calls_inner(frame: Any) -> bool:
+    """Whether a resume function is about to call the one for the frame below."""
+    resume = frame.resume
+    return resume is not None and resume.inner is not None and frame.pc < resume.indices.index(0)
+
+
+def _call_of_inner(frame: Any, finished: Instruction) -> Instruction:
+    """That call, where it breaks the graph. It finishes another one of the original's, in whose place it stands, and
+    takes other arguments."""
+    call = frame.instruction
+    location = finished.original.location if finished.original is not None else None
+    return replace(finished, name=call.name, arg=call.arg, original=Instr(call.name, call.arg, location=location))
+
+
 def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupported) -> None:
     """An exception in flight that was raised in the capture must be raised for real: break where it was raised.
 
@@ -95,8 +128,11 @@ def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broke
     capture.frame = frame
     stack = capture.user_stack()
     capture.frame = None
-    reason.reason = in_program_terms(reason.reason, compilation.fn.__code__, compilation.resume, compilation.points.origins)
-    if reason.code in (RAISES, STEPS_LOOP):  # the program raises here, or goes on in its own loop: no break a user could mend
+    reason.reason = in_program_terms(
+        reason.reason, compilation.fn.__code__, compilation.resume, compilation.points.origins
+    )
+    # the program raises here, or goes on in its own loop: no break a user could mend
+    if reason.code in (RAISES, STEPS_LOOP):
         return
     emit(
         "graph_break",
@@ -127,20 +163,20 @@ def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broke
         )
 
 
-def _slots(stack: list[Any]) -> tuple[tuple[str, ...], list[Any]]:
+def _slots(stack: list[Any]) -> tuple[StackKinds, list[Any]]:
     """Kinds of stack slots, and the values that are passed on."""
-    kinds: list[str] = []
+    kinds: list[StackSlot] = []
     values: list[Any] = []
     for value in _called_for_real(stack):
         if value is NULL:
-            kinds.append(NULL_SLOT)
+            kinds.append(StackSlot.NULL)
         elif isinstance(value, RaisingOffset):
-            kinds.append(OFFSET_SLOT)
+            kinds.append(StackSlot.OFFSET)
         elif isinstance(value, PreviousException):
-            kinds.append(PREVIOUS_SLOT)
+            kinds.append(StackSlot.PREVIOUS)
             values.append(value.current)
         else:
-            kinds.append(VALUE_SLOT)
+            kinds.append(StackSlot.VALUE)
             values.append(value)
     return tuple(kinds), values
 

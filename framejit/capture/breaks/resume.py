@@ -1,9 +1,10 @@
 """Resume functions: the rest of a function, entered at any instruction, and the steps that lead there.
 
-A *resume function* takes the stack, locals and cells of a frame as arguments and goes on at an instruction.
-It is captured in its turn, through a Dispatcher. Also variables that nothing reads again are arguments: plain Python lets go of what they hold when they are
-overwritten or the frame ends, which weak references and finalizers see. They are arguments wherever they may hold something, so that there is one function for
-a place; where they hold nothing, or nothing whose end could be seen, NOT_HELD is passed.
+A *resume function* takes the stack, locals and cells of a frame as arguments and goes on at an instruction. It is
+captured in its turn, through a Dispatcher. Also variables that nothing reads again are arguments: plain Python lets go
+of what they hold when they are overwritten or the frame ends, which weak references and finalizers see. They are
+arguments wherever they may hold something, so that there is one function for a place; where they hold nothing, or
+nothing whose end could be seen, NOT_HELD is passed.
 
 A *step* carries out the one instruction a graph breaks at, for real, in its own place: inside the same try and
 with blocks, whose handlers follow in a copy of the code.  Then it leaves through a tail call to the resume function
@@ -24,12 +25,12 @@ from typing import Any
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
-from framejit.bytecode.decode import Decoded, Instruction, decode
+from framejit.bytecode.decode import Decoded, Handler, Instruction, decode
 from framejit.bytecode.emitter import TAIL, Emitter
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
-from framejit.bytecode.resume_code import NOT_PASSED, NULL_SLOT, OFFSET_SLOT, PREVIOUS_SLOT, RESULT_SLOT, VALUE_SLOT, Layout, ResumeCode, Site
+from framejit.bytecode.resume_code import NOT_PASSED, Layout, ResumeCode, Site, StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
@@ -55,21 +56,25 @@ class ResumePoints:
     options: Any
     functions: dict[Any, FunctionType] = field(default_factory=dict)
     dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
-    steps: dict[Any, tuple[native.Dispatcher, list[BrokenFrame]]] = field(default_factory=dict)  # keyed by ids of what the frames keep alive
+    # keyed by ids of what the frames keep alive
+    steps: dict[Any, tuple[native.Dispatcher, list[BrokenFrame]]] = field(default_factory=dict)
     entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
     tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
     origins: Origins = field(default_factory=Origins)
     raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
-    """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was raised."""
+    """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was
+    raised."""
     sizes_known: bool = False  # whether the backend has had to do without open sizes
 
-    def function(self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None) -> FunctionType:
+    def function(
+        self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None
+    ) -> FunctionType:
         """The function that goes on at instruction `index` of the frame's code.
 
-        With `inner` it first finishes the call at `index`: it takes that inner resume function, and the arguments for it,
-        and goes on behind the call with its result. Each inner function has an outer one of its own: what is assumed about
-        arguments at one place says nothing about those at another.
+        With `inner` it first finishes the call at `index`: it takes that inner resume function, and the arguments for
+        it, and goes on behind the call with its result. Each inner function has an outer one of its own: what is
+        assumed about arguments at one place says nothing about those at another.
         """
         code = frame.code
         key = (id(code), id(frame.globals), id(frame.builtins), index, layout, id(inner))
@@ -80,12 +85,14 @@ class ResumePoints:
             made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
             found = self.functions[key] = native.function_with_builtins(made, frame.globals, frame.builtins)
             found.__qualname__ = code.co_qualname
-            found._framejit_resume = ResumeCode(layout, code, index, indices, self._fresh(layout, inner_fresh), n_taking_over, inner)  # type: ignore[attr-defined]
+            fresh = self._fresh(layout, inner_fresh)
+            resume = ResumeCode(layout, code, index, indices, fresh, n_taking_over, inner)
+            found._framejit_resume = resume  # type: ignore[attr-defined]
         return found
 
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
         kinds = [k for k in layout.stack if k not in NOT_PASSED]
-        own = tuple(i for i, k in enumerate(kinds) if k == RESULT_SLOT)
+        own = tuple(i for i, k in enumerate(kinds) if k == StackSlot.RESULT)
         return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
 
     def dispatcher(self, fn: FunctionType) -> native.Dispatcher:
@@ -97,12 +104,13 @@ class ResumePoints:
         return found
 
 
-def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]:
-    """The body of a code object, cells turned into arguments; a label at instruction `entry`; original indices.
+def _listing(decoded: Decoded, labels: dict[int, Label]) -> tuple[list[Any], list[int]]:
+    """The body of a code object, cells turned into arguments, with `labels` at the instructions they are for; original
+    indices.
 
-    `super()` finds its class and object by their place in the frame, which is another here, so it gets them as arguments.
+    `super()` finds its class and object by their place in the frame, which is another here, so it gets them as
+    arguments.
     """
-    label = Label()
     indices: list[int] = []
     bare_super = False
     at = {id(ins.original): ins.index for ins in decoded.instructions}
@@ -112,20 +120,29 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
             body.append(item)
             continue
         index = at[id(item)]
-        if index == entry:
-            body.append(label)
+        if index in labels:
+            body.append(labels[index])
         indices.append(index)
         if decoded.instructions[index].name == "LOAD_GLOBAL" and decoded.instructions[index].arg[1] == "super":
             following = [i.name for i in decoded.instructions[index + 1 : index + 3]]
             calls = decoded.instructions[index + 1 : index + 3]
-            bare_super = following[:1] in (["CALL"], ["PRECALL"]) and calls[0].arg == 0 and decoded.first_argument is not None
+            bare_super = (
+                following[:1] in (["CALL"], ["PRECALL"]) and calls[0].arg == 0 and decoded.first_argument is not None
+            )
         elif bare_super and item.name in ("PRECALL", "CALL"):
             if decoded.instructions[index - 1].name != "PRECALL":
                 assert decoded.first_argument is not None
                 first = decoded.first_argument
-                is_cell = any(i.name in ("LOAD_DEREF", "MAKE_CELL", "LOAD_CLOSURE") and i.arg == first for i in decoded.instructions)
+                is_cell = any(
+                    i.name in ("LOAD_DEREF", "MAKE_CELL", "LOAD_CLOSURE") and i.arg == first
+                    for i in decoded.instructions
+                )
                 body.append(Instr("LOAD_DEREF", CellVar("__class__"), location=item.location))
-                body.append(Instr("LOAD_DEREF", CellVar(first), location=item.location) if is_cell else Instr("LOAD_FAST", first, location=item.location))
+                body.append(
+                    Instr("LOAD_DEREF", CellVar(first), location=item.location)
+                    if is_cell
+                    else Instr("LOAD_FAST", first, location=item.location)
+                )
                 indices[-1:] = [index, index, index]
             body.append(Instr(item.name, 2, location=item.location))
             bare_super = item.name == "PRECALL"
@@ -139,23 +156,23 @@ def _listing(decoded: Decoded, entry: int) -> tuple[list[Any], Label, list[int]]
             body.append(Instr(item.name, CellVar(item.arg.name), location=item.location))
         else:
             body.append(item)
-    return body, label, indices
+    return body, indices
 
 
 def _enter(em: Emitter, layout: Layout) -> None:
     """Rebuild the stack from the arguments.
 
-    They do not stay in variables: what the program has on its stack alone must die when it is popped, and an exception must not be held by a frame it
-    went through.
+    They do not stay in variables: what the program has on its stack alone must die when it is popped, and an exception
+    must not be held by a frame it went through.
     """
     for i, kind in enumerate(layout.stack):
-        if kind == NULL_SLOT:
+        if kind == StackSlot.NULL:
             em.op("PUSH_NULL")
-        elif kind == OFFSET_SLOT:
+        elif kind == StackSlot.OFFSET:
             em.op("LOAD_CONST", 0)  # offsets differ here; that of the first instruction, at the line resumed at, serves
         else:
             em.load_fast(f"__stack{i}")
-            if kind == PREVIOUS_SLOT:
+            if kind == StackSlot.PREVIOUS:
                 em.op("PUSH_EXC_INFO")
                 em.pop()
             em.op("DELETE_FAST", f"__stack{i}")
@@ -172,10 +189,12 @@ INNER_FUNCTION = "__inner_function"
 
 
 def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int], int]:
-    """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how many of these take the arguments over."""
+    """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how
+    many of these take the arguments over."""
     decoded = decode(code)
     parameters = layout.parameters()
-    body, label, indices = _listing(decoded, index if inner_args is None else index + 1)
+    label = Label()
+    body, indices = _listing(decoded, {index if inner_args is None else index + 1: label})
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
     em.take_over_arguments()
@@ -186,9 +205,16 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
         parameters += [INNER_FUNCTION, *names]
         em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: _hand_over(em, names), inner_args)
     em.op("JUMP_FORWARD", label)
-    calls_inner = [i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL") for i, ins in enumerate(em.instructions)]
+    calls_inner = [
+        i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL")
+        for i, ins in enumerate(em.instructions)
+    ]
     prologue = [index if calls else -1 for calls in calls_inner]
-    return assemble_variant(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body), prologue + indices, n_taking_over
+    return (
+        assemble_variant(em.instructions, code, parameters, cells=_all_cells(code, layout), body=body),
+        prologue + indices,
+        n_taking_over,
+    )
 
 
 def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
@@ -196,6 +222,12 @@ def _all_cells(code: CodeType, layout: Layout) -> tuple[str, ...]:
 
 
 # ---- steps ----------------------------------------------------------------------------------------
+
+
+def stack_in_handler(handler: Handler, stack: StackKinds) -> StackKinds:
+    """The kinds of stack slots once a handler took an exception that was raised over `stack`."""
+    offset = (StackSlot.OFFSET,) if handler.push_lasti else ()
+    return (*stack[: handler.depth], *offset, StackSlot.PREVIOUS, StackSlot.VALUE)
 
 
 @dataclass
@@ -206,22 +238,25 @@ class BrokenFrame:
     globals: dict[str, Any]
     builtins: dict[str, Any]
     instruction: Instruction
-    stack: tuple[str, ...]  # kinds of slots before the instruction (for callers: without the call's operands)
+    stack: StackKinds  # kinds of slots before the instruction (for callers: without the call's operands)
     bound: frozenset[str]  # variables that have a value
     cells: tuple[str, ...]
     keyword_names: tuple[str, ...] = ()
-    held: frozenset[str] = frozenset()  # variables and cells that nothing reads again, and that keep alive what they hold
+    # variables and cells that nothing reads again, and that keep alive what they hold
+    held: frozenset[str] = frozenset()
 
     def layout_before(self) -> Layout:
         """What is read again."""
         live = self._live_before()
-        return Layout(self.stack, self._variables(live, self.bound), tuple(c for c in self.cells if c in live or c == "__class__"))
+        return Layout(
+            self.stack, self._variables(live, self.bound), tuple(c for c in self.cells if c in live or c == "__class__")
+        )
 
     def layout_resumed(self) -> Layout:
         """What the resume function takes that finishes the call this frame makes."""
         return self._resumed(self.stack, self.instruction.index, self._live_before(), self.bound)
 
-    def layout_at(self, index: int, stack: tuple[str, ...]) -> Layout:
+    def layout_at(self, index: int, stack: StackKinds) -> Layout:
         """What the resume function takes that goes on at instruction `index`."""
         return self._resumed(stack, index, set(decode(self.code).live_at(index)), self.bound_after())
 
@@ -241,36 +276,44 @@ class BrokenFrame:
     def exits_of_instruction(self) -> list[Exit]:
         return exits(self.instruction, self.stack, decode(self.code).instructions)
 
-    def resumed_at(self, is_innermost: bool) -> list[tuple[Site, tuple[str, ...]]]:
+    def resumed_at(self, is_innermost: bool) -> list[tuple[Site, StackKinds]]:
         """Where this frame may be resumed, and the kinds of stack slots there."""
         code, index = id(self.code), self.instruction.index
         if is_innermost:
             sites = [(Site(code, out.index, False), out.stack) for out in self.exits_of_instruction()]
         else:
-            sites = [(Site(code, index, True), self.stack), (Site(code, index + 1, False), (*self.stack, RESULT_SLOT))]
-        if self.instruction.handler is not None:
-            sites.append((Site(code, self.instruction.handler.target + 1, False), self.stack_of_handler()))
+            sites = [
+                (Site(code, index, True), self.stack),
+                (Site(code, index + 1, False), (*self.stack, StackSlot.RESULT)),
+            ]
+        for handler, stack in self.handlers(is_innermost):
+            sites.append((Site(code, handler.target + 1, False), stack_in_handler(handler, stack)))
         return sites
 
-    def stack_of_handler(self) -> tuple[str, ...]:
-        """The kinds of stack slots once the handler of the instruction has taken an exception."""
-        handler = self.instruction.handler
-        assert handler is not None
-        return self.stack[: handler.depth] + ((OFFSET_SLOT,) if handler.push_lasti else ()) + (PREVIOUS_SLOT, VALUE_SLOT)
+    def handler_at(self, index: int) -> Handler | None:
+        return decode(self.code).instructions[index].handler
+
+    def handlers(self, is_innermost: bool) -> list[tuple[Handler, StackKinds]]:
+        """Of the instruction and, where this frame is the one that carries it out, of those that it leads to; each with
+        the stack it is found with."""
+        places = [(self.instruction.index, self.stack)]
+        if is_innermost:
+            places += [(out.index, out.stack) for out in self.exits_of_instruction()]
+        return [(handler, stack) for index, stack in places if (handler := self.handler_at(index)) is not None]
 
     def _live_before(self) -> set[str]:
         decoded = decode(self.code)
         live = set(decoded.live_at(self.instruction.index))
         if self.instruction.handler is not None:
             live |= decoded.live_at(self.instruction.handler.target)
-        for out in self.exits_of_instruction():
+        for out in self.exits_of_instruction():  # with their handlers
             live |= decoded.live_at(out.index)
         return live
 
     def _variables(self, names: set[str], bound: frozenset[str]) -> tuple[str, ...]:
         return self._as_they_end((names & bound) - set(self.cells))
 
-    def _resumed(self, stack: tuple[str, ...], index: int, live: set[str], bound: frozenset[str]) -> Layout:
+    def _resumed(self, stack: StackKinds, index: int, live: set[str], bound: frozenset[str]) -> Layout:
         may_hold = decode(self.code).bound_at(index) - live - set(self.cells)
         return Layout(stack, self._as_they_end({*self._variables(live, bound), *may_hold}), self.cells)
 
@@ -281,12 +324,19 @@ class BrokenFrame:
 
 
 def build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispatcher:
-    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order, then what they hold only.
+    """The step for a chain of frames, outermost first: a Dispatcher to tail-call with the frames' states in order, then
+    what they hold only.
 
     Frames whose call stands in a try or with block carry out the rest of the chain inside that block; the others,
     the innermost ones, are resumed together, so that what follows in them is one graph.
     """
-    key = tuple((id(f.code), id(f.globals), id(f.builtins), f.instruction.index, f.stack, f.bound, f.cells, f.keyword_names, f.held) for f in frames)
+    key = tuple(
+        (
+            id(f.code), id(f.globals), id(f.builtins), f.instruction.index, f.stack, f.bound, f.cells,
+            f.keyword_names, f.held,
+        )
+        for f in frames
+    )
     if key not in points.steps:
         points.steps[key] = (_build_step(points, frames), frames)
     return points.steps[key][0]
@@ -296,24 +346,31 @@ def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispa
     layouts = [f.layout_before() for f in frames]
     if frames[-1].instruction.name in RETURNS:
         together = len(frames) - 1
-    elif frames[-1].instruction.handler is not None and not _is_entry_of_handler(frames[-1]):
+    elif any(not _can_be_resumed(frames[-1], handler) for handler, _ in frames[-1].handlers(is_innermost=True)):
         together = len(frames) - 1
     else:
         together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
     step = _resumed_together(points, frames[together:], layouts[together:])
     for depth in range(together - 1, -1, -1):
         prefixes = [f"__inner{i}_" for i in range(depth + 1, len(frames))]
-        step = _calling_step(points, frames[depth], layouts[depth], step, *_step_parameters(frames[depth + 1 :], layouts[depth + 1 :], prefixes))
+        step = _calling_step(
+            points, frames[depth], layouts[depth], step,
+            *_step_parameters(frames[depth + 1 :], layouts[depth + 1 :], prefixes),
+        )
     return step
 
 
-def _step_parameters(frames: list[BrokenFrame], layouts: list[Layout], prefixes: list[str]) -> tuple[list[str], list[str]]:
+def _step_parameters(
+    frames: list[BrokenFrame], layouts: list[Layout], prefixes: list[str]
+) -> tuple[list[str], list[str]]:
     """What a step takes for its frames: the names for what is read again, and for what is held only."""
     read = [prefix + name for layout, prefix in zip(layouts, prefixes) for name in layout.parameters()]
     return read, [prefix + name for frame, prefix in zip(frames, prefixes) for name in sorted(frame.held)]
 
 
-def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout) -> native.Entry:
+def _step_entry(
+    points: ResumePoints, frame: BrokenFrame, em: Emitter, body: list[Any], parameters: list[str], own: Layout
+) -> native.Entry:
     """The finished code of a step, as an entry that always fits."""
     code = assemble_variant(em.instructions, frame.code, parameters, cells=_all_cells(frame.code, own), body=body)
     fn = native.function_with_builtins(code, frame.globals, frame.builtins)
@@ -324,7 +381,8 @@ def _step_entry(points: ResumePoints, frame: BrokenFrame, em: Emitter, body: lis
 
 
 def _step_dispatcher(points: ResumePoints, entry: native.Entry) -> native.Dispatcher:
-    """A step is not captured: its dispatcher has one entry, and the options for the functions that the hook meets in it."""
+    """A step is not captured: its dispatcher has one entry, and the options for the functions that the hook meets in
+    it."""
     step = native.Dispatcher(entry.function, _never, points.options)  # type: ignore[arg-type]  # mypy binds the function to the entry
     step.add_entry(entry)
     return step
@@ -335,36 +393,56 @@ def _never(owner: Any, fn: Any, args: Any) -> None:
     return None
 
 
-def _is_entry_of_handler(frame: BrokenFrame) -> bool:
-    """Whether the handler of the broken instruction begins by taking the exception, and so can be resumed."""
-    handler = frame.instruction.handler
-    return handler is not None and decode(frame.code).instructions[handler.target].name == "PUSH_EXC_INFO"
+def _can_be_resumed(frame: BrokenFrame, handler: Handler) -> bool:
+    """Whether a handler begins by taking the exception."""
+    return decode(frame.code).instructions[handler.target].name == "PUSH_EXC_INFO"
 
 
-def _protected(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, emit: Callable[[], None], leave: Callable[[], None]) -> list[Any]:
-    """`emit` inside the try region of the broken instruction, then `leave`; returns code its handler needs, if any.
+@dataclass
+class _TryRegions:
+    """The try and with blocks that a step works in. A handler that begins a new except or with block is left for a
+    resume function with the exception; one that only cleans up behind the block it is in runs in a copy of the code."""
 
-    A handler that begins a new except or with block is left for a resume function with the exception; one that only
-    cleans up behind the block it is in runs in a copy of the code.
-    """
-    handler = frame.instruction.handler
-    if handler is None:
+    points: ResumePoints
+    outers: list[Outer]
+    frame: BrokenFrame
+    em: Emitter
+    handlers: dict[int, tuple[Handler, Label, StackKinds]] = field(default_factory=dict)  # by where they begin
+
+    def protect(self, index: int, stack: StackKinds, emit: Callable[[], None]) -> None:
+        """`emit` in the block that instruction `index` is in; `stack` is there before it."""
+        handler = self.frame.handler_at(index)
+        if handler is None:
+            emit()
+            return
+        _, label, _ = self.handlers.setdefault(handler.target, (handler, Label(), stack_in_handler(handler, stack)))
+        region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
+        self.em.instructions.append(region)
         emit()
-        leave()
-        return []
-    label, body = Label(), list[Any]()
-    if not _is_entry_of_handler(frame):
-        body, label, _ = _listing(decode(frame.code), handler.target)
-    region = TryBegin(label, push_lasti=handler.push_lasti, stack_depth=handler.depth)
-    em.instructions.append(region)
-    emit()
-    em.instructions.append(TryEnd(region))
-    leave()
-    if not body:
-        em.place(label)
-        em.op("PUSH_EXC_INFO")
-        _leave(points, outers, frame, em, Exit(handler.target + 1, frame.stack_of_handler(), False), in_traceback=True)
-    return body
+        self.em.instructions.append(TryEnd(region))
+
+    def handle_signals(self, out: Exit) -> None:
+        """What the broken instruction left waiting, as a signal that came meanwhile, is raised where plain Python would
+        look for it next: in the block that the program goes on in, not on the way there, which is in none."""
+        if self.frame.handler_at(out.index) is not None:
+            self.protect(out.index, out.stack, self._look_for_signals)
+
+    def _look_for_signals(self) -> None:
+        self.em.call_object(native.handle_signals, list, 0)
+        self.em.pop()
+
+    def leave_for_handlers(self) -> list[Any]:
+        """Behind all that was protected. Returns the copy of the code that is needed, if any."""
+        copied: dict[int, Label] = {}
+        for handler, label, stack in self.handlers.values():
+            if not _can_be_resumed(self.frame, handler):
+                copied[handler.target] = label
+                continue
+            self.em.place(label)
+            self.em.op("PUSH_EXC_INFO")
+            out = Exit(handler.target + 1, stack, False)
+            _leave(self.points, self.outers, self.frame, self.em, out, in_traceback=True)
+        return _listing(decode(self.frame.code), copied)[0] if copied else []
 
 
 def _let_go(em: Emitter, names: Iterable[str]) -> None:
@@ -376,7 +454,8 @@ def _let_go(em: Emitter, names: Iterable[str]) -> None:
 
 @dataclass
 class Outer:
-    """A caller that is resumed together with the broken frame, what its resume function takes, and the prefix of the names that state has in the step."""
+    """A caller that is resumed together with the broken frame, what its resume function takes, and the prefix of the
+    names that state has in the step."""
 
     frame: BrokenFrame
     layout: Layout
@@ -384,26 +463,29 @@ class Outer:
     given: frozenset[str]  # those of its variables and cells that the step has
 
 
-def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit, in_traceback: bool = False) -> None:
+def _leave(
+    points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Emitter, out: Exit, in_traceback: bool = False
+) -> None:
     """Tail-call the resume function at `out`, with the stack as it is now.
 
-    A frame that a traceback shows is left with a list, which holds what the frame that goes on holds: until the traceback ends, as in plain Python.
+    A frame that a traceback shows is left with a list, which holds what the frame that goes on holds: until the
+    traceback ends, as in plain Python.
     """
     after = frame.layout_at(out.index, out.stack)
     names: dict[int, str] = {}
     for i in range(len(out.stack) - 1, -1, -1):
         kind = out.stack[i]
-        if kind == PREVIOUS_SLOT:
-            if frame.stack[i : i + 1] == (PREVIOUS_SLOT,):
+        if kind == StackSlot.PREVIOUS:
+            if frame.stack[i : i + 1] == (StackSlot.PREVIOUS,):
                 names[i] = em.new_temporary("s")
                 em.call_object(sys.exception, list, 0)
                 em.store_fast(names[i])
             else:
                 names[i] = names[i + 1]
             em.op("POP_EXCEPT")  # the handler goes on elsewhere, where PUSH_EXC_INFO makes the exception current again
-        elif kind == NULL_SLOT:
+        elif kind == StackSlot.NULL:
             em.store_fast("__framejit_null")  # POP_TOP can't take a NULL
-        elif kind == OFFSET_SLOT:
+        elif kind == StackSlot.OFFSET:
             em.pop()
         else:
             names[i] = em.new_temporary("s")
@@ -437,7 +519,12 @@ def _leave(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, em: Em
 
     em.call_slot(points.dispatcher(fn), TAIL, load, n_args)
     of_outers = [outer.prefix + name for outer in outers for name in outer.layout.parameters() if name in outer.given]
-    _let_go(em, dict.fromkeys((*names.values(), *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)))
+    _let_go(
+        em,
+        dict.fromkeys(
+            (*names.values(), *frame.layout_before().variables, *(frame.held - set(frame.cells)), *of_outers)
+        ),
+    )
     if in_traceback:
         call, kept = em.new_temporary("call"), em.new_temporary("kept")
         em.store_fast(call)
@@ -486,7 +573,9 @@ def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, p
     return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
 
 
-def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str]) -> native.Entry:
+def _innermost_step(
+    points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str]
+) -> native.Entry:
     ins = frame.instruction
     em = Emitter(ins.line)
     em.op("RESUME", 0)
@@ -499,20 +588,22 @@ def _innermost_step(points: ResumePoints, outers: list[Outer], frame: BrokenFram
         with em.at(ins.original.location if ins.original else None):
             _emit_for_real(em, frame, jump)
 
-    def leave() -> None:
-        for out in outs:
-            if out.is_jump:
-                em.place(jump)
-                if ins.name == "FOR_ITER":
-                    for name in CLEARS_AWAY:
-                        em.op(name)
-            if meter.running:
-                em.call_object(partial(meter.ran_break, (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)), list, 0)
-                em.pop()
-            _leave(points, outers, frame, em, out)
-
-    body = _protected(points, outers, frame, em, emit, leave)
-    return _step_entry(points, frame, em, body, parameters, own)
+    regions = _TryRegions(points, outers, frame, em)
+    regions.protect(ins.index, own.stack, emit)
+    for out in outs:
+        if out.is_jump:
+            em.place(jump)
+            if ins.name == "FOR_ITER":
+                for name in CLEARS_AWAY:
+                    em.op(name)
+        with em.at(ins.original.location if ins.original else None):
+            regions.handle_signals(out)
+        if meter.running:
+            place = (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)
+            em.call_object(partial(meter.ran_break, place), list, 0)
+            em.pop()
+        _leave(points, outers, frame, em, out)
+    return _step_entry(points, frame, em, regions.leave_for_handlers(), parameters, own)
 
 
 def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
@@ -530,7 +621,11 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
         em.op(ins.name)
         em.op(branch.name, jump)
         return
-    if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR") and isinstance(arg, tuple):
+    if (
+        ins.name == "LOAD_METHOD"
+        or ins.name in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR")
+        and isinstance(arg, tuple)
+    ):
         # The method form leaves [method, self] or [NULL, callable] by what it finds; use the plain form.
         name = arg if isinstance(arg, str) else arg[-1]
         if ins.name == "LOAD_GLOBAL":
@@ -547,7 +642,8 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
     if ins.name == ENTER_WITH:
         _enter_for_real(em)
         return
-    if ins.name == "GET_ITER" and HAS_NULL:  # the real one may leave an index in place of the NULL, which can't be passed on
+    # the real one may leave an index in place of the NULL, which can't be passed on
+    if ins.name == "GET_ITER" and HAS_NULL:
         iterable = em.new_temporary("iterable")
         em.store_fast(iterable)
         em.call_object(iter, lambda: _hand_over(em, [iterable]))
@@ -564,8 +660,8 @@ def _emit_for_real(em: Emitter, frame: BrokenFrame, jump: Label) -> None:
 
 
 def _enter_for_real(em: Emitter) -> None:
-    """Enter a with block. The real instructions look both methods up, and complain where one is missing; of the one for the exit there is then made a
-    single object."""
+    """Enter a with block. The real instructions look both methods up, and complain where one is missing; of the one for
+    the exit there is then made a single object."""
     manager = em.new_temporary("manager")
     em.store_fast(manager)
     em.load_fast(manager)
@@ -587,9 +683,14 @@ def bound_exit(manager: Any) -> Any:
 
 
 def _complain_of_empty_cell(em: Emitter, name: str) -> None:
-    """Raise what LOAD_DEREF raises for a free variable; here it is a cell variable, for which that says something else."""
+    """Raise what LOAD_DEREF raises for a free variable; here it is a cell variable, for which that says something
+    else."""
     bound = Label()
-    error = partial(NameError, f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope", name=name)
+    error = partial(
+        NameError,
+        f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope",
+        name=name,
+    )
     em.call_object(operator.eq, lambda: (em.load_cell(name), em.load_object(CellType())), 2)
     em.op("POP_JUMP_FORWARD_IF_FALSE" if sys.version_info < (3, 12) else "POP_JUMP_IF_FALSE", bound)
     em.call_object(error, list, 0)
@@ -598,9 +699,11 @@ def _complain_of_empty_cell(em: Emitter, name: str) -> None:
 
 
 def _calling_step(
-    points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, read_inside: list[str], held_inside: list[str]
+    points: ResumePoints, frame: BrokenFrame, own: Layout, inner: native.Dispatcher, read_inside: list[str],
+    held_inside: list[str]
 ) -> native.Dispatcher:
-    """Carry out the call of the step `inner`, inside the try and with blocks of this frame; the rest of the arguments are for that."""
+    """Carry out the call of the step `inner`, inside the try and with blocks of this frame; the rest of the arguments
+    are for that."""
     em = Emitter(frame.instruction.line)
     em.op("RESUME", 0)
     em.take_over_arguments()
@@ -609,8 +712,13 @@ def _calling_step(
     def emit() -> None:
         with em.at(frame.instruction.original.location if frame.instruction.original else None):
             names = read_inside + held_inside
-            em.call_object(native.make_tail_call, lambda: em.call_slot(inner, TAIL, lambda: _hand_over(em, names), len(names)))
+            em.call_object(
+                native.make_tail_call, lambda: em.call_slot(inner, TAIL, lambda: _hand_over(em, names), len(names))
+            )
 
-    after = Exit(frame.instruction.index + 1, (*own.stack, RESULT_SLOT), False)
-    body = _protected(points, [], frame, em, emit, lambda: _leave(points, [], frame, em, after))
-    return _step_dispatcher(points, _step_entry(points, frame, em, body, own.parameters() + read_inside + sorted(frame.held) + held_inside, own))
+    after = Exit(frame.instruction.index + 1, (*own.stack, StackSlot.RESULT), False)
+    regions = _TryRegions(points, [], frame, em)
+    regions.protect(frame.instruction.index, own.stack, emit)
+    _leave(points, [], frame, em, after)
+    parameters = own.parameters() + read_inside + sorted(frame.held) + held_inside
+    return _step_dispatcher(points, _step_entry(points, frame, em, regions.leave_for_handlers(), parameters, own))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from framejit.bytecode.decode import Instruction
 from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
+from framejit.bytecode.resume_code import StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.signals import SkipFrame
 
 NULL_FIRST = sys.version_info < (3, 13)
+NULL, RESULT = StackSlot.NULL, StackSlot.RESULT
 
 # How many operands each instruction takes off the stack and how many results it pushes, for those a graph can
 # break at.  Operands left in place (LIST_EXTEND's list, FOR_ITER's iterator) are not counted.
@@ -87,7 +89,7 @@ class Exit:
     """A place control may go to after an instruction, and the kinds of stack slots there."""
 
     index: int
-    stack: tuple[str, ...]
+    stack: StackKinds
     is_jump: bool
 
 
@@ -127,9 +129,11 @@ def branch_after(ins: Instruction, code: list[Instruction]) -> Instruction | Non
     return following if following is not None and following.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") else None
 
 
-def exits(ins: Instruction, stack: tuple[str, ...], code: list[Instruction]) -> list[Exit]:
+def exits(ins: Instruction, stack: StackKinds, code: list[Instruction]) -> list[Exit]:
     """The exits of `ins` in `code`; jumps come last.  Raises SkipFrame where framejit can't break."""
-    return [Exit(_landing(out.index, code), out.stack, out.is_jump) for out in _exits(branch_after(ins, code) or ins, stack)]
+    return [
+        Exit(_landing(out.index, code), out.stack, out.is_jump) for out in _exits(branch_after(ins, code) or ins, stack)
+    ]
 
 
 def _landing(index: int, code: list[Instruction]) -> int:
@@ -143,7 +147,7 @@ def _landing(index: int, code: list[Instruction]) -> int:
     return index
 
 
-def _exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
+def _exits(ins: Instruction, stack: StackKinds) -> list[Exit]:
     after = ins.index + 1
     name = ins.name
     if name in _NO_EXIT:
@@ -152,21 +156,30 @@ def _exits(ins: Instruction, stack: tuple[str, ...]) -> list[Exit]:
         with_null = name == "LOAD_METHOD" or isinstance(ins.arg, tuple) and ins.arg[0]
         taken = {"LOAD_GLOBAL": 0, "LOAD_SUPER_ATTR": 3}.get(name, 1)
         rest = stack[: len(stack) - taken]
-        return [Exit(after, rest + (("n", "r") if with_null and NULL_FIRST else ("r", "n") if with_null else ("r",)), False)]
+        return [
+            Exit(
+                after,
+                rest + ((NULL, RESULT) if with_null and NULL_FIRST else (RESULT, NULL) if with_null else (RESULT,)),
+                False,
+            )
+        ]
     if name == ENTER_WITH:
-        return [Exit(after, stack[:-1] + ("r", "n", "r"), False)]
+        return [Exit(after, stack[:-1] + (RESULT, NULL, RESULT), False)]
     if name == "GET_ITER" and HAS_NULL:
-        return [Exit(after, stack[:-1] + ("r", "n"), False)]
+        return [Exit(after, stack[:-1] + (RESULT, NULL), False)]
     if ins.target is not None:
         return _jump_exits(ins, stack, after)
     taken, pushed = _operands(ins)
-    return [Exit(after, stack[: len(stack) - taken] + ("r",) * pushed, False)]
+    return [Exit(after, stack[: len(stack) - taken] + (RESULT,) * pushed, False)]
 
 
-def _jump_exits(ins: Instruction, stack: tuple[str, ...], after: int) -> list[Exit]:
+def _jump_exits(ins: Instruction, stack: StackKinds, after: int) -> list[Exit]:
     assert ins.target is not None
     if ins.name == "FOR_ITER":
-        return [Exit(after, stack + ("r",), False), Exit(ins.target + len(CLEARS_AWAY), stack[:-ITERATOR_SLOTS], True)]
+        return [
+            Exit(after, stack + (RESULT,), False),
+            Exit(ins.target + len(CLEARS_AWAY), stack[:-ITERATOR_SLOTS], True),
+        ]
     if ins.name.startswith("POP_JUMP"):
         return [Exit(after, stack[:-1], False), Exit(ins.target, stack[:-1], True)]
     if ins.name in ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"):

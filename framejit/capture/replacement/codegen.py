@@ -1,6 +1,7 @@
 """Generates the replacement code of one entry: call the graph, rebuild values, replay side effects, leave."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
-from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter
-from framejit.bytecode.instr import Label, TryBegin, TryEnd
+from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, is_temporary
+from framejit.bytecode.instr import Instr, Label, TryBegin, TryEnd
 from framejit.capture.replacement.cycles import Cycles
 from framejit.capture.replacement.last_references import may_be_missed
 from framejit.events.meter import Owner, meter
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 class Codegen:
     def __init__(self, capture: Capture, line: int | None, owner: Owner) -> None:
         self.capture, self.owner = capture, owner
-        self.em = Emitter(line)
+        # a circle would keep what the capture saw until the collector finds it
+        made = weakref.WeakMethod(self.load_made)
+
+        def load_instead(obj: Any) -> bool:
+            load_made = made()
+            return load_made is not None and load_made(obj)
+
+        self.em = Emitter(line, load_instead)
         self.own_globals = capture.root.globals
         self.outputs: list[TensorValue] = []
         self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
@@ -55,8 +63,16 @@ class Codegen:
         else:
             value.reconstruct(self)
 
+    def load_made(self, obj: Any) -> bool:
+        """Push the real class in the place of one that stands for it while capturing; False for any other object."""
+        made = self.capture.made_classes.get(obj) if isinstance(obj, type) else None
+        if made is not None:
+            self.load(made)
+        return made is not None
+
     def holds_itself(self, container: Value) -> bool:
-        """Whether a container that is being built is to be left empty, for its replay to fill: what goes into it holds it."""
+        """Whether a container that is being built is to be left empty, for its replay to fill: what goes into it holds
+        it."""
         return self._cycles.begin_at(container)
 
     def resolved(self, value: Value) -> Value:
@@ -124,14 +140,16 @@ class Codegen:
         held = self._hold_what_may_be_missed(variables)
         effects.replay(self)
         if any(held):
-            kept = [variable for variable, is_held in zip(variables, held) if is_held][::-1]  # a list lets go of its last first
+            # a list lets go of its last first
+            kept = [variable for variable, is_held in zip(variables, held) if is_held][::-1]
             self.em.call_object(native.keep_variables, lambda: [self.load(variable) for variable in kept], len(kept))
             self.em.pop()
         self.load(value)
         self.em.return_value()
 
     def finish_tail_call(self, target: Callable[[list[bool]], Any], args: list[Value], dying: list[Value]) -> None:
-        """Side effects, then leave through a tail call with `args`, and with those of `dying` whose end could be seen; `target` is told which these are."""
+        """Side effects, then leave through a tail call with `args`, and with those of `dying` whose end could be seen;
+        `target` is told which these are."""
         effects, em = self.capture.effects, self.em
         with em.apart() as pushed:
             for arg in args:
@@ -149,7 +167,9 @@ class Codegen:
         """Have those of the values in temporaries whose end could be seen; which these are."""
         held = [False] * len(values)
         while True:  # what is built for one may be in another, too
-            found = [i for i, value in enumerate(values) if not held[i] and may_be_missed(self, value) and self._hold(value)]
+            found = [
+                i for i, value in enumerate(values) if not held[i] and may_be_missed(self, value) and self._hold(value)
+            ]
             if not found:
                 return held
             for i in found:
@@ -182,7 +202,8 @@ class Codegen:
     ) -> CodeType:
         """The replacement: what was emitted so far, after the call of the compiled graph.
 
-        `keeper` is called before the graph, if there is one, and `rehearsal` with its inputs; `failure` when either raises.
+        `keeper` is called before the graph, if there is one, and `rehearsal` with its inputs; `failure` when either
+        raises.
         """
         code, em = self.capture.root.code, self.em
         free = code.co_freevars
@@ -205,9 +226,11 @@ class Codegen:
                 self._take_outputs()
                 with em.apart() as handler:
                     self._leave_after_error(on_error, failure, kept, arguments, free)
-        return assemble_variant(beginning + em.instructions + handler, code, arguments, free=free)
+        return assemble_variant(_returning_at_once(beginning + em.instructions) + handler, code, arguments, free=free)
 
-    def _run_graph(self, compiled: Callable[..., Any], inputs: list[TensorValue], rehearsal: Callable[..., Any] | None) -> None:
+    def _run_graph(
+        self, compiled: Callable[..., Any], inputs: list[TensorValue], rehearsal: Callable[..., Any] | None
+    ) -> None:
         em = self.em
 
         def load_inputs() -> None:
@@ -246,8 +269,12 @@ class Codegen:
         self.em.store_fast(name)
         return name
 
-    def _leave_after_error(self, label: Label, failure: Callable[..., Any] | None, kept: str | None, arguments: list[str], free: tuple[str, ...]) -> None:
-        """The handler for the call of the graph. The exception does not become the one being handled: what happens next is to show no trace of it."""
+    def _leave_after_error(
+        self, label: Label, failure: Callable[..., Any] | None, kept: str | None, arguments: list[str],
+        free: tuple[str, ...],
+    ) -> None:
+        """The handler for the call of the graph. The exception does not become the one being handled: what happens next
+        is to show no trace of it."""
         em, error, target, going_on = self.em, self.em.new_temporary("error"), self.em.new_temporary("target"), Label()
         em.place(label)
         em.store_fast(error)
@@ -273,3 +300,21 @@ class Codegen:
         em.place(going_on)
         em.load_fast(error)
         em.op("RERAISE", 0)
+
+
+def _returning_at_once(instructions: list[Any]) -> list[Any]:
+    """The instructions without the temporaries that take a value only for it to be returned."""
+    left = list(instructions)
+    while len(left) > 2 and all(isinstance(part, Instr) for part in left[-3:]):
+        stored, loaded, last = left[-3:]
+        name = stored.arg
+        if (
+            (stored.name, loaded.name, last.name) != ("STORE_FAST", "LOAD_FAST", "RETURN_VALUE")
+            or loaded.arg != name
+            or not is_temporary(name)
+        ):
+            break
+        if sum(isinstance(part, Instr) and part.arg == name for part in left) > 2:
+            break
+        del left[-3:-1]
+    return left

@@ -20,7 +20,8 @@ def needed_first(value: Value) -> Iterator[Value]:
 
 
 class Cycles:
-    """Walks values once, depth first; where a walk comes back to a value that it is inside of, that value begins a cycle."""
+    """Walks values once, depth first; where a walk comes back to a value that it is inside of, that value begins a
+    cycle."""
 
     def __init__(self) -> None:
         self._seen: dict[int, Value] = {}

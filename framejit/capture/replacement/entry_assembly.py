@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from time import perf_counter
 from types import CodeType
 from typing import Any
 
@@ -48,7 +48,9 @@ def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) ->
     return entry
 
 
-def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str) -> native.Entry:
+def compiled_entry(
+    compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str
+) -> native.Entry:
     """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it."""
     has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
     compiled, inputs, folded = None, list[TensorValue](), tuple[Seen, ...]()
@@ -66,8 +68,11 @@ def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen,
         weights = candidates(compilation, capture, inputs, examples)
         operations = module.code
         compiled = _compile_graph(compilation, capture, module, examples)
-        # Where nothing is written or warned of, a failed run does no harm, if it fails: ATen's operations do, and our own backend tries those it takes over.
-        is_tried = is_built_in(compilation.options.backend) or (compiled == module.forward and module.code == operations)
+        # Where nothing is written or warned of, a failed run does no harm, if it fails: ATen's operations do, and our
+        # own backend tries those it takes over.
+        is_tried = is_built_in(compilation.options.backend) or (
+            compiled == module.forward and module.code == operations
+        )
         may_refuse = bool(effects.writes or effects.warning) and len(effects.nodes) > 1 and bool(effects.refusing)
         if (may_refuse or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
@@ -84,7 +89,9 @@ def compiled_entry(compilation: FrameCompilation, capture: Capture, cg: Codegen,
     if first is not None:
         cg.em.renew_slots()
         parts = (first, None) if isinstance(first, FirstKeeper) else (keeper, first)
-        served = native.Entry(cg.code(compiled, inputs, failure, *parts), compilation.fn, proper.guards, tuple(cg.em.slots), 0, proper.tag)
+        served = native.Entry(
+            cg.code(compiled, inputs, failure, *parts), compilation.fn, proper.guards, tuple(cg.em.slots), 0, proper.tag
+        )
         first.proper = proper
     _add_entry(compilation, capture, served, reason, int(has_nodes))
     return served
@@ -96,16 +103,22 @@ def _run_without_overrides(compiled: Callable[..., Any], *inputs: torch.Tensor) 
         return compiled(*inputs)
 
 
-def _compile_graph(compilation: FrameCompilation, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+def _compile_graph(
+    compilation: FrameCompilation, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]
+) -> Any:
     graph_id = next(_graph_ids)
     identify(module, graph_id)
-    emit("graph", frame_id=compilation.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops, example_inputs=examples)
+    emit(
+        "graph", frame_id=compilation.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops,
+        example_inputs=examples,
+    )
     capture.restore_state()
     if not takes_symbolic_sizes(compilation.options.backend):
         capture.guard_places_of_open_inputs()
     if capture.graph.n_ops < config.min_graph_size:
         return module.forward
-    # a full collection, with a large library loaded, would take as long as half of our own backend's work; what others do is theirs
+    # a full collection, with a large library loaded, would take as long as half of our own backend's work; what others
+    # do is theirs
     with nullcontext() if is_built_in(compilation.options.backend) else working():
         if compilation.options.verify:
             return _compile_watched(compilation, module, examples)
@@ -143,14 +156,19 @@ def _entry(
     return native.Entry(code, compilation.fn, lower(guards), tuple(slots), flags, tag)
 
 
-def _add_entry(compilation: FrameCompilation, capture: Capture, entry: native.Entry, reason: str, n_graphs: int) -> None:
+def _add_entry(
+    compilation: FrameCompilation, capture: Capture, entry: native.Entry, reason: str, n_graphs: int
+) -> None:
     fn, flat_args, tag, tree = compilation.fn, compilation.flat_args, entry.tag, entry.guards
     capture.restore_state()
     if config.debug and not capture.overrides.met and not tree.check(flat_args, fn):
         miss = explain_miss(tag.records, tree, flat_args, fn)
         raise GuardError(f"a new entry of {fn.__qualname__} fails its own guards: {miss}")
     if listening():
-        emit("guards", frame_id=compilation.frame_id, guards=[_renamed(compilation, r) for r in tag.records], tree_text=render(capture.guards()))
+        emit(
+            "guards", frame_id=compilation.frame_id, guards=[_renamed(compilation, r) for r in tag.records],
+            tree_text=render(capture.guards()),
+        )
     compilation.owner.add_entry(entry)
     emit(
         "frame_done",
@@ -158,7 +176,7 @@ def _add_entry(compilation: FrameCompilation, capture: Capture, entry: native.En
         state=tag.state,
         reason=reason,
         code="",
-        seconds=time.perf_counter() - compilation.started,
+        seconds=perf_counter() - compilation.started,
         n_graphs=n_graphs,
         n_ops=capture.graph.n_ops,
         n_guards=len(tag.records),

@@ -16,7 +16,10 @@ class EntryTag:
     resume_points: ResumePoints
     state: str
     n_ops: int = field(default=0, kw_only=True)  # of its graph
-    full: bool = field(default=False, kw_only=True)  # the function has as many entries as it may: further misses run plainly
-    frozen: tuple[Content, ...] = field(default=(), kw_only=True)  # weights that something its graph holds was computed from
-    weight_changes: int = field(default=0, kw_only=True)  # how often entries for the function were outdated before by new weights
+    # the function has as many entries as it may: further misses run plainly
+    full: bool = field(default=False, kw_only=True)
+    # weights that something its graph holds was computed from
+    frozen: tuple[Content, ...] = field(default=(), kw_only=True)
+    # how often entries for the function were outdated before by new weights
+    weight_changes: int = field(default=0, kw_only=True)
     changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -1,8 +1,10 @@
-"""What a graph changes besides giving results, and what of that has to be kept so that it can be taken back when an operation raises.
+"""What a graph changes besides giving results, and what of that has to be kept so that it can be taken back when an
+operation raises.
 
-A call whose graph raises is run again as plain Python (graph_failure.py). That is right if all is as it was when the graph began: tensors that outlive the
-graph, random number generators, the nesting of autocast. Writes that come after the last operation that may raise never have to be taken back, and one that
-only overwrites can be done again. The rest is copied before the graph runs, by graphs that need it and no others.
+A call whose graph raises is run again as plain Python (graph_failure.py). That is right if all is as it was when the
+graph began: tensors that outlive the graph, random number generators, the nesting of autocast. Writes that come after
+the last operation that may raise never have to be taken back, and one that only overwrites can be done again. The rest
+is copied before the graph runs, by graphs that need it and no others.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.backends.may_raise import always_works, draws_numbers, is_quiet, may_raise, may_warn, operation_name, warns_at_times
+from framejit.backends.may_raise import (
+    always_works,
+    draws_numbers,
+    is_quiet,
+    may_raise,
+    may_warn,
+    operation_name,
+    warns_at_times,
+)
 from framejit.fakes.arguments import tensors_in
 from framejit.values.tensors.tensor import TensorValue
 
@@ -22,10 +32,15 @@ MOST_COPIED: Final = 1 << 26
 """Bytes a graph copies at most at each call. Where that is not enough it breaks."""
 MOST_REHEARSED: Final = 1 << 28
 """Bytes that are copied once, to try a graph."""
-OVERWRITES: Final = frozenset("copy fill zero setitem index_put index_copy index_fill masked_fill masked_scatter scatter".split())
+OVERWRITES: Final = frozenset("""
+    copy fill zero setitem index_put index_copy index_fill masked_fill masked_scatter scatter
+""".split())
 """Operations whose results depend on their first argument, which they write, only where they leave it alone."""
 LAYOUT_CHANGES: Final = frozenset(
-    "t transpose swapaxes swapdims squeeze unsqueeze resize resize_as set detach requires_grad as_strided rename set_data".split()
+    """
+    t transpose swapaxes swapdims squeeze unsqueeze resize resize_as set detach requires_grad as_strided rename
+    set_data
+""".split()
 )
 """Operations in place that change more than the numbers in a tensor."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
@@ -36,11 +51,11 @@ class Precautions:
     """What is kept while a graph runs."""
 
     inputs: tuple[TensorValue, ...] = ()
-    """Those whose numbers are copied."""
+    """The inputs whose numbers are copied."""
     random: bool = False
-    """Whether the state of random number generators is."""
+    """Whether the state of random number generators is kept."""
     nesting: bool = False
-    """Whether the depth of autocast's nesting is."""
+    """Whether the depth of autocast's nesting is kept."""
     final: fx.Node | None = None
     """The first operation that may raise after something that can't be taken back, if there is one."""
 
@@ -56,11 +71,19 @@ class GraphEffects:
         self._inputs = [*zip(inputs, examples)]
         loud = [(position, node) for position, node in enumerate(self.nodes) if not is_quiet(node.target)]
         overlapping = {position for position, node in enumerate(self.nodes) if _writes_what_overlaps(node)}
-        self.raising = sorted(overlapping | {position for position, node in loud if may_raise(node.target, *_fakes(node))})
+        self.raising = sorted(
+            overlapping | {position for position, node in loud if may_raise(node.target, *_fakes(node))}
+        )
         self.drawing = [position for position, node in loud if draws_numbers(node.target, *_fakes(node))]
-        self.warning = [p for p, node in enumerate(self.nodes) if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))]
+        self.warning = [
+            p
+            for p, node in enumerate(self.nodes)
+            if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
+        ]
         """Where torch may warn: what was shown can't be taken back."""
-        self.nesting = any(node.target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) for node in self.nodes)
+        self.nesting = any(
+            node.target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) for node in self.nodes
+        )
         self.owners: dict[int, list[TensorValue]] = {}
         for value in inputs:
             self.owners.setdefault(storage_of(value.fake), []).append(value)
@@ -78,35 +101,52 @@ class GraphEffects:
 
     @property
     def can_be_rehearsed(self) -> bool:
-        """Whether the graph may be run on copies of what it writes, for a trial: that takes memory, and only what is torch's surely does nothing else."""
-        sizes = {storage_of(value.fake): _memory_of(example) for value, example in self._inputs if storage_of(value.fake) in self.writes}
+        """Whether the graph may be run on copies of what it writes, for a trial: that takes memory, and only what is
+        torch's surely does nothing else."""
+        sizes = {
+            storage_of(value.fake): _memory_of(example)
+            for value, example in self._inputs
+            if storage_of(value.fake) in self.writes
+        }
         size = sum(sizes.values())
         return size <= MOST_REHEARSED and all(operation_name(node.target) is not None for node in self.nodes)
 
     @cached_property
     def refusing(self) -> list[int]:
         """The operations that may turn out to raise whatever the numbers, though they worked on fakes."""
-        memory = {example.untyped_storage().data_ptr() for _, example in self._inputs if example.layout is torch.strided}
-        # operations that can't be deterministic refuse to run where they have to; a write may be refused because inputs overlap, of which fakes know nothing
+        memory = {
+            example.untyped_storage().data_ptr() for _, example in self._inputs if example.layout is torch.strided
+        }
+        # operations that can't be deterministic refuse to run where they have to; a write may be refused because inputs
+        # overlap, of which fakes know nothing
         if torch.are_deterministic_algorithms_enabled() or len(memory) < len(self._inputs):
             return [*range(len(self.nodes))]
-        devices = {torch.device("cpu"), *(example.device for _, example in self._inputs)}  # fakes know no limit to how many there are
+        # fakes know no limit to how many there are
+        devices = {torch.device("cpu"), *(example.device for _, example in self._inputs)}
         return [position for position, node in enumerate(self.nodes) if _may_be_refused(node, devices)]
 
     def precautions(self, first_run: bool = False) -> Precautions:
-        """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`, because it may raise whatever they are."""
+        """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`,
+        because it may raise whatever they are."""
         raising = sorted({*self.raising, *self.refusing}) if first_run else self.raising
         if not raising:
             return Precautions()
         last = raising[-1]
-        writes = {storage: before for storage, positions in self.writes.items() if (before := [p for p in positions if p <= last])}
-        copied = {storage for storage, positions in writes.items() if not _can_be_repeated(self.nodes, storage, positions)}
+        writes = {
+            storage: before
+            for storage, positions in self.writes.items()
+            if (before := [p for p in positions if p <= last])
+        }
+        copied = {
+            storage for storage, positions in writes.items() if not _can_be_repeated(self.nodes, storage, positions)
+        }
         kept = [(value, example) for value, example in self._inputs if storage_of(value.fake) in copied]
         too_much = sum(example.numel() * example.element_size() for _, example in kept) > MOST_COPIED
         lasting = [
             positions[0]
             for storage, positions in writes.items()
-            if (too_much and storage in copied) or any(_is_lasting(self.nodes[position], self.owners[storage]) for position in positions)
+            if (too_much and storage in copied)
+            or any(_is_lasting(self.nodes[position], self.owners[storage]) for position in positions)
         ]
         lasting += [position + 1 for position in self.warning if position < last]
         return Precautions(
@@ -131,22 +171,33 @@ def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def storage_of(fake: torch.Tensor) -> int:
     """What tells the memory of a fake from that of others."""
-    return fake.untyped_storage()._cdata
+    return int(fake.untyped_storage()._cdata)
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
+    return (
+        tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
+    )
 
 
 def written_by(node: fx.Node) -> list[torch.Tensor]:
     """The fakes an operation writes into."""
-    found: list[torch.Tensor] = [*node.meta.get("written", ())]  # seen by the versions of the fakes; some operations don't count theirs
+    # seen by the versions of the fakes; some operations don't count theirs
+    found: list[torch.Tensor] = [*node.meta.get("written", ())]
     target = node.target
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         # Of a packet, which overload runs is not known here: what any of them writes may be written.
-        overloads = [target] if isinstance(target, torch._ops.OpOverload) else [getattr(target, name) for name in target.overloads()]
+        overloads = (
+            [target]
+            if isinstance(target, torch._ops.OpOverload)
+            else [getattr(target, name) for name in target.overloads()]
+        )
         arguments = [(i, argument) for overload in overloads for i, argument in enumerate(overload._schema.arguments)]
-        written = [(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write and not (a.kwarg_only and a.name not in node.kwargs)]
+        written = [
+            (i, a.name)
+            for i, a in arguments
+            if a.alias_info is not None and a.alias_info.is_write and not (a.kwarg_only and a.name not in node.kwargs)
+        ]
         args, kwargs = _fakes(node) if written else ((), {})
         return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
@@ -161,7 +212,8 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
 
 
 def _writes_what_overlaps(node: fx.Node) -> bool:
-    """Whether a place that an operation writes is one of several elements, or of another argument too: most refuse that, and fakes do not notice."""
+    """Whether a place that an operation writes is one of several elements, or of another argument too: most refuse
+    that, and fakes do not notice."""
     written = written_by(node)
     if not written:
         return False
@@ -171,7 +223,9 @@ def _writes_what_overlaps(node: fx.Node) -> bool:
 
 
 def _overlaps_itself(fake: torch.Tensor) -> bool:
-    return fake.layout is torch.strided and any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride()))
+    return fake.layout is torch.strided and any(
+        type(stride) is int and stride == 0 and size != 1 for size, stride in zip(fake.shape, fake.stride())
+    )
 
 
 def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
@@ -185,23 +239,36 @@ def _running_statistics(target: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """What a batch or instance norm of this call's own statistics notes them in."""
     in_python = getattr(target, "__module__", "") == "torch.nn.functional"
     first = 1 if in_python else 3
-    own = args[5] if len(args) > 5 else kwargs.get("training", kwargs.get("use_input_stats", "instance" in target.__name__))
-    given = [args[position] if len(args) > position else kwargs.get(name) for position, name in ((first, "running_mean"), (first + 1, "running_var"))]
+    own = (
+        args[5]
+        if len(args) > 5
+        else kwargs.get("training", kwargs.get("use_input_stats", "instance" in target.__name__))
+    )
+    given = [
+        args[position] if len(args) > position else kwargs.get(name)
+        for position, name in ((first, "running_mean"), (first + 1, "running_var"))
+    ]
     return [*tensors_in(given)] if own else []
 
 
 def _can_be_repeated(nodes: list[fx.Node], storage: int, writes: list[int]) -> bool:
-    """Whether writing again, with the writes done already, gives what doing it once gives: no operation reads before the last write."""
+    """Whether writing again, with the writes done already, gives what doing it once gives: no operation reads before
+    the last write."""
     for position, node in enumerate(nodes[: writes[-1] + 1]):
         args, kwargs = _fakes(node)
         name = operation_name(node.target)
         if position in writes:
             whole = name not in ("index_put", "scatter", "setitem") or _only_overwrites(name, args, kwargs)
-            if name not in OVERWRITES or not whole or any(storage_of(fake) == storage for fake in tensors_in((*args[1:], *kwargs.values()))):
+            if (
+                name not in OVERWRITES
+                or not whole
+                or any(storage_of(fake) == storage for fake in tensors_in((*args[1:], *kwargs.values())))
+            ):
                 return False
         elif any(storage_of(fake) == storage for fake in tensors_in((*args, *kwargs.values()))):
             result = node.meta.get("val")
-            if not isinstance(result, torch.Tensor) or storage_of(result) != storage:  # neither reads nor writes, but gives a view
+            # neither reads nor writes, but gives a view
+            if not isinstance(result, torch.Tensor) or storage_of(result) != storage:
                 return False
     return True
 

@@ -1,8 +1,9 @@
 """What becomes of a call whose graph raises: it is run as plain Python, from the start of its frame.
 
-Nothing that the program can see has changed when a graph raises: side effects are replayed after it, and what it changed itself is put back. So the program's
-own code does it all again up to the operation that raises, which now does so in its own place: below the program's frames, inside its try and with blocks,
-after the side effects that come before it. Should that happen again, later captures break the graph at that operation, so that it is not run twice any more.
+Nothing that the program can see has changed when a graph raises: side effects are replayed after it, and what it
+changed itself is put back. So the program's own code does it all again up to the operation that raises, which now does
+so in its own place: below the program's frames, inside its try and with blocks, after the side effects that come before
+it. Should that happen again, later captures break the graph at that operation, so that it is not run twice any more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CellType, CodeType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import torch
 from torch import fx
@@ -32,9 +33,10 @@ from framejit.fakes.dropped_warnings import without_warnings
 from framejit.values.tensors.tensor import TensorValue
 
 PATIENCE: Final = 2
-"""So many failures of an entry, and the operation that raises is no part of graphs any more."""
+"""How often an entry's graph may fail until the operation that raises is no part of graphs any more."""
 MOST_PLACES: Final = 8
-"""So many such operations in a function; after that calls whose graphs raise are always run twice."""
+"""How many operations of a function are kept out of graphs because they raise; after that calls whose graphs raise are
+always run twice."""
 
 
 class Kept(NamedTuple):
@@ -72,16 +74,20 @@ class Keeper:
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
         with torch._C.DisableTorchFunctionSubclass():
-            copies = [(tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+            copies = [
+                (tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors
+            ]
         states = [(generator, generator.get_state()) for generator in self._generators]
         return Kept(copies, states, nesting() if self._nests else None)
 
 
 class Rehearsal:
-    """Called with the graph's inputs before its first run: tries, on copies of what it writes, whether its operations raise.
+    """Called with the graph's inputs before its first run: tries, on copies of what it writes, whether its operations
+    raise.
 
-    Most do so only for certain numbers, and that is provided for (graph_effects.py). Some always do, and fakes let them pass: a kernel that does not exist
-    for a dtype. These show here, before anything is changed, and though a backend may leave them out or do without what they check.
+    Most do so only for certain numbers, and that is provided for (graph_effects.py). Some always do, and fakes let them
+    pass: a kernel that does not exist for a dtype. These show here, before anything is changed, and though a backend
+    may leave them out or do without what they check.
     """
 
     def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule) -> None:
@@ -100,8 +106,8 @@ class Rehearsal:
 
 
 class FirstKeeper(Keeper):
-    """Keeps more than later runs need before the first run of a graph that can't be tried, whose operations may turn out to raise always: it calls more than
-    operations of torch, or writes nothing and draws random numbers."""
+    """Keeps more than later runs need before the first run of a graph that can't be tried, whose operations may turn
+    out to raise always: it calls more than operations of torch, or writes nothing and draws random numbers."""
 
     def __init__(self, compilation: FrameCompilation, graph: fx.Graph, taken: Precautions) -> None:
         super().__init__(graph, replace(taken, random=True))
@@ -125,24 +131,35 @@ def _exchange(owner: native.EntryCache | None, old: native.Entry | None, new: na
 
 def owned_entry(owner: native.EntryCache | None, part: object) -> native.Entry | None:
     """The entry in service that has `part` in one of its slots."""
-    return next((e for e in owner.entries if any(slot.target is part for slot in e.slots)), None) if owner is not None else None
+    return (
+        next((e for e in owner.entries if any(slot.target is part for slot in e.slots)), None)
+        if owner is not None
+        else None
+    )
 
 
 def rehearse(
-    module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange], quiet: bool = True
+    module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange],
+    quiet: bool = True
 ) -> Any:
-    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was, and what operations warn of is dropped
-    if `quiet`."""
+    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was, and
+    what operations warn of is dropped if `quiet`."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
     copies: dict[int, torch.UntypedStorage] = {}
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
         # inputs that shared no memory when the graph was captured may do so now
-        memory = {_memory(tensor) for node, tensor in zip(placeholders, inputs) if storage_of(node.meta["val"]) in written}
+        memory = {
+            _memory(tensor) for node, tensor in zip(placeholders, inputs) if storage_of(node.meta["val"]) in written
+        }
         stand_ins = [_stand_in(tensor, _memory(tensor) in memory, copies) for tensor in inputs]
     try:
-        with without_saved_tensor_hooks(), torch._C.DisableTorchFunctionSubclass(), without_warnings() if quiet else contextlib.nullcontext():
+        with (
+            without_saved_tensor_hooks(),
+            torch._C.DisableTorchFunctionSubclass(),
+            without_warnings() if quiet else contextlib.nullcontext(),
+        ):
             return run(*stand_ins)
     finally:
         for setter, values in initial_state:
@@ -156,7 +173,8 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:
-    """The same numbers, in memory of its own if they are to be written: laid out, and shared with other stand-ins, as that of the tensor is."""
+    """A tensor with the numbers of this one. What is to be written has memory of its own, laid out, and shared with
+    other stand-ins, as the tensor's is."""
     stand_in = tensor.detach()
     if tensor.requires_grad:
         stand_in.requires_grad_()
@@ -167,7 +185,9 @@ def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.Untyp
     storage = tensor.untyped_storage()
     if storage._cdata not in copies:
         copies[storage._cdata] = storage.clone()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+        copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
 
 
 def _once(tensor: torch.Tensor) -> torch.Tensor:
@@ -182,22 +202,31 @@ def _once(tensor: torch.Tensor) -> torch.Tensor:
 class GraphFailure:
     """Stands by in the replacement code of an entry for when its graph raises."""
 
-    def __init__(self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule, inputs: list[TensorValue]) -> None:
+    def __init__(
+        self, compilation: FrameCompilation, capture: Capture, module: fx.GraphModule, inputs: list[TensorValue]
+    ) -> None:
         fn: Any = compilation.fn  # what mypy keeps of the type of functions between two runs has no __builtins__
         self._code, self._globals, self._builtins = flattened(fn.__code__), fn.__globals__, fn.__builtins__
         self._owner, self._points, self._place = weakref.ref(compilation.owner), compilation.points, compilation.place
         self._may_break, self._backend = not compilation.options.fullgraph, compilation.options.backend_name
         self._module, self._sources = module, [value.source for value in inputs]
         self._origins: dict[str, Origin] = {node.name: origin for node, origin in capture.graph.origins.items()}
-        self._known = frozenset(capture.raising)  # a place where this capture should have broken; another capture would be no better
+        # a place where this capture should have broken; another capture would be no better
+        self._known = frozenset(capture.raising)
         self._initial_state = capture.initial_state
         self._has_effects = capture.graph_effects().any
         self._failures = 0
 
     def __call__(self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], *args: Any) -> Any:
         """The tail call that runs the program's own code; None where the error is to go on as it is."""
-        if not isinstance(error, Exception) or (self._has_effects and kept is None and _is_out_of_memory(error)) or _hooks_saw_the_graph():
-            return None  # an interrupt is none of the program's doing; nobody knows what was done before memory ran out, or may be done again with hooks
+        if (
+            not isinstance(error, Exception)
+            or (self._has_effects and kept is None and _is_out_of_memory(error))
+            or _hooks_saw_the_graph()
+        ):
+            # an interrupt is none of the program's doing; nobody knows what was done before memory ran out, or may be
+            # done again with hooks
+            return None
         text = f"{type(error).__name__}: {error}"
         error.__traceback__ = None  # frees what the graph had computed, and ends modes that it had entered
         for setter, values in self._initial_state:
@@ -209,7 +238,9 @@ class GraphFailure:
             return None
         if not _is_out_of_memory(error):
             self._learn(text, isinstance(error, Warning), cells, args)
-        plain = native.Dispatcher(native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never)
+        plain = native.Dispatcher(
+            native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never
+        )
         plain.skip = True
         return native.tail_call(plain, *args)
 
@@ -219,7 +250,10 @@ class GraphFailure:
             return
         outcome, origin, owner = "the call was run again as plain Python", None, self._owner()
         try:
-            node = rehearse(self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state, quiet=not was_warning)
+            node = rehearse(
+                self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state,
+                quiet=not was_warning,
+            )
             faultless = node is None
             origin = self._origins.get(node.name) if node is not None else None
         except Exception:  # a backend may change the graph it is given; nothing can be learnt from it then
@@ -233,14 +267,21 @@ class GraphFailure:
         emit("graph_raised", **self._place, error=text, outcome=outcome)
         if faultless:
             warn(
-                f"the graph that the backend {self._backend!r} made of {self._place['function']} raised {text}, and its operations don't raise: {outcome}",
+                f"the graph that the backend {self._backend!r} made of {self._place['function']} raised {text}, and "
+                f"its operations don't raise: {outcome}",
                 (self._place["file"], self._place["line"]),
             )
 
     def _break_at(self, origin: Origin, text: str) -> bool:
         """Have graphs break at an operation that raised in them, if they may."""
         place = id(origin.code), origin.position
-        if not self._may_break or origin.position < 0 or place in self._known or len(self._points.raising) >= MOST_PLACES or not self._give_up_entry():
+        if (
+            not self._may_break
+            or origin.position < 0
+            or place in self._known
+            or len(self._points.raising) >= MOST_PLACES
+            or not self._give_up_entry()
+        ):
             return False
         self._points.raising[place] = origin.code, text
         return True
@@ -266,13 +307,18 @@ class GraphFailure:
             em.load_source(source)
         em.build("TUPLE", len(self._sources))
         em.return_value()
-        reader = assemble_variant(em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars)
-        found: tuple[torch.Tensor, ...] = native.function_with_builtins(reader, self._globals, self._builtins, cells)(*args)
+        reader = assemble_variant(
+            em.instructions, code, list(code.co_varnames[: code.co_argcount]), free=code.co_freevars
+        )
+        found: tuple[torch.Tensor, ...] = native.function_with_builtins(reader, self._globals, self._builtins, cells)(
+            *args
+        )
         return found
 
 
 def flattened(code: CodeType) -> CodeType:
-    """The same code for one positional argument per slot: the tuple and dict of further arguments, and keywords, arrive as they are."""
+    """A copy of the code that takes one positional argument per slot: the tuple and dict of further arguments, and
+    keywords, arrive as they are."""
     n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     return code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
 
@@ -282,7 +328,8 @@ def _never(owner: Any, fn: Any, args: Any) -> None:
 
 
 def _hooks_saw_the_graph() -> bool:
-    """Whether the program has hooks on what autograd saves: they ran, and may be what raised (recomputing in checkpointing ends so)."""
+    """Whether the program has hooks on what autograd saves: they ran, and may be what raised (recomputing in
+    checkpointing ends so)."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
@@ -291,7 +338,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _generators(graph: fx.Graph) -> list[torch.Generator]:
-    """Those that operations of a graph may draw from."""
+    """The generators of random numbers that operations of a graph may draw from."""
     devices = {node.meta["val"].device for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)}
     found = [torch.default_generator]
     if torch.cuda.is_initialized():
@@ -318,5 +365,5 @@ def _raising_node(module: fx.GraphModule, *tensors: torch.Tensor) -> fx.Node | N
                 case _:
                     break
         except Exception:
-            return node
+            return cast(fx.Node, node)
     return None

@@ -1,4 +1,5 @@
-"""Variables that nothing reads again may hold the last reference to an object, whose end weak references and finalizers see."""
+"""Variables that nothing reads again may hold the last reference to an object, whose end weak references and finalizers
+see."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def may_be_missed(cg: Codegen, value: Value) -> bool:
-    """Whether letting go of a value could be seen by others: they may know the objects that existed before, and those that leave the captured code.
+    """Whether letting go of a value could be seen by others: they may know the objects that existed before, and those
+    that leave the captured code.
 
-    Objects that only the captured code has known end unseen, but for what is in them. Classes with a finalizer are not made in captured code.
+    Objects that only the captured code has known end unseen, but for what is in them. Classes with a finalizer are not
+    made in captured code.
     """
     seen: set[int] = set()
     todo = [value]

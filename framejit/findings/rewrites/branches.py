@@ -11,7 +11,8 @@ _CONVERSIONS = ("bool", "float", "int")
 
 
 class _TensorCondition(ast.NodeTransformer):
-    """A condition in tensor operations: no reads of the data, and logical functions in place of `and`, `or` and `not`."""
+    """A condition in tensor operations: no reads of the data, and logical functions in place of `and`, `or` and
+    `not`."""
 
     def __init__(self, torch_name: str) -> None:
         self.torch_name = torch_name
@@ -67,7 +68,10 @@ def is_within(site: Site, test: ast.expr) -> bool:
 def _choice(site: Site, torch_name: str, test: ast.expr, yes: ast.expr, no: ast.expr) -> str:
     if isinstance(yes, ast.Tuple) and isinstance(no, ast.Tuple) and len(yes.elts) == len(no.elts):
         return ", ".join(_choice(site, torch_name, test, a, b) for a, b in zip(yes.elts, no.elts))
-    return f"{torch_name}.where({condition_in_tensors(site, torch_name, test)}, {_in_source(site, yes)}, {_in_source(site, no)})"
+    return (
+        f"{torch_name}.where({condition_in_tensors(site, torch_name, test)}, {_in_source(site, yes)}, "
+        f"{_in_source(site, no)})"
+    )
 
 
 def _in_source(site: Site, node: ast.expr) -> str:
@@ -88,7 +92,10 @@ def _statement(site: Site, torch_name: str, node: ast.If) -> list[Edit] | None:
     lines = []
     for name in dict.fromkeys((*yes_values, *no_values)):
         before = ast.Name(name, ast.Load())
-        lines.append(f"{name} = {_choice(site, torch_name, node.test, yes_values.get(name, before), no_values.get(name, before))}")
+        lines.append(
+            f"{name} = "
+            f"{_choice(site, torch_name, node.test, yes_values.get(name, before), no_values.get(name, before))}"
+        )
     return [site.replace(node, f"\n{site.indent(node)}".join(lines))]
 
 

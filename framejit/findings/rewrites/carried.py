@@ -1,4 +1,5 @@
-"""A call as plain data: what another process needs to make it again. No statement of the program's module runs there but imports and definitions."""
+"""A call as plain data: what another process needs to make it again. No statement of the program's module runs there
+but imports and definitions."""
 from __future__ import annotations
 
 import ast
@@ -23,7 +24,8 @@ class CannotCarry(Exception):
 
 
 def carried(call: Call) -> Data:
-    """The function as the definitions and values that it needs, and the arguments, all of which `torch.load(weights_only=True)` reads. Raises CannotCarry."""
+    """The function as the definitions and values that it needs, and the arguments, all of which
+    `torch.load(weights_only=True)` reads. Raises CannotCarry."""
     fn, args = call.fn, call.args()
     names = fn.__code__.co_varnames
     for i, value in enumerate(args or ()):
@@ -37,7 +39,10 @@ def carried(call: Call) -> Data:
         raise CannotCarry(f"{fn.__qualname__} is defined inside another function")
     needs = _Needs(fn, text)
     return {
-        **{"file": fn.__code__.co_filename, "text": text, "module": fn.__globals__.get("__name__", ""), "function": fn.__qualname__},
+        **{
+            "file": fn.__code__.co_filename, "text": text, "module": fn.__globals__.get("__name__", ""),
+            "function": fn.__qualname__,
+        },
         **{"definitions": sorted(needs.definitions), "imports": needs.imports, "values": needs.values, "args": args},
     }
 
@@ -47,7 +52,9 @@ class _Needs:
 
     def __init__(self, fn: FunctionType, text: str) -> None:
         self._namespace = fn.__globals__
-        self._statements = {node.name: node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        self._statements = {
+            node.name: node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
         self.definitions: set[str] = set()
         self.imports: dict[str, tuple[str, str]] = {}
         """For a name, the module and the path in it; no path for the module itself."""

@@ -29,7 +29,7 @@ class Process:
     _unread: bytes = b""
 
     def line(self, seconds: float) -> bytes:
-        """Its next line; empty if it takes longer, or has ended."""
+        """The next line that the other process writes; empty if it takes longer, or has ended."""
         end = time.monotonic() + seconds
         while b"\n" not in self._unread:
             ready, _, _ = select.select([self.pipe], [], [], max(end - time.monotonic(), 0.0))
@@ -54,10 +54,14 @@ def can_fork() -> bool:
     return hasattr(os, "fork") and not torch.cuda.is_initialized()
 
 
-def verdicts(proposals: list[Proposal], start: Start, end: float, each: float) -> Iterator[tuple[Proposal, Verdict | None]]:
-    """Try proposals, in turn and for each finding until one works, up to a time of `time.monotonic()`. None is said of those for which none was left.
+def verdicts(
+    proposals: list[Proposal], start: Start, end: float, each: float
+) -> Iterator[tuple[Proposal, Verdict | None]]:
+    """Try proposals, in turn and for each finding until one works, up to a time of `time.monotonic()`. None is said of
+    those for which none was left.
 
-    What goes wrong in the process, and what takes longer than `each` seconds, does not work; another process then goes on with the rest.
+    What goes wrong in the process, and what takes longer than `each` seconds, does not work; another process then goes
+    on with the rest.
     """
     left = list(proposals)
     while left and time.monotonic() < end:

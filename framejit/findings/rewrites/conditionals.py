@@ -1,4 +1,5 @@
-"""`if` on a tensor whose branches are more than torch.where can choose between: torch.cond runs one of two functions."""
+"""`if` on a tensor whose branches are more than torch.where can choose between: torch.cond runs one of two
+functions."""
 from __future__ import annotations
 
 import ast
@@ -17,10 +18,16 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Pass)
 
 @rewrites("FJ101", "FJ106")
 def run_one_of_two(site: Site) -> list[Edit] | None:
-    """The branches become functions of the variables they assign that have a value before; what else they read they find in the enclosing function."""
+    """The branches become functions of the variables they assign that have a value before; what else they read they
+    find in the enclosing function."""
     torch_name, function = site.module_name("torch"), site.function()
     statement = site.statement()
-    if torch_name is None or not isinstance(statement, ast.If) or not isinstance(function, ast.FunctionDef) or not is_within(site, statement.test):
+    if (
+        torch_name is None
+        or not isinstance(statement, ast.If)
+        or not isinstance(function, ast.FunctionDef)
+        or not is_within(site, statement.test)
+    ):
         return None
     if site.source(statement).startswith("elif") or any(isinstance(node, _ELSEWHERE) for node in ast.walk(function)):
         return None
@@ -31,19 +38,24 @@ def run_one_of_two(site: Site) -> list[Edit] | None:
 
 
 def _returning(site: Site, torch_name: str, statement: ast.If, test: str) -> list[Edit] | None:
-    """Both branches end in a return; the second may be what follows."""
+    """The rewrite where both branches end in a return; the second may be what follows."""
     last = site.following(statement)
     no = statement.orelse or ([last] if isinstance(last, ast.Return) else [])
     if not _ends_in_return(statement.body) or not _ends_in_return(no):
         return None
     names = sorted((_assigned(statement.body) | _assigned(no)) & _assigned_before(site, statement))
-    text = [*_function(site, statement, _TRUE, names, statement.body, ""), *_function(site, statement, _FALSE, names, no, "")]
+    text = [
+        *_function(site, statement, _TRUE, names, statement.body, ""),
+        *_function(site, statement, _FALSE, names, no, ""),
+    ]
     text.append(f"return {torch_name}.cond({test}, {_TRUE}, {_FALSE}, {_tuple(names)})")
     return [site.replace_through(statement, no[-1], _indented(site, statement, text))]
 
 
-def _assigning(site: Site, torch_name: str, function: ast.FunctionDef, statement: ast.If, test: str) -> list[Edit] | None:
-    """Both branches assign variables, those of which that are used afterwards are returned."""
+def _assigning(
+    site: Site, torch_name: str, function: ast.FunctionDef, statement: ast.If, test: str
+) -> list[Edit] | None:
+    """The rewrite where both branches assign variables; those that are used afterwards are returned."""
     if not all(isinstance(part, _SIMPLE) for part in (*statement.body, *statement.orelse)):
         return None
     yes, no, before = _assigned(statement.body), _assigned(statement.orelse), _assigned_before(site, statement)
@@ -53,8 +65,11 @@ def _assigning(site: Site, torch_name: str, function: ast.FunctionDef, statement
         return None
     text = []
     for name, body, assigned in ((_TRUE, statement.body, yes), (_FALSE, statement.orelse, no)):
-        values = [result if result in assigned else f"{result}.clone()" for result in results]  # torch.cond gives back no operand as it is
-        text += _function(site, statement, name, names, body, f"return {_tuple(values) if len(values) > 1 else values[0]}")
+        # torch.cond gives back no operand as it is
+        values = [result if result in assigned else f"{result}.clone()" for result in results]
+        text += _function(
+            site, statement, name, names, body, f"return {_tuple(values) if len(values) > 1 else values[0]}"
+        )
     text.append(f"{', '.join(results)} = {torch_name}.cond({test}, {_TRUE}, {_FALSE}, {_tuple(names)})")
     return [site.replace(statement, _indented(site, statement, text))]
 
@@ -94,13 +109,21 @@ def _assigned_before(site: Site, statement: ast.If) -> set[str]:
     assert isinstance(function, ast.FunctionDef)
     arguments = function.args
     found = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    return found | {n.id for n in _walk(function.body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < statement.lineno}
+    return found | {
+        n.id
+        for n in _walk(function.body)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < statement.lineno
+    }
 
 
 def _read_outside(function: ast.FunctionDef, statement: ast.If) -> set[str]:
     """The variables that the function reads anywhere but in the statement."""
     inside = set(ast.walk(statement))
-    return {node.id for node in _walk(function.body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside}
+    return {
+        node.id
+        for node in _walk(function.body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside
+    }
 
 
 def _walk(body: list[ast.stmt]) -> Iterator[ast.AST]:

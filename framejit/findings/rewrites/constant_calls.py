@@ -1,4 +1,5 @@
-"""Calls that give the same for the same arguments (parsing a text, looking at a path): declared as constant, they run once, while compiling."""
+"""Calls that give the same for the same arguments (parsing a text, looking at a path): declared as constant, they run
+once, while compiling."""
 from __future__ import annotations
 
 import ast
@@ -7,7 +8,12 @@ from framejit.findings.rewrites.rule import rewrites
 from framejit.findings.rewrites.site import Edit, Site
 
 # What differs from call to call, or is called for its effect.
-_NOT_CONSTANT = frozenset(("time", "random", "secrets", "uuid", "datetime", "logging", "warnings", "socket", "subprocess", "shutil", "sys", "gc", "threading"))
+_NOT_CONSTANT = frozenset(
+    (
+        "time", "random", "secrets", "uuid", "datetime", "logging", "warnings", "socket", "subprocess", "shutil",
+        "sys", "gc", "threading",
+    )
+)
 
 
 @rewrites("FJ110", "FJ111", "FJ116", "FJ121", "FJ118")

@@ -20,13 +20,24 @@ def gather_appended_numbers(site: Site) -> list[Edit] | None:
         case _:
             return None
     function, tensor = site.function(), _tensor_of(read)
-    if function is None or tensor is None or not any(isinstance(node, (ast.For, ast.While)) for node in site.ancestors(call)):
+    if (
+        function is None
+        or tensor is None
+        or not any(isinstance(node, (ast.For, ast.While)) for node in site.ancestors(call))
+    ):
         return None
-    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)]
+    uses = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    ]
     returned = [use for use in uses if any(isinstance(node, ast.Return) for node in site.ancestors(use))]
     if len(uses) != len(returned) + 1:  # the append itself, and nothing else that looks at the numbers
         return None
-    return [site.replace(read, site.source(tensor)), *(site.replace(use, f"{torch_name}.stack({name}).tolist()") for use in returned)]
+    return [
+        site.replace(read, site.source(tensor)),
+        *(site.replace(use, f"{torch_name}.stack({name}).tolist()") for use in returned),
+    ]
 
 
 @rewrites("FJ101")
@@ -36,7 +47,9 @@ def keep_the_tensor(site: Site) -> list[Edit] | None:
     if read is None or tensor is None:
         return None
     text = site.source(tensor)
-    alone = isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) or isinstance(site.parent(read), (ast.Call, ast.Assign, ast.Return))
+    alone = isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) or isinstance(
+        site.parent(read), (ast.Call, ast.Assign, ast.Return)
+    )
     return [site.replace(read, text if alone else f"({text})")]
 
 

@@ -6,7 +6,8 @@ import os
 
 
 def fork() -> int:
-    """`os.fork()`, at exit too. From CPython 3.12 on os.fork refuses then, because a child could go on to start threads; ours ends by `os._exit`."""
+    """`os.fork()`, at exit too. From CPython 3.12 on os.fork refuses then, because a child could go on to start
+    threads; ours ends by `os._exit`."""
     try:
         return os.fork()
     except RuntimeError:

@@ -2,7 +2,8 @@
 
     python -m framejit.findings.rewrites.fresh REQUEST PIPE
 
-`REQUEST` is a file with the proposals and the calls to try them on, as plain data (carried.py); a verdict for each goes to the file descriptor `PIPE`.
+`REQUEST` is a file with the proposals and the calls to try them on, as plain data (carried.py); a verdict for each goes
+to the file descriptor `PIPE`.
 """
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def fresh(proposals: list[Proposal]) -> Process:
     command = [sys.executable, "-P", "-m", __name__, path, str(writing)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     nothing = subprocess.DEVNULL
-    child = subprocess.Popen(command, pass_fds=[writing], env=environment, stdin=nothing, stdout=nothing, stderr=nothing)
+    child = subprocess.Popen(
+        command, pass_fds=[writing], env=environment, stdin=nothing, stdout=nothing, stderr=nothing
+    )
     os.close(writing)
 
     def end() -> None:
@@ -60,7 +63,10 @@ def _request(proposals: list[Proposal]) -> dict[str, Any]:
     findings = {id(p.finding): p.finding for p in proposals}
     return {
         "calls": {key: carried(call) for key, call in calls.items()},
-        "findings": {key: {**asdict(finding), "callers": [list(caller) for caller in finding.callers]} for key, finding in findings.items()},
+        "findings": {
+            key: {**asdict(finding), "callers": [list(caller) for caller in finding.callers]}
+            for key, finding in findings.items()
+        },
         "trials": [_trial(proposal) for proposal in proposals],
     }
 
@@ -87,7 +93,9 @@ def main(path: str, pipe: int) -> None:
     for key, data in request["calls"].items():
         try:
             calls[key] = call_of(data)
-        except Exception:  # a module that can't be imported twice, a class that asks for more than there is: its proposals stay untried
+        except Exception:
+            # a module that can't be imported twice, a class that asks for more than there is: its proposals stay
+            # untried
             calls[key] = None
     proposals = []
     for trial in request["trials"]:

@@ -14,6 +14,10 @@ def sum_of_a_selection(site: Site) -> list[Edit] | None:
         return None
     for node in site.ancestors(site.node):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Subscript(value=tensor, slice=mask) as selection, attr="sum"), args=[], keywords=[]):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Subscript(value=tensor, slice=mask) as selection, attr="sum"),
+                args=[],
+                keywords=[],
+            ):
                 return [site.replace(selection, f"{torch_name}.where({site.source(mask)}, {site.source(tensor)}, 0)")]
     return None

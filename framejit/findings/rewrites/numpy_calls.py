@@ -9,11 +9,13 @@ from framejit.findings.rewrites.site import Edit, Site
 
 _SAME = frozenset(
     """
-        abs sqrt exp log log2 log10 log1p expm1 sin cos tan tanh sinh cosh floor ceil sign square maximum minimum where sum mean prod cumsum
-        clip stack argmax argmin matmul dot outer zeros_like ones_like
-    """.split()
+    abs sqrt exp log log2 log10 log1p expm1 sin cos tan tanh sinh cosh floor ceil sign square maximum minimum where
+    sum mean prod cumsum clip stack argmax argmin matmul dot outer zeros_like ones_like
+""".split()
 )
-_OTHER_NAME = {"concatenate": "cat", "power": "pow", "absolute": "abs", "arctan": "atan", "arcsin": "asin", "arccos": "acos"}
+_OTHER_NAME = {
+    "concatenate": "cat", "power": "pow", "absolute": "abs", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
+}
 _TO_ARRAY = ("array", "asarray", "ascontiguousarray")
 _TO_TENSOR = ("from_numpy", "as_tensor", "tensor")
 
@@ -29,9 +31,13 @@ class _InTorch(ast.NodeTransformer):
         match node:
             case ast.Call(func=ast.Attribute(value=tensor, attr="numpy"), args=[]):
                 return tensor
-            case ast.Call(func=ast.Attribute(value=ast.Name(module), attr=name), args=[array]) if module == self.numpy_name and name in _TO_ARRAY:
+            case ast.Call(func=ast.Attribute(value=ast.Name(module), attr=name), args=[array]) if (
+                module == self.numpy_name and name in _TO_ARRAY
+            ):
                 return array
-            case ast.Call(func=ast.Attribute(value=ast.Name(module), attr=name), args=[array]) if module == self.torch_name and name in _TO_TENSOR:
+            case ast.Call(func=ast.Attribute(value=ast.Name(module), attr=name), args=[array]) if (
+                module == self.torch_name and name in _TO_TENSOR
+            ):
                 return array
             case ast.Call(func=ast.Attribute(value=ast.Name(module), attr=name)) if module == self.numpy_name:
                 name = _OTHER_NAME.get(name, name if name in _SAME else "")

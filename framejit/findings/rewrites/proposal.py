@@ -29,7 +29,7 @@ class Verdict:
     """What trying a rewrite showed."""
 
     works: bool
-    """It removes the break, and the results are the same."""
+    """The rewrite removes the break, and the results are the same."""
     next_break: NextBreak | None = None
     untried: str = ""
     """Why it could not be tried, if so."""

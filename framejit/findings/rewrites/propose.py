@@ -30,13 +30,15 @@ class Search:
 
     seconds: float
     libraries: bool = False
-    """Whether the code of libraries is rewritten too, that is of the standard library and what is installed as packages are."""
+    """Whether the code of libraries is rewritten too, that is of the standard library and what is installed as packages
+    are."""
 
 
 def find_rewrites(findings: list[tuple[Finding, Evidence | None]], search: Search) -> None:
     """Give each finding a rewrite, if a rule has one, those that come first first.
 
-    Those that turn out wrong are dropped, those that can't be tried say so, and those for which no time was left have a note instead.
+    Those that turn out wrong are dropped, those that can't be tried say so, and those for which no time was left have a
+    note instead.
     """
     end = time.monotonic() + search.seconds
     proposals = []
@@ -80,6 +82,8 @@ def _take(proposal: Proposal, verdict: Verdict | None) -> None:
         if finding.rewrite is None:
             finding.rewrite_note = NO_TIME
     elif verdict.works:
-        finding.rewrite, finding.rewrite_checked, finding.next_break, finding.rewrite_note = proposal.diff, True, verdict.next_break, ""
+        finding.rewrite, finding.rewrite_checked, finding.next_break, finding.rewrite_note = (
+            proposal.diff, True, verdict.next_break, "",
+        )
     elif verdict.untried and finding.rewrite is None:
         finding.rewrite, finding.rewrite_note = proposal.diff, verdict.untried

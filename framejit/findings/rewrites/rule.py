@@ -10,7 +10,8 @@ RULES: dict[str, list[Rule]] = {}
 
 
 def rewrites(*codes: str) -> Callable[[Rule], Rule]:
-    """Register a rule for findings of these codes. The first rule that proposes something that passes the check is taken."""
+    """Register a rule for findings of these codes. The first rule that proposes something that passes the check is
+    taken."""
 
     def register(rule: Rule) -> Rule:
         for code in codes:

@@ -118,9 +118,13 @@ class Site:
         return Edit(self._start(node), self._end(node), text)
 
     def replace_by_call(self, node: ast.AST, text: str) -> Edit:
-        """The same with a call, which needs no parentheses around it."""
+        """Put a call in the place of `node`, without the parentheses around that, which a call does not need."""
         start, end = self._start(node), self._end(node)
-        if self._bytes[start - 1 : start] == b"(" and self._bytes[end : end + 1] == b")" and not _CALLABLE_END.search(self._bytes[: start - 1]):
+        if (
+            self._bytes[start - 1 : start] == b"("
+            and self._bytes[end : end + 1] == b")"
+            and not _CALLABLE_END.search(self._bytes[: start - 1])
+        ):
             start, end = start - 1, end + 1
         return Edit(start, end, text)
 
@@ -144,11 +148,13 @@ class Site:
 
     def diff(self, changed: str) -> str:
         name = os.path.basename(self.file)
-        lines = difflib.unified_diff(self.text.splitlines(True), changed.splitlines(True), f"a/{name}", f"b/{name}", n=2)
+        lines = difflib.unified_diff(
+            self.text.splitlines(True), changed.splitlines(True), f"a/{name}", f"b/{name}", n=2
+        )
         return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
     def _start(self, node: ast.AST) -> int:
-        return self._starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        return int(self._starts[node.lineno - 1] + node.col_offset)  # type: ignore[attr-defined]
 
     def _end(self, node: ast.AST) -> int:
-        return self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return int(self._starts[node.end_lineno - 1] + node.end_col_offset)  # type: ignore[attr-defined]

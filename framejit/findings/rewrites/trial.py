@@ -38,7 +38,8 @@ NOT_SET_UP = "the call could not be set up in a fresh process"
 
 
 def answer(proposals: list[Proposal], pipe: int) -> None:
-    """Try all proposals in turn, those for a finding until one works, and write each verdict to the pipe as a line of JSON."""
+    """Try all proposals in turn, those for a finding until one works, and write each verdict to the pipe as a line of
+    JSON."""
     torch.set_num_threads(1)  # the threads of a parent that forked are not here
     _native.intercept_all(False)
     config.default_backend = BACKEND
@@ -71,7 +72,10 @@ class _Trials:
         if expected is None or not self._breaks(evidence):
             return Verdict(False, untried=NOT_MET)
         after = self._changed(evidence, site, proposal.changed, new)
-        gone = not any((place.code, place.source) == (finding.code, finding.excerpt.partition("\n")[0].strip()) for place in after.breaks)
+        gone = not any(
+            (place.code, place.source) == (finding.code, finding.excerpt.partition("\n")[0].strip())
+            for place in after.breaks
+        )
         same = after.outcome is not None and first_difference(expected, after.outcome) is None
         works = same and gone and after.runs < self._breaks(evidence)
         return Verdict(works, after.breaks[0] if after.breaks else None)
@@ -119,7 +123,9 @@ def _call(evidence: Evidence, wrapper: Callable[[Any], Any] = lambda fn: fn) -> 
 def _bound(code: CodeType, slots: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
     """Argument slots as the arguments of a call."""
     n, n_named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-    positional, keywords, rest = list(slots[:n]), dict(zip(code.co_varnames[n:n_named], slots[n:n_named])), list(slots[n_named:])
+    positional, keywords, rest = (
+        list(slots[:n]), dict(zip(code.co_varnames[n:n_named], slots[n:n_named])), list(slots[n_named:]),
+    )
     if code.co_flags & inspect.CO_VARARGS:
         positional += rest.pop(0)
     if code.co_flags & inspect.CO_VARKEYWORDS:
@@ -206,7 +212,11 @@ def _codes(code: CodeType) -> list[CodeType]:
 def _new_names(site: Site, changed: str) -> CodeType:
     """What gives the functions and imports that a rewrite adds at the top of the file."""
     old = {ast.dump(node) for node in site.tree.body}
-    new = [node for node in ast.parse(changed).body if ast.dump(node) not in old and isinstance(node, (ast.Import, ast.FunctionDef))]
+    new = [
+        node
+        for node in ast.parse(changed).body
+        if ast.dump(node) not in old and isinstance(node, (ast.Import, ast.FunctionDef))
+    ]
     known = {node.name for node in site.tree.body if isinstance(node, ast.FunctionDef)}
     added: list[ast.stmt] = [node for node in new if not (isinstance(node, ast.FunctionDef) and node.name in known)]
     return compile(ast.Module(added, []), site.file, "exec")

@@ -1,8 +1,9 @@
 /* How much C stack is left.
  *
- * Plain Python calls take none, while a call through a dispatcher or under the frame hook does. CPython's own count of it is too strict for
- * the depth that the recursion limit allows (3.12 and 3.13 charge each evaluation of a frame from C against a small allowance), or does not
- * exist (3.11). 3.14 and later look at the stack themselves, nearer to its end than we do. So we give back what an evaluation is charged and look at the real stack instead. */
+ * Plain Python calls take none, while a call through a dispatcher or under the frame hook does. CPython's own count of
+ * it is too strict for the depth that the recursion limit allows (3.12 and 3.13 charge each evaluation of a frame from
+ * C against a small allowance), or does not exist (3.11). 3.14 and later look at the stack themselves, nearer to its
+ * end than we do. So we give back what an evaluation is charged and look at the real stack instead. */
 #ifndef FRAMEJIT_C_STACK_H
 #define FRAMEJIT_C_STACK_H
 #include "native.h"

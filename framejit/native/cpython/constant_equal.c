@@ -1,5 +1,6 @@
-/* When a constant in a guard equals a value: same exact type and same value, strictly enough that no program can tell the two apart.
- * Python's own == is too kind: 1 == True == 1.0, 0.0 == -0.0, (1,) == (1.0,); and too strict: nan != nan. */
+/* When a constant in a guard equals a value: same exact type and same value, strictly enough that no program can tell
+ * the two apart. Python's own == is too kind: 1 == True == 1.0, 0.0 == -0.0, (1,) == (1.0,); and too strict: nan !=
+ * nan. */
 #include "native.h"
 
 static int same_bits(double a, double b)

@@ -46,6 +46,9 @@ static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
 static inline PyThreadState *counting_thread(void) { return NULL; }
 static inline long c_recursion_left(PyThreadState *ts) { (void)ts; return 0; }
 static inline int c_recursion_charge_is(long units) { (void)units; return 1; }
+/* A call of a C function with one argument is charged against the depth of Python's calls. */
+static inline void c_call_give(void) { PyThreadState_Get()->recursion_remaining++; }
+static inline void c_call_take(void) { PyThreadState_Get()->recursion_remaining--; }
 
 /* ---- the dictionary of an instance whose type manages it ---- */
 static inline PyObject **managed_dict_slot(PyObject *obj) { return _PyObject_ManagedDictPointer(obj); }

@@ -40,6 +40,8 @@ static inline void c_recursion_take(PyThreadState *ts) { (void)ts; }
 static inline PyThreadState *counting_thread(void) { return NULL; }
 static inline long c_recursion_left(PyThreadState *ts) { (void)ts; return 0; }
 static inline int c_recursion_charge_is(long units) { (void)units; return 1; }
+static inline void c_call_give(void) {}
+static inline void c_call_take(void) {}
 
 #include "cpython/frame_clear_and_pop.h"
 #include "cpython/inline_values.h"

@@ -11,8 +11,8 @@ static int keys_hold(const PyDictKeysObject *keys, PyObject *names, PyObject *va
     enum { MOST = 8 };
     PyDictKeysObject head;
     Py_ssize_t n = PyTuple_GET_SIZE(names);
-    if (!safe_read(keys, &head, sizeof(head)) || head.dk_nentries < n || head.dk_nentries > 2 * MOST || head.dk_log2_size > MOST || head.dk_log2_index_bytes > MOST
-        || head.dk_kind > DICT_KEYS_SPLIT || n > MOST)
+    if (!safe_read(keys, &head, sizeof(head)) || head.dk_nentries < n || head.dk_nentries > 2 * MOST
+        || head.dk_log2_size > MOST || head.dk_log2_index_bytes > MOST || head.dk_kind > DICT_KEYS_SPLIT || n > MOST)
         return 0;
     const char *entries = keys->dk_indices + ((size_t)1 << head.dk_log2_index_bytes);
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -26,7 +26,8 @@ static int keys_hold(const PyDictKeysObject *keys, PyObject *names, PyObject *va
         }
         else {
             PyDictKeyEntry entry;
-            if (!safe_read(entries + i * sizeof(entry), &entry, sizeof(entry)) || entry.me_hash != PyObject_Hash(PyTuple_GET_ITEM(names, i)))
+            if (!safe_read(entries + i * sizeof(entry), &entry, sizeof(entry))
+                || entry.me_hash != PyObject_Hash(PyTuple_GET_ITEM(names, i)))
                 return 0;
             key = entry.me_key;
             value = entry.me_value;
@@ -60,7 +61,8 @@ static PyObject *check_dict(PyObject *module, PyObject *args)
     PyObject *dict, *names, *values;
     int shares;
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!O!O!p:check_dict", &PyDict_Type, &dict, &PyTuple_Type, &names, &PyTuple_Type, &values, &shares))
+    if (!PyArg_ParseTuple(args, "O!O!O!p:check_dict", &PyDict_Type, &dict, &PyTuple_Type, &names, &PyTuple_Type,
+        &values, &shares))
         return NULL;
     return PyBool_FromLong(dict_holds(dict, names, values, shares));
 }
@@ -72,7 +74,8 @@ static PyObject *check_instance(PyObject *module, PyObject *obj)
     PyObject *dict = PyObject_GenericGetDict(obj, NULL), *found = NULL;
     if (dict == NULL)
         return NULL;
-    int holds = !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_MANAGED_DICT) || (safe_read(managed_dict_slot(obj), &found, sizeof(found)) && found == dict);
+    int holds = !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_MANAGED_DICT)
+        || (safe_read(managed_dict_slot(obj), &found, sizeof(found)) && found == dict);
     Py_DECREF(dict);
     return PyBool_FromLong(holds);
 }
@@ -96,7 +99,8 @@ static PyObject *check_set(PyObject *module, PyObject *object)
 {
     (void)module;
     PySetObject copy;
-    if (!PyAnySet_Check(object) || !safe_read(object, &copy, sizeof(copy)) || copy.mask < 7 || copy.mask > 31 || (copy.mask & (copy.mask + 1)) != 0)
+    if (!PyAnySet_Check(object) || !safe_read(object, &copy, sizeof(copy)) || copy.mask < 7 || copy.mask > 31
+        || (copy.mask & (copy.mask + 1)) != 0)
         Py_RETURN_FALSE;
     Py_ssize_t seen = 0;
     for (Py_ssize_t i = 0; i <= copy.mask; i++) {
@@ -177,13 +181,20 @@ static PyObject *cpython_layout(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"check_dict", check_dict, METH_VARARGS, "check_dict(dict, keys, values, shares) -> bool: whether it lies in memory as expected; shares: with its class."},
-    {"check_instance", check_instance, METH_O, "check_instance(obj) -> bool: whether its dictionary is where it is expected."},
+    {"check_dict", check_dict, METH_VARARGS,
+     "check_dict(dict, keys, values, shares) -> bool: whether it lies in memory as expected; shares: with its class."},
+    {"check_instance", check_instance, METH_O,
+     "check_instance(obj) -> bool: whether its dictionary is where it is expected."},
     {"check_set", check_set, METH_O, "check_set(set) -> bool: whether it lies in memory as expected."},
-    {"check_frames", check_frames, METH_VARARGS, "check_frames(fn, code) -> bool: whether a frame of fn(a, b) has what is expected where it is expected, and runs code instead."},
-    {"check_code", check_code, METH_O, "check_code(code) -> bool: whether what is kept in a code object is found where it is expected."},
-    {"type_version", type_version, METH_O, "type_version(cls) -> int: the number that changes with a class; 0: it has none."},
-    {"set_cpython_layout", set_cpython_layout, METH_VARARGS, "set_cpython_layout(part, holds): whether what was checked of a part may be relied on."},
+    {"check_frames", check_frames, METH_VARARGS,
+     "check_frames(fn, code) -> bool: whether a frame of fn(a, b) has what is expected where it is expected, and runs "
+     "code instead."},
+    {"check_code", check_code, METH_O,
+     "check_code(code) -> bool: whether what is kept in a code object is found where it is expected."},
+    {"type_version", type_version, METH_O,
+     "type_version(cls) -> int: the number that changes with a class; 0: it has none."},
+    {"set_cpython_layout", set_cpython_layout, METH_VARARGS,
+     "set_cpython_layout(part, holds): whether what was checked of a part may be relied on."},
     {"cpython_layout", cpython_layout, METH_NOARGS, "cpython_layout() -> dict: by part, whether it is read natively."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,5 +1,6 @@
-/* Whether this interpreter keeps things where we read them. The extension is built for a release of CPython, and a later patch of that release may
- * lay something out otherwise: each part is checked on known objects at import (framejit/cpython_layout.py), and what does not hold is not used. */
+/* Whether this interpreter keeps things where we read them. The extension is built for a release of CPython, and a
+ * later patch of that release may lay something out otherwise: each part is checked on known objects at import
+ * (framejit/cpython_layout.py), and what does not hold is not used. */
 #ifndef FRAMEJIT_CPYTHON_LAYOUT_H
 #define FRAMEJIT_CPYTHON_LAYOUT_H
 #include "cpython/compat.h"
@@ -20,7 +21,8 @@ int frame_layout_holds(PyObject *fn, PyObject *replacement);        /* frame_pro
 int code_layout_holds(PyObject *code);                              /* code_record.c; -1 with an exception */
 #pragma GCC visibility pop
 
-/* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there is none). */
+/* The instance dictionary if it already exists as a dictionary object, borrowed; NULL when it has to be made (or there
+ * is none). */
 static inline PyObject *instance_dict_if_ready(PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
@@ -33,7 +35,7 @@ static inline PyObject *instance_dict_if_ready(PyObject *obj)
     }
     if (FJ_LIKELY(type->tp_dictoffset > 0))
         return *(PyObject **)((char *)obj + type->tp_dictoffset);
-    PyObject **behind_items = type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;      /* subclasses of tuple and int */
+    PyObject **behind_items = type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;  /* subclasses of tuple and int */
     return behind_items ? *behind_items : NULL;
 }
 
@@ -43,6 +45,7 @@ static inline PyObject **instance_dict_slot(PyObject *obj)
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
         return fj_layout.instances ? managed_dict_slot(obj) : NULL;
-    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : type->tp_dictoffset ? _PyObject_GetDictPtr(obj) : NULL;
+    return type->tp_dictoffset > 0 ? (PyObject **)((char *)obj + type->tp_dictoffset) : type->tp_dictoffset
+        ? _PyObject_GetDictPtr(obj) : NULL;
 }
 #endif

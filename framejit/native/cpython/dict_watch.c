@@ -136,7 +136,8 @@ static PyObject *dict_access(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"dict_access", dict_access, METH_NOARGS,
-     "dict_access() -> str: how it is known that a dictionary did not change: by 'versions', by a 'watcher', or by 'comparison' of what was read."},
+     "dict_access() -> str: how it is known that a dictionary did not change: by 'versions', by a 'watcher', or by "
+     "'comparison' of what was read."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,11 +1,14 @@
-/* Knowing that a dictionary is as it was without looking into it: whoever read it keeps its record and the version it had.
+/* Knowing that a dictionary is as it was without looking into it: whoever read it keeps its record and the version it
+ * had.
  *
- * CPython 3.11 numbers the versions of a dictionary in the dictionary itself; there that is the record. Later releases tell a watcher of each change
- * (PyDict_Watch), and ours renews the version of a record of its own. Versions are unique in the process. A record is never given back, only
- * used again for another dictionary, so that its version may be read at any time, whatever became of the dictionary.
+ * CPython 3.11 numbers the versions of a dictionary in the dictionary itself; there that is the record. Later releases
+ * tell a watcher of each change (PyDict_Watch), and ours renews the version of a record of its own. Versions are unique
+ * in the process. A record is never given back, only used again for another dictionary, so that its version may be read
+ * at any time, whatever became of the dictionary.
  *
- * One watcher serves everything; there are eight in a process for all who want one. Types and functions need none: a type has a version, and what is
- * read of a function lies in the function. Where no watcher is left, no dictionary has a record, and what was read is compared each time. */
+ * One watcher serves everything; there are eight in a process for all who want one. Types and functions need none: a
+ * type has a version, and what is read of a function lies in the function. Where no watcher is left, no dictionary has
+ * a record, and what was read is compared each time. */
 #ifndef FRAMEJIT_DICT_WATCH_H
 #define FRAMEJIT_DICT_WATCH_H
 #include "cpython/compat.h"
@@ -16,7 +19,10 @@
 typedef PyDictObject DictRecord;
 #define fj_no_record ((const DictRecord *)NULL)
 static inline const uint64_t *record_word(const DictRecord *record) { return &record->ma_version_tag; }
-static inline const void *dict_of_record_word(const uint64_t *word) { return (const char *)word - offsetof(PyDictObject, ma_version_tag); }
+static inline const void *dict_of_record_word(const uint64_t *word)
+{
+    return (const char *)word - offsetof(PyDictObject, ma_version_tag);
+}
 static inline int dict_is_at(PyObject *dict, const DictRecord *record, uint64_t version)
 {
     (void)record;                         /* of the dictionary at the time: it need not exist any more */
@@ -59,7 +65,10 @@ static inline int dict_epoch_is(uint64_t epoch) { return fj_dict_epoch == epoch;
 #endif
 
 /* dict_record(dict): its record, or fj_no_record where there is none to be had. The version to keep with it: */
-static inline uint64_t record_version(const DictRecord *record) { return record == fj_no_record ? NO_VERSION : *record_word(record); }
+static inline uint64_t record_version(const DictRecord *record)
+{
+    return record == fj_no_record ? NO_VERSION : *record_word(record);
+}
 
 int dict_watch_init(PyObject *module) __attribute__((visibility("hidden")));
 #endif

@@ -1,5 +1,6 @@
-/* What hash tables keep and Python does not show: the hashes that keys had when they came in, and where the members of a set lie, which decides
- * the order of iteration. And the reverse: a key put in under a hash that is known, without asking it, and a set laid out as another one is. */
+/* What hash tables keep and Python does not show: the hashes that keys had when they came in, and where the members of
+ * a set lie, which decides the order of iteration. And the reverse: a key put in under a hash that is known, without
+ * asking it, and a set laid out as another one is. */
 #include "cpython/cpython_layout.h"
 #include "native.h"
 
@@ -10,7 +11,8 @@ static PyObject *stored_dict_hashes(PyObject *dict)
     Py_ssize_t pos = 0;
     while (hashes && PyDict_Next(dict, &pos, &key, &value)) {
         /* tables of nothing but plain strings keep no hashes; of others PyDict_Next leaves `pos` behind the entry */
-        PyObject *number = PyLong_FromSsize_t(!fj_layout.dicts || DK_IS_UNICODE(keys) ? PyObject_Hash(key) : DK_ENTRIES(keys)[pos - 1].me_hash);
+        PyObject *number = PyLong_FromSsize_t(!fj_layout.dicts || DK_IS_UNICODE(keys) ? PyObject_Hash(key)
+            : DK_ENTRIES(keys)[pos - 1].me_hash);
         if (number == NULL || PyList_Append(hashes, number) < 0)
             Py_CLEAR(hashes);
         Py_XDECREF(number);
@@ -132,16 +134,18 @@ static PyObject *set_of_layout(PyObject *module, PyObject *args)
 {
     Py_ssize_t n, finger;
     PyObject *cls, *taken, *left, *members, *hashes;
-    if (!PyArg_ParseTuple(args, "OnO!O!nO!O!:set_of_layout", &cls, &n, &PyTuple_Type, &taken, &PyTuple_Type, &left, &finger, &PyTuple_Type, &members,
-                          &PyTuple_Type, &hashes))
+    if (!PyArg_ParseTuple(args, "OnO!O!nO!O!:set_of_layout", &cls, &n, &PyTuple_Type, &taken, &PyTuple_Type, &left,
+        &finger, &PyTuple_Type, &members, &PyTuple_Type, &hashes))
         return NULL;
     Py_ssize_t n_members = PyTuple_GET_SIZE(members), n_left = PyTuple_GET_SIZE(left);
-    if (n < PySet_MINSIZE || n > PY_SSIZE_T_MAX / 64 || n & (n - 1) || PyTuple_GET_SIZE(taken) != n_members || n_members + n_left >= n
-        || PyTuple_GET_SIZE(hashes) != n_members || (cls != (PyObject *)&PySet_Type && cls != (PyObject *)&PyFrozenSet_Type)) {
+    if (n < PySet_MINSIZE || n > PY_SSIZE_T_MAX / 64 || n & (n - 1) || PyTuple_GET_SIZE(taken) != n_members
+        || n_members + n_left >= n || PyTuple_GET_SIZE(hashes) != n_members
+        || (cls != (PyObject *)&PySet_Type && cls != (PyObject *)&PyFrozenSet_Type)) {
         PyErr_SetString(PyExc_ValueError, "not the layout of a set");
         return NULL;
     }
-    PyObject *mark = departed(), *result = mark == NULL ? NULL : cls == (PyObject *)&PySet_Type ? PySet_New(NULL) : PyFrozenSet_New(NULL);
+    PyObject *mark = departed(),
+        *result = mark == NULL ? NULL : cls == (PyObject *)&PySet_Type ? PySet_New(NULL) : PyFrozenSet_New(NULL);
     if (result == NULL)
         return NULL;
     PySetObject *set = (PySetObject *)result;
@@ -186,9 +190,13 @@ static PyObject *dict_set_known_hash(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"stored_hashes", stored_hashes, METH_O, "The hashes that a dict or a set keeps of its keys, in order."},
-    {"set_layout", set_layout, METH_O, "How a set lies in memory, which decides its order: what set_of_layout() takes."},
-    {"set_of_layout", set_of_layout, METH_VARARGS, "set_of_layout(cls, slots, taken, left, finger, members, hashes): a set or frozenset that lies in memory as told. A hash may be None: the member is asked."},
-    {"dict_set_known_hash", dict_set_known_hash, METH_VARARGS, "dict_set_known_hash(dict, key, hash, value): set an item without asking the key for its hash."},
+    {"set_layout", set_layout, METH_O,
+     "How a set lies in memory, which decides its order: what set_of_layout() takes."},
+    {"set_of_layout", set_of_layout, METH_VARARGS,
+     "set_of_layout(cls, slots, taken, left, finger, members, hashes): a set or frozenset that lies in memory as told. "
+     "A hash may be None: the member is asked."},
+    {"dict_set_known_hash", dict_set_known_hash, METH_VARARGS,
+     "dict_set_known_hash(dict, key, hash, value): set an item without asking the key for its hash."},
     {NULL, NULL, 0, NULL},
 };
 

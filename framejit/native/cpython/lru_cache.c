@@ -1,5 +1,6 @@
-/* Looks into the cache of a functools.lru_cache without using it: a call would count as a hit or a miss, move the result to the front, and may
- * run the user's function. What the cache is to keep is put in by a call for which another function stands in. */
+/* Looks into the cache of a functools.lru_cache without using it: a call would count as a hit or a miss, move the
+ * result to the front, and may run the user's function. What the cache is to keep is put in by a call for which another
+ * function stands in. */
 #include "native.h"
 
 /* The structs of CPython's Modules/_functoolsmodule.c, which are the same in 3.11 to 3.15 and in no header. */
@@ -50,7 +51,8 @@ static PyObject *lru_cache_settings(PyObject *module, PyObject *object)
     LruCache *self = as_lru_cache(object);
     if (self == NULL)
         return NULL;
-    return Py_BuildValue("(OOOnn)", self->func, self->typed ? Py_True : Py_False, self->keyword_mark, self->maxsize, PyDict_GET_SIZE(self->cache));
+    return Py_BuildValue("(OOOnn)", self->func, self->typed ? Py_True : Py_False, self->keyword_mark, self->maxsize,
+        PyDict_GET_SIZE(self->cache));
 }
 
 static PyObject *lru_cache_result(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -100,11 +102,13 @@ static PyObject *lru_cache_exchange(PyObject *module, PyObject *const *args, Py_
 
 static PyMethodDef methods[] = {
     {"lru_cache_settings", lru_cache_settings, METH_O,
-     "lru_cache_settings(cached) -> (function, typed, the mark before keywords in keys, maxsize or -1, number of results)."},
+     "lru_cache_settings(cached) -> (function, typed, the mark before keywords in keys, maxsize or -1, number of "
+     "results)."},
     {"lru_cache_result", (PyCFunction)(void *)lru_cache_result, METH_FASTCALL,
      "lru_cache_result(key, cached): the result in the cache; KeyError without one. Does not count as a use."},
     {"lru_cache_admits", (PyCFunction)(void *)lru_cache_admits, METH_FASTCALL,
-     "lru_cache_admits(key, constant, more, cached) -> bool: the result in the cache is that constant, or there is none, and room for `more` results."},
+     "lru_cache_admits(key, constant, more, cached) -> bool: the result in the cache is that constant, or there is "
+     "none, and room for `more` results."},
     {"lru_cache_exchange", (PyCFunction)(void *)lru_cache_exchange, METH_FASTCALL,
      "lru_cache_exchange(cached, function): from now on it calls this function; returns the one before."},
     {NULL, NULL, 0, NULL},
@@ -112,7 +116,8 @@ static PyMethodDef methods[] = {
 
 int lru_cache_init(PyObject *module)
 {
-    PyObject *functools = PyImport_ImportModule("functools"), *type = functools ? PyObject_GetAttrString(functools, "_lru_cache_wrapper") : NULL;
+    PyObject *functools = PyImport_ImportModule("functools"),
+        *type = functools ? PyObject_GetAttrString(functools, "_lru_cache_wrapper") : NULL;
     Py_XDECREF(functools);
     if (type == NULL)
         return -1;

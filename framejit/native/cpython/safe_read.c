@@ -1,5 +1,6 @@
-/* See safe_read.h. The kernel is asked to copy: it refuses an address that is none, where a load would end the process. By the bare system calls,
- * since an address sanitizer watches the functions for them: what is tried may end before the place that is looked at. */
+/* See safe_read.h. The kernel is asked to copy: it refuses an address that is none, where a load would end the process.
+ * By the bare system calls, since an address sanitizer watches the functions for them: what is tried may end before the
+ * place that is looked at. */
 #define _GNU_SOURCE
 #include "cpython/safe_read.h"
 #include <fcntl.h>
@@ -27,5 +28,6 @@ int safe_read(const void *where, void *to, size_t n)
     struct iovec from = {(void *)where, n}, into = {to, n};
     if (n > ROOM)
         return 0;
-    return syscall(SYS_process_vm_readv, (long)getpid(), &into, 1L, &from, 1L, 0L) == (ssize_t)n || read_through_pipe(where, to, n);
+    return syscall(SYS_process_vm_readv, (long)getpid(), &into, 1L, &from, 1L, 0L) == (ssize_t)n
+        || read_through_pipe(where, to, n);
 }

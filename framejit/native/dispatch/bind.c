@@ -3,7 +3,8 @@
 
 int count_arg_slots(PyCodeObject *code)
 {
-    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) + !!(code->co_flags & CO_VARKEYWORDS);
+    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS)
+        + !!(code->co_flags & CO_VARKEYWORDS);
 }
 
 /* Slot that a keyword names, -1 if none does, -2 on error. */
@@ -23,7 +24,8 @@ static int find_slot(PyCodeObject *code, PyObject *keyword)
     return -1;
 }
 
-static int bind_keywords(PyCodeObject *code, PyObject *const *values, PyObject *kwnames, PyObject **flat, PyObject *extra)
+static int bind_keywords(PyCodeObject *code, PyObject *const *values, PyObject *kwnames, PyObject **flat,
+    PyObject *extra)
 {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *keyword = PyTuple_GET_ITEM(kwnames, k);
@@ -67,8 +69,8 @@ static int fill_defaults(PyFunctionObject *fn, PyCodeObject *code, PyObject **fl
     return 0;
 }
 
-/* Fills flat with new references and returns 0; or returns -1, with no exception set and nothing to release, when the call is wrong in
- * any way: the caller then makes the original call, which raises what Python raises. */
+/* Fills flat with new references and returns 0; or returns -1, with no exception set and nothing to release, when the
+ * call is wrong in any way: the caller then makes the original call, which raises what Python raises. */
 int bind_arguments(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **flat)
 {
     PyCodeObject *code = (PyCodeObject *)fn->func_code;

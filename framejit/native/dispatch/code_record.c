@@ -1,13 +1,14 @@
 /* What is known about a code object: whether its frames may be captured, and the cache of their entries.
  *
- * The record hangs on the code object (co_extra), which the collector does not see through. If it owned the entries, a cycle from a function
- * through its code and entries back to the function would never be freed. So it only borrows the cache; the owners are the dispatchers
- * under which the entries were captured, and they are ordinary containers. */
+ * The record hangs on the code object (co_extra), which the collector does not see through. If it owned the entries, a
+ * cycle from a function through its code and entries back to the function would never be freed. So it only borrows the
+ * cache; the owners are the dispatchers under which the entries were captured, and they are ordinary containers. */
 #include "cpython/cpython_layout.h"
 #include "native.h"
 #include "cpython/safe_read.h"
 
-/* Private to CPython's codeobject.c, unchanged from 3.6 to 3.14; _PyCode_GetExtra is a call and a check too much on every frame. */
+/* Private to CPython's codeobject.c, unchanged from 3.6 to 3.14; _PyCode_GetExtra is a call and a check too much on
+ * every frame. */
 typedef struct {
     Py_ssize_t size;
     void *extras[1];
@@ -46,7 +47,8 @@ static CodeRecord *make_record(PyObject *code)
     return record;
 }
 
-/* Called when the code object dies, and with NULL too. A cache keeps its code object alive, so there is none to tell. */
+/* Called when the code object dies, and with NULL too. A cache keeps its code object alive, so there is none to
+ * tell. */
 static void free_record(void *record)
 {
     PyMem_RawFree(record);
@@ -189,10 +191,12 @@ static PyObject *reset_all_codes(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"code_cache", code_cache, METH_O, "code_cache(code) -> EntryCache | None: what the frame hook has captured of this code."},
+    {"code_cache", code_cache, METH_O,
+     "code_cache(code) -> EntryCache | None: what the frame hook has captured of this code."},
     {"skip_code", skip_code, METH_O, "skip_code(code): never capture frames of this code."},
     {"reset_code", reset_code, METH_O, "reset_code(code): forget its entries and what was decided about it."},
-    {"reset_all_codes", reset_all_codes, METH_NOARGS, "reset_all_codes(): forget the entries of every code object, and every decision but skip_code's."},
+    {"reset_all_codes", reset_all_codes, METH_NOARGS,
+     "reset_all_codes(): forget the entries of every code object, and every decision but skip_code's."},
     {NULL, NULL, 0, NULL},
 };
 

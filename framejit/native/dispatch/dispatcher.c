@@ -1,13 +1,13 @@
-/* Dispatcher: the callable that stands for an optimised function. It finds the entry whose guards hold for the arguments of the call and
- * runs it without ever pushing the function's own frame. */
+/* Dispatcher: the callable that stands for an optimised function. It finds the entry whose guards hold for the
+ * arguments of the call and runs it without ever pushing the function's own frame. */
 #include "native.h"
-#include "cpython/c_stack.h"
+#include "dispatch/entry_run.h"
 
 typedef struct {
     EntryCache cache;
     vectorcallfunc vectorcall;
     PyObject *fn, *on_miss;
-    Py_ssize_t plain_nargs;               /* a call with just so many positional arguments is bound already; -1: none is */
+    Py_ssize_t plain_nargs;  /* a call with just so many positional arguments is bound already; -1: none is */
     int n_slots;
 } Dispatcher;
 
@@ -15,7 +15,7 @@ static PyObject *module_dict;             /* borrowed for good: the module is ne
 enum { STACK_SLOTS = 16 };
 
 /* ---- calling ---- */
-static PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static FJ_APART PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *fn = self->fn;
     if (FJ_UNLIKELY(fn == NULL)) {
@@ -24,7 +24,8 @@ static PyObject *call_original(Dispatcher *self, PyObject *const *args, size_t n
     }
     Py_INCREF(fn);
     PyObject *passing = fj_scope.passing;
-    fj_scope.passing = ((PyFunctionObject *)fn)->func_code;     /* its frame was considered here: nothing is left for the hook */
+    /* its frame was considered here: nothing is left for the hook */
+    fj_scope.passing = ((PyFunctionObject *)fn)->func_code;
     PyObject *result = call_taking_over(fn, args, nargsf, kwnames);
     fj_scope.passing = passing;
     Py_DECREF(fn);
@@ -51,7 +52,7 @@ static int follow_code(Dispatcher *self)
     return 0;
 }
 
-static PyObject *run_entry(Dispatcher *self, Entry *entry, PyObject *const *args, size_t nargsf)
+static inline PyObject *run_entry(Dispatcher *self, Entry *entry, PyObject *const *args, size_t nargsf)
 {
     EntryCache *owner = fj_scope.owner;
     fj_scope.owner = &self->cache;        /* borrowed: whoever called us holds us */
@@ -61,7 +62,8 @@ static PyObject *run_entry(Dispatcher *self, Entry *entry, PyObject *const *args
     return result;
 }
 
-static PyObject *miss(Dispatcher *self, PyObject *const *flat, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static FJ_APART PyObject *miss(Dispatcher *self, PyObject *const *flat, PyObject *const *args, size_t nargsf,
+    PyObject *kwnames)
 {
     PyObject *fn = Py_NewRef(self->fn), *on_miss = Py_NewRef(self->on_miss);
     PyObject *code = Py_NewRef(self->cache.code);
@@ -83,7 +85,8 @@ static PyObject *miss(Dispatcher *self, PyObject *const *flat, PyObject *const *
     return run_entry(self, (Entry *)answer, flat, (size_t)self->n_slots);
 }
 
-static PyObject *dispatch_bound_slowly(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static FJ_APART PyObject *dispatch_bound_slowly(Dispatcher *self, PyObject *const *args, size_t nargsf,
+    PyObject *kwnames)
 {
     PyObject *stack[STACK_SLOTS], **flat = stack, *result;
     int n = self->n_slots;
@@ -102,7 +105,8 @@ static PyObject *dispatch_bound_slowly(Dispatcher *self, PyObject *const *args, 
     return result;
 }
 
-PyObject *dispatcher_call_once(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static inline __attribute__((always_inline)) PyObject *call_once(PyObject *obj, PyObject *const *args, size_t nargsf,
+    PyObject *kwnames)
 {
     Dispatcher *self = (Dispatcher *)obj;
     if (FJ_UNLIKELY(fj_disabled | fj_busy | self->cache.skip | (self->fn == NULL)))
@@ -115,9 +119,14 @@ PyObject *dispatcher_call_once(PyObject *obj, PyObject *const *args, size_t narg
     return FJ_LIKELY(entry != NULL) ? run_entry(self, entry, args, nargsf) : miss(self, args, args, nargsf, kwnames);
 }
 
+PyObject *dispatcher_call_once(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return call_once(self, args, nargsf, kwnames);
+}
+
 static PyObject *dispatcher_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return finish_call(dispatcher_call_once(self, args, nargsf, kwnames));
+    return finish_call(call_once(self, args, nargsf, kwnames));
 }
 
 /* ---- construction and destruction ---- */
@@ -125,7 +134,8 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kw
 {
     static char *names[] = {"fn", "on_miss", "options", NULL};
     PyObject *fn, *on_miss, *options = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Dispatcher", names, &PyFunction_Type, &fn, &on_miss, &options))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Dispatcher", names, &PyFunction_Type, &fn, &on_miss,
+        &options))
         return NULL;
     if (!PyCallable_Check(on_miss)) {
         PyErr_SetString(PyExc_TypeError, "on_miss is not callable");
@@ -184,7 +194,8 @@ static PyObject *dispatcher_bind(PyObject *self, PyObject *obj, PyObject *type)
     return PyMethod_New(self, obj);
 }
 
-/* Names the dispatcher does not know are the function's: __name__, __module__, __defaults__, and what users set on it. */
+/* Names the dispatcher does not know are the function's: __name__, __module__, __defaults__, and what users set on
+ * it. */
 static PyObject *dispatcher_getattro(PyObject *obj, PyObject *name)
 {
     PyObject *value = PyObject_GenericGetAttr(obj, name), *fn = ((Dispatcher *)obj)->fn;
@@ -254,7 +265,8 @@ static PyObject *dispatcher_lookup(PyObject *obj, PyObject *flat)
 }
 
 static PyMethodDef dispatcher_methods[] = {
-    {"lookup", dispatcher_lookup, METH_O, "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
+    {"lookup", dispatcher_lookup, METH_O,
+     "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,7 @@
-/* Entry: replacement code and the guards under which it may run. Slot: what that code calls. TailCall: how it continues elsewhere. */
+/* Entry: replacement code and the guards under which it may run. Slot: what that code calls. TailCall: how it continues
+ * elsewhere. */
 #include "native.h"
-#include "cpython/c_stack.h"
+#include "dispatch/entry_run.h"
 
 enum { SLOT_VALUE, SLOT_TAIL };
 
@@ -27,7 +28,8 @@ static PyObject *tailcall_new(PyObject *target, PyObject *const *args, Py_ssize_
 static void tailcall_dealloc(PyObject *self)
 {
     TailCall *call = (TailCall *)self;
-    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)           /* as a frame lets go of its variables, which from 3.14 on begins with the last */
+    /* as a frame lets go of its variables, which from 3.14 on begins with the last */
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)
         Py_XDECREF(call->args[PY_VERSION_HEX >= 0x030E0000 ? Py_SIZE(self) - 1 - i : i]);
     Py_XDECREF(call->kept);
     Py_XDECREF(call->target);
@@ -46,8 +48,9 @@ PyTypeObject TailCall_Type = {
 };
 
 /* ---- frames in tracebacks ----
-   A frame of the program is several frames here, one after the other. Those that an exception went through are in its traceback, which in plain Python
-   keeps alive what the frame holds at its end. So each of these has a list, which is given the frame that goes on; one that gave everything away holds nothing. */
+   A frame of the program is several frames here, one after the other. Those that an exception went through are in its
+   traceback, which in plain Python keeps alive what the frame holds at its end. So each of these has a list, which is
+   given the frame that goes on; one that gave everything away holds nothing. */
 static int is_kept(TailCall *call) { return call->kept && Py_REFCNT(call->kept) > 1; }
 
 /* Before a frame goes on: those before it have given everything away. */
@@ -64,6 +67,14 @@ static PyObject *keep_for_traceback(PyObject *module, PyObject *const *args, Py_
         return NULL;
     }
     Py_XSETREF(((TailCall *)args[0])->kept, Py_NewRef(args[1]));
+    Py_RETURN_NONE;
+}
+
+static PyObject *handle_signals(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    if (PyErr_CheckSignals() < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -96,7 +107,8 @@ PyObject *trampoline(PyObject *result)
             result = NULL;
         else
             result = dispatcher_call_once(call->target, call->args, (size_t)Py_SIZE(call), NULL);
-        if (FJ_UNLIKELY(is_kept(call)) && result && Py_IS_TYPE(result, &TailCall_Type) && ((TailCall *)result)->kept == NULL)
+        if (FJ_UNLIKELY(is_kept(call)) && result && Py_IS_TYPE(result, &TailCall_Type)
+            && ((TailCall *)result)->kept == NULL)
             ((TailCall *)result)->kept = Py_NewRef(call->kept);
         Py_DECREF(call);
     }
@@ -137,14 +149,18 @@ static PyObject *make_tail_call(PyObject *module, PyObject *call)
 {
     (void)module;
     if (FJ_UNLIKELY(fj_scope.kept != NULL) && Py_IS_TYPE(call, &TailCall_Type) && ((TailCall *)call)->kept == NULL) {
-        PyObject *kept = PyList_New(0);           /* a list for the call: those that go on in it forget each other, not their caller */
+        /* a list for the call: those that go on in it forget each other, not their caller */
+        PyObject *kept = PyList_New(0);
         if (kept == NULL || PyList_Append(fj_scope.kept, kept) < 0) {
             Py_XDECREF(kept);
             return NULL;
         }
         ((TailCall *)call)->kept = kept;
     }
-    return trampoline(Py_NewRef(call));
+    c_call_give();  /* plain Python makes no call of C here, which would count as one level more */
+    PyObject *result = trampoline(Py_NewRef(call));
+    c_call_take();
+    return result;
 }
 
 /* ---- Slot ---- */
@@ -228,7 +244,8 @@ static PyMemberDef slot_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-/* A constant of a code object, and code objects are invisible to the collector: the entry visits the target in the slot's place. */
+/* A constant of a code object, and code objects are invisible to the collector: the entry visits the target in the
+ * slot's place. */
 PyTypeObject Slot_Type = {
     TYPE_OF(Slot),
     .tp_doc = "Slot(target, kind): a callable constant of replacement code.",
@@ -241,23 +258,17 @@ PyTypeObject Slot_Type = {
 };
 
 /* ---- Entry ---- */
-PyObject *entry_run(Entry *entry, PyObject *const *args, size_t nargsf)
+PyObject *entry_run_otherwise(Entry *entry, PyObject *const *args, size_t nargsf)
 {
-    PyObject *function = entry->function, *result;
-    if (FJ_UNLIKELY(function == NULL))
+    PyObject *function = entry->function;
+    if (function == NULL)
         return slot_dead();
     int active = fj_scope.active;
-    if (FJ_LIKELY(!(entry->flags & ENTRY_RUNS_USER_CODE))) {
-        fj_scope.active = SCOPE_COMPILED;
-        result = call_deep(function, args, nargsf, NULL);
-    }
-    else {
-        fj_scope.passing = NULL;
-        fj_scope.active = SCOPE_USER_CODE;
-        hook_retain();
-        result = call_taking_over(function, args, nargsf, NULL);
-        hook_release();
-    }
+    fj_scope.passing = NULL;
+    fj_scope.active = SCOPE_USER_CODE;
+    hook_retain();
+    PyObject *result = call_taking_over(function, args, nargsf, NULL);
+    hook_release();
     fj_scope.active = active;
     return result;
 }
@@ -270,7 +281,8 @@ static PyObject *build_function(PyCodeObject *code, PyFunctionObject *fn)
         return NULL;
     }
     if (code->co_nfreevars != n_closure) {
-        PyErr_Format(PyExc_ValueError, "replacement code has %d free variables, the function %zd", code->co_nfreevars, n_closure);
+        PyErr_Format(PyExc_ValueError, "replacement code has %d free variables, the function %zd", code->co_nfreevars,
+            n_closure);
         return NULL;
     }
     PyFunctionObject *function = (PyFunctionObject *)PyFunction_New((PyObject *)code, fn->func_globals);
@@ -286,8 +298,8 @@ static PyObject *function_with_builtins(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *code, *globals, *builtins, *closure = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!O!|O!:function_with_builtins", &PyCode_Type, &code, &PyDict_Type, &globals, &PyDict_Type, &builtins, &PyTuple_Type,
-                          &closure))
+    if (!PyArg_ParseTuple(args, "O!O!O!|O!:function_with_builtins", &PyCode_Type, &code, &PyDict_Type, &globals,
+        &PyDict_Type, &builtins, &PyTuple_Type, &closure))
         return NULL;
     PyObject *function = PyFunction_New(code, globals);
     if (function == NULL)
@@ -303,8 +315,8 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     static char *names[] = {"code", "fn", "guards", "slots", "flags", "tag", NULL};
     PyObject *code, *fn, *guards, *slots, *tag = Py_None;
     int flags = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!|iO:Entry", names, &PyCode_Type, &code, &PyFunction_Type, &fn, &GuardTree_Type,
-                                     &guards, &PyTuple_Type, &slots, &flags, &tag))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!|iO:Entry", names, &PyCode_Type, &code, &PyFunction_Type,
+        &fn, &GuardTree_Type, &guards, &PyTuple_Type, &slots, &flags, &tag))
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots); i++) {
         PyObject *slot = PyTuple_GET_ITEM(slots, i);
@@ -387,7 +399,8 @@ static void entry_dealloc(PyObject *self)
 
 static PyMemberDef entry_members[] = {
     {"code", T_OBJECT, offsetof(Entry, code), READONLY, "The replacement code object."},
-    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "The function that runs it; None where the frame hook has frames of the program run the code."},
+    {"function", T_OBJECT, offsetof(Entry, function), READONLY,
+     "The function that runs it; None where the frame hook has frames of the program run the code."},
     {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "The GuardTree."},
     {"slots", T_OBJECT, offsetof(Entry, slots), READONLY, "The slots this entry owns."},
     {"tag", T_OBJECT, offsetof(Entry, tag), READONLY, "What the maker of the entry attached."},
@@ -424,27 +437,38 @@ static PyObject *tail_call(PyObject *module, PyObject *const *args, Py_ssize_t n
 
 static PyMethodDef methods[] = {
     {"tail_call", (PyCFunction)(void (*)(void))tail_call, METH_FASTCALL,
-     "tail_call(dispatcher, *args) -> TailCall: what replacement code returns to leave through a call of the dispatcher."},
+     "tail_call(dispatcher, *args) -> TailCall: what replacement code returns to leave through a call of the "
+     "dispatcher."},
     {"function_with_builtins", function_with_builtins, METH_VARARGS,
-     "function_with_builtins(code, globals, builtins, closure=()) -> a function that looks names up in these builtins, whatever its globals say."},
-    {"make_tail_call", make_tail_call, METH_O, "make_tail_call(call) -> what the call, and those it leads to, come to."},
+     "function_with_builtins(code, globals, builtins, closure=()) -> a function that looks names up in these builtins, "
+     "whatever its globals say."},
+    {"make_tail_call", make_tail_call, METH_O,
+     "make_tail_call(call) -> what the call, and those it leads to, come to."},
     {"take_over_arguments", take_over_arguments, METH_NOARGS,
-     "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds its arguments."},
+     "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds "
+     "its arguments."},
+    {"handle_signals", handle_signals, METH_NOARGS,
+     "handle_signals(): run the handlers of signals that have come; what they raise is raised here."},
     {"keep_for_traceback", (PyCFunction)(void (*)(void))keep_for_traceback, METH_FASTCALL,
-     "keep_for_traceback(call, kept): the frame that leaves through the tail call is in a traceback; it has the list `kept`, which is given what the frame holds that goes on."},
+     "keep_for_traceback(call, kept): the frame that leaves through the tail call is in a traceback; it has the list "
+     "`kept`, which is given what the frame holds that goes on."},
     {"keep_variables", (PyCFunction)(void (*)(void))keep_variables, METH_FASTCALL,
-     "keep_variables(*objects): what the frame of the program that ends holds, for an earlier part of it that is in a traceback."},
+     "keep_variables(*objects): what the frame of the program that ends holds, for an earlier part of it that is in a "
+     "traceback."},
     {"is_in_traceback", is_in_traceback, METH_NOARGS,
-     "is_in_traceback() -> bool: whether the tail call that is being made goes on with a frame that a traceback shows."},
+     "is_in_traceback() -> bool: whether the tail call that is being made goes on with a frame that a traceback "
+     "shows."},
     {"is_tailcall", is_tailcall, METH_O, "is_tailcall(obj) -> bool: whether obj is a call still to be made."},
     {NULL, NULL, 0, NULL},
 };
 
 int entry_init(PyObject *module)
 {
-    if (PyType_Ready(&TailCall_Type) < 0 || PyModule_AddType(module, &Slot_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0
+    if (PyType_Ready(&TailCall_Type) < 0 || PyModule_AddType(module, &Slot_Type) < 0
+        || PyModule_AddType(module, &Entry_Type) < 0
         || PyModule_AddIntConstant(module, "RUNS_USER_CODE", ENTRY_RUNS_USER_CODE) < 0
-        || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0 || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
+        || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0
+        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }

@@ -1,4 +1,5 @@
-/* EntryCache: the entries known for one piece of code. The base of Dispatcher, and by itself what the frame hook keeps for a code object. */
+/* EntryCache: the entries known for one piece of code. The base of Dispatcher, and by itself what the frame hook keeps
+ * for a code object. */
 #include "native.h"
 
 /* ---- lookup ---- */
@@ -35,7 +36,8 @@ Entry *cache_find(EntryCache *cache, PyObject *const *args, Py_ssize_t nargs, Py
         entry->hits++;
         cache->hits++;
         if (i > 0) {
-            /* two late hits in a row make it worth its price; calls that alternate between entries leave the order alone */
+            /* two late hits in a row make it worth its price; calls that alternate between entries leave the order
+               alone */
             if (cache->last_late_hit == entry)
                 move_to_front(cache, entries, i);
             cache->last_late_hit = entry;
@@ -165,7 +167,10 @@ int cache_clear(EntryCache *cache)
     return 0;
 }
 
-static int base_traverse(PyObject *self, visitproc visit, void *arg) { return cache_traverse((EntryCache *)self, visit, arg); }
+static int base_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    return cache_traverse((EntryCache *)self, visit, arg);
+}
 static int base_clear(PyObject *self) { return cache_clear((EntryCache *)self); }
 
 static void base_dealloc(PyObject *self)
@@ -188,14 +193,17 @@ static PyObject *method_add(PyObject *self, PyObject *entry)
         PyErr_SetString(PyExc_TypeError, "add_entry takes an Entry");
         return NULL;
     }
-    int expected = count_arg_slots((PyCodeObject *)cache->code), given = ((PyCodeObject *)((Entry *)entry)->code)->co_argcount;
+    int expected = count_arg_slots((PyCodeObject *)cache->code),
+        given = ((PyCodeObject *)((Entry *)entry)->code)->co_argcount;
     if (given != expected) {
-        PyErr_Format(PyExc_ValueError, "the replacement takes %d arguments, the function has %d argument slots", given, expected);
+        PyErr_Format(PyExc_ValueError, "the replacement takes %d arguments, the function has %d argument slots", given,
+            expected);
         return NULL;
     }
     if (add_entry(cache, entry) < 0)
         return NULL;
-    if (!PyObject_TypeCheck(self, &Dispatcher_Type))        /* the frame hook runs the code in frames of the program's own functions */
+    /* the frame hook runs the code in frames of the program's own functions */
+    if (!PyObject_TypeCheck(self, &Dispatcher_Type))
         Py_CLEAR(((Entry *)entry)->function);               /* which was made with the cells of one of them */
     Py_RETURN_NONE;
 }

@@ -1,8 +1,9 @@
 /* The frame hook (PEP 523): captures functions that the user never wrapped, while compiled code calls them.
  *
- * A frame arrives pushed and filled with its arguments, but not yet started. If an entry of its code object matches, the frame is pointed at the
- * replacement code and run in place: no second frame, no copying, and CPython clears it as it would have.
- * The hook costs every Python call of the process its inlining, so it is installed only while it has something to do. */
+ * A frame arrives pushed and filled with its arguments, but not yet started. If an entry of its code object matches,
+ * the frame is pointed at the replacement code and run in place: no second frame, no copying, and CPython clears it as
+ * it would have. The hook costs every Python call of the process its inlining, so it is installed only while it has
+ * something to do. */
 #include "native.h"
 #include "cpython/c_stack.h"
 #include "dispatch/frame_entry.h"
@@ -18,7 +19,8 @@ static PyObject *orphans;                       /* owner of the caches captured 
 #define ARGUMENTS_ROOM(n) (FRAME_ARGUMENTS_ARE_TAGGED ? (n) + 1 : 1)
 
 /* ---- running what was there ---- */
-static inline PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag, _PyFrameEvalFunction eval)
+static inline PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag,
+    _PyFrameEvalFunction eval)
 {
     if (FJ_UNLIKELY(stack_is_low()) && !throwflag && frame->owner == FRAME_OWNED_BY_THREAD) {
         raise_recursion_error();
@@ -60,7 +62,8 @@ static PyObject *run_beside(PyThreadState *ts, _PyInterpreterFrame *frame, PyCod
     Py_XSETREF(stand_in->func_builtins, Py_NewRef(fn->func_builtins));
     stand_in->func_closure = Py_XNewRef(fn->func_closure);
     PyObject *room[ARGUMENTS_ROOM(code->co_argcount)];
-    PyObject *result = PyObject_Vectorcall((PyObject *)stand_in, frame_arguments(frame, code->co_argcount, room), code->co_argcount, NULL);
+    PyObject *result = PyObject_Vectorcall((PyObject *)stand_in, frame_arguments(frame, code->co_argcount, room),
+        code->co_argcount, NULL);
     Py_DECREF(stand_in);
     frame_dispose(ts, frame);
     return result;
@@ -130,7 +133,8 @@ static PyObject *find_cache(PyCodeObject *code, CodeRecord *record)
     return cache;
 }
 
-static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyInterpreterFrame *frame, CodeRecord *record)
+static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyInterpreterFrame *frame,
+    CodeRecord *record)
 {
     PyCodeObject *code = FRAME_CODE(frame);
     PyObject *cache = find_cache(code, record);
@@ -139,7 +143,8 @@ static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyI
     PyObject *on_miss = Py_NewRef(hook_on_miss);
     int n_args = count_arg_slots(code);
     PyObject *room[ARGUMENTS_ROOM(n_args)];
-    PyObject *answer = cache_miss((EntryCache *)cache, on_miss, FRAME_FUNC(frame), frame_arguments(frame, n_args, room), n_args);
+    PyObject *answer = cache_miss((EntryCache *)cache, on_miss, FRAME_FUNC(frame), frame_arguments(frame, n_args, room),
+        n_args);
     Py_DECREF(on_miss);
     Py_DECREF(cache);
     if (answer == NULL)                   /* not throwflag = 1: 3.13 would show a line of the frame that never ran */
@@ -172,7 +177,8 @@ static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
         EntryCache *cache = (EntryCache *)Py_NewRef((PyObject *)record->cache);
         int n_args = count_arg_slots(code);
         PyObject *room[ARGUMENTS_ROOM(n_args)];
-        Entry *entry = cache->skip ? NULL : cache_find(cache, frame_arguments(frame, n_args, room), n_args, FRAME_FUNC(frame));
+        Entry *entry = cache->skip ? NULL
+            : cache_find(cache, frame_arguments(frame, n_args, room), n_args, FRAME_FUNC(frame));
         int skip = cache->skip;
         Py_DECREF(cache);
         if (FJ_LIKELY(entry != NULL))
@@ -188,8 +194,8 @@ static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
 static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag)
 {
     int active = fj_scope.active;
-    if (FJ_LIKELY(active != SCOPE_USER_CODE && (active != SCOPE_OUTSIDE || !intercept_everything)) || fj_busy || fj_disabled || throwflag
-        || frame->owner != FRAME_OWNED_BY_THREAD)
+    if (FJ_LIKELY(active != SCOPE_USER_CODE && (active != SCOPE_OUTSIDE || !intercept_everything)) || fj_busy
+        || fj_disabled || throwflag || frame->owner != FRAME_OWNED_BY_THREAD)
         return run_original(ts, frame, throwflag);
     return consider(ts, frame);
 }
@@ -261,9 +267,11 @@ static PyObject *hook_active(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"install_hook_policy", install_hook_policy, METH_VARARGS,
-     "install_hook_policy(policy, on_miss) -> those before: policy(code, globals) says once for each code object whether its frames may be\n"
+     "install_hook_policy(policy, on_miss) -> those before: policy(code, globals) says once for each code object "
+     "whether its frames may be\n"
      "captured; on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
-    {"intercept_all", intercept_all, METH_O, "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
+    {"intercept_all", intercept_all, METH_O,
+     "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
     {"hook_active", hook_active, METH_NOARGS, "hook_active() -> bool: whether the hook is installed now."},
     {NULL, NULL, 0, NULL},
 };

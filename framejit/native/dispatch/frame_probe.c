@@ -1,5 +1,6 @@
-/* Whether frames are laid out as we read and write them, tried on frames of a function made for it: what they hold is known. The first call only
- * looks; the second runs other code in its frame, and the third gets rid of its frame, if the first found everything in its place. */
+/* Whether frames are laid out as we read and write them, tried on frames of a function made for it: what they hold is
+ * known. The first call only looks; the second runs other code in its frame, and the third gets rid of its frame, if
+ * the first found everything in its place. */
 #include "dispatch/frame_entry.h"
 #include "cpython/cpython_layout.h"
 #include "native.h"
@@ -21,8 +22,9 @@ static int frame_holds(PyThreadState *ts, _PyInterpreterFrame *frame)
     PyFunctionObject *fn = (PyFunctionObject *)probe.fn;
     PyCodeObject *code = (PyCodeObject *)fn->func_code;
     PyObject *room[N_ARGS + 1];
-    if (FRAME_CODE(frame) != code || FRAME_FUNC(frame) != probe.fn || frame->f_globals != fn->func_globals || frame->f_builtins != fn->func_builtins
-        || frame->f_locals != NULL || frame->frame_obj != NULL || frame->owner != FRAME_OWNED_BY_THREAD || !frame_is_fresh(frame, code))
+    if (FRAME_CODE(frame) != code || FRAME_FUNC(frame) != probe.fn || frame->f_globals != fn->func_globals
+        || frame->f_builtins != fn->func_builtins || frame->f_locals != NULL || frame->frame_obj != NULL
+        || frame->owner != FRAME_OWNED_BY_THREAD || !frame_is_fresh(frame, code))
         return 0;
     if (ts->datastack_top != (PyObject **)frame + CODE_FRAME_SIZE(code) || ts->datastack_limit < ts->datastack_top)
         return 0;

@@ -5,7 +5,8 @@ typedef struct { int nodes, checks, depth; } TreeSize;
 enum { WORTH_A_MEMO = 12 };              /* nodes */
 
 /* ---- first pass: validate the shape, count ---- */
-static int node_parts(PyObject *node, long *accessor, PyObject **key, PyObject **checks, PyObject **children, int *guard_id)
+static int node_parts(PyObject *node, long *accessor, PyObject **key, PyObject **checks, PyObject **children,
+    int *guard_id)
 {
     if (!PyTuple_Check(node)) {
         PyErr_SetString(PyExc_TypeError, "a guard node is a tuple (accessor, key, checks, children, guard_id)");
@@ -43,7 +44,8 @@ static int measure(PyObject *nodes, int depth, TreeSize *size)
     return 0;
 }
 
-/* Compared objects are the user's: hold them weakly where they allow it, so that an entry never keeps a module or a closure alive. */
+/* Compared objects are the user's: hold them weakly where they allow it, so that an entry never keeps a module or a
+ * closure alive. */
 static int hold_weakly(PyObject *obj, PyObject **held, uint8_t *weak)
 {
     if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))) {
@@ -58,7 +60,8 @@ static int hold_weakly(PyObject *obj, PyObject **held, uint8_t *weak)
 
 int key_is_plain(PyObject *key)
 {
-    return PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || PyBytes_CheckExact(key) || PyBool_Check(key) || key == Py_None;
+    return PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || PyBytes_CheckExact(key) || PyBool_Check(key)
+        || key == Py_None;
 }
 
 int guard_parse_slot(PyObject *obj, Py_ssize_t n_records, Py_ssize_t *slot)
@@ -371,5 +374,5 @@ int guard_tree_compile(GuardTree *tree, PyObject *roots)
     if (compile_nodes(tree, roots, 0) < 0 || attach_size_checks(tree) < 0)
         return -1;
     tree->memos.worthwhile = tree->n_nodes >= WORTH_A_MEMO;
-    return 0;
+    return guard_plain_collect(tree);
 }

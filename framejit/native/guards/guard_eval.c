@@ -1,7 +1,8 @@
 /* Evaluation of a compiled guard tree: one forward pass, no recursion.
  *
- * While no step can run Python code, nothing can be freed during the pass, so values are borrowed. As soon as one may, every value is
- * held. Some steps turn out to need that only when they meet an unusual value: the pass then starts again in the holding manner. */
+ * While no step can run Python code, nothing can be freed during the pass, so values are borrowed. As soon as one may,
+ * every value is held. Some steps turn out to need that only when they meet an unusual value: the pass then starts
+ * again in the holding manner. */
 #include "guards/guard_tree.h"
 #include "torch/tensor_spec.h"
 #include <alloca.h>
@@ -121,7 +122,8 @@ static FJ_APART PyObject *read_key_at(Node *node, PyObject *parent)
     return NULL;
 }
 
-/* A borrowed value, or one whose only reference is in *owned. NULL: the access failed, perhaps with an exception set. */
+/* A borrowed value, or one whose only reference is in *owned. NULL: the access failed, perhaps with an exception
+ * set. */
 static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame, PyObject **owned)
 {
     switch (node->accessor) {
@@ -224,7 +226,8 @@ static int check_keys(Check *check, PyObject *value, Frame *frame)
     int same = PyList_GET_SIZE(list) == PyTuple_GET_SIZE(check->payload);
     for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(list); i++) {
         PyObject *key = PyList_GET_ITEM(list, i), *expected = PyTuple_GET_ITEM(check->payload, i);
-        same = key == expected || (Py_IS_TYPE(key, Py_TYPE(expected)) && PyObject_RichCompareBool(expected, key, Py_EQ) == 1);
+        same = key == expected
+            || (Py_IS_TYPE(key, Py_TYPE(expected)) && PyObject_RichCompareBool(expected, key, Py_EQ) == 1);
     }
     Py_DECREF(list);
     return same;
@@ -351,7 +354,8 @@ static inline void blame(GuardFailure *failure, int guard_id, int failed_access,
     }
 }
 
-static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure, const int hold)
+static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range range, Frame *frame, PyObject **values,
+    PyObject **records, GuardFailure *failure, const int hold)
 {
     int base = tree->nodes[range.first].depth, held = base, result = PASS;
     for (int i = range.first; i < range.end;) {
@@ -414,17 +418,20 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
     return result;
 }
 
-static FJ_APART int evaluate_borrowing(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+static FJ_APART int evaluate_borrowing(GuardTree *tree, Range range, Frame *frame, PyObject **values,
+    PyObject **records, GuardFailure *failure)
 {
     return evaluate(tree, range, frame, values, records, failure, 0);
 }
 
-static FJ_APART int evaluate_holding(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+static FJ_APART int evaluate_holding(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records,
+    GuardFailure *failure)
 {
     return evaluate(tree, range, frame, values, records, failure, 1);
 }
 
-int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure)
+int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records,
+    GuardFailure *failure)
 {
     int result = RESTART;
     if (range.first == range.end)
@@ -436,7 +443,8 @@ int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **va
     return result;
 }
 
-static FJ_APART int evaluate_whole(GuardTree *tree, Frame *frame, GuardFailure *failure)
+/* The nodes from `first` on, which is a root. */
+static FJ_APART int evaluate_from(GuardTree *tree, int first, Frame *frame, GuardFailure *failure)
 {
     PyObject **values = alloca((tree->max_depth + 1) * sizeof(PyObject *));
     PyObject **records = NULL;
@@ -450,13 +458,13 @@ static FJ_APART int evaluate_whole(GuardTree *tree, Frame *frame, GuardFailure *
         records = alloca((tree->n_records + 1) * sizeof(PyObject *));
     if (tree->n_records)
         memset(records, 0, tree->n_records * sizeof(PyObject *));
-    Range whole = {0, tree->n_nodes};
+    Range rest = {first, tree->n_nodes};
     frame->hold = tree->runs_python;
-    int result = guard_range_passes(tree, whole, frame, values, records, failure);
+    int result = guard_range_passes(tree, rest, frame, values, records, failure);
     if (result == RESTART) {
         tree->runs_python = frame->hold = 1;
         memset(records, 0, tree->n_records * sizeof(PyObject *));
-        result = guard_range_passes(tree, whole, frame, values, records, failure);
+        result = guard_range_passes(tree, rest, frame, values, records, failure);
     }
     for (int i = 0; frame->hold && i < tree->n_records; i++)
         Py_XDECREF(records[i]);
@@ -471,7 +479,9 @@ int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, 
     if (tree->memos.n && failure == NULL)
         result = guard_memos_pass(tree, &frame);
     if (result == RESTART) {
-        result = evaluate_whole(tree, &frame, failure);
+        int plain = tree->n_plain_nodes && failure == NULL ? guard_plain_passes(tree, args, nargs) : RESTART;
+        int first = plain == PASS ? tree->n_plain_nodes : 0;
+        result = plain == FAIL ? FAIL : first == tree->n_nodes ? PASS : evaluate_from(tree, first, &frame, failure);
         if (result == PASS && FJ_UNLIKELY(tree->memos.worthwhile))
             guard_memo_learn(tree, &frame);
     }

@@ -60,14 +60,16 @@ static inline int first_change_in(const Word *words, int n)
 /* The first word that differs, or n_words. */
 static inline int first_change(GuardMemo *memo)
 {
-    if (FJ_LIKELY(dict_epoch_is(memo->epoch) && memo->others) && first_change_in(memo->others, memo->n_others) == memo->n_others)
+    if (FJ_LIKELY(dict_epoch_is(memo->epoch) && memo->others)
+        && first_change_in(memo->others, memo->n_others) == memo->n_others)
         return memo->n_words;
     int changed = first_change_in(memo->words, memo->n_words);
     memo->epoch = dict_epoch();
     return changed;
 }
 
-static int residual_passes(GuardTree *tree, GuardMemo *memo, const Residual *residual, Frame *frame, PyObject **values, PyObject **records)
+static int residual_passes(GuardTree *tree, GuardMemo *memo, const Residual *residual, Frame *frame, PyObject **values,
+    PyObject **records)
 {
     if (residual->check >= 0) {
         Check *check = &tree->checks[residual->check];
@@ -125,18 +127,21 @@ static FJ_APART void drop(GuardMemos *memos, int i)
 static FJ_APART void note_change(GuardMemos *memos, GuardMemo *memo, int changed)
 {
     if (memo->is_version[changed])
-        memos->restless[memos->next_restless++ % MAX_RESTLESS] = dict_of_record_word((const uint64_t *)memo->words[changed].where);
+        memos->restless[memos->next_restless++ % MAX_RESTLESS] =
+            dict_of_record_word((const uint64_t *)memo->words[changed].where);
 }
 
 static inline int memo_passes(GuardTree *tree, GuardMemo *memo, Frame *frame)
 {
     for (const MemoTensor *tensor = memo->tensors, *end = tensor + memo->n_tensors; tensor < end; tensor++)
-        if (FJ_UNLIKELY(!Py_IS_TYPE(tensor->value, tensor->spec->type) || match_direct(tensor->spec, tensor->value) != 1))
+        if (FJ_UNLIKELY(!Py_IS_TYPE(tensor->value, tensor->spec->type)
+            || match_direct(tensor->spec, tensor->value) != 1))
             return FAIL;
     int result = PASS;
     if (memo->n_residuals)
         result = memo->hold ? residuals_pass_holding(tree, memo, frame) : residuals_pass(tree, memo, frame);
-    /* it met a value that needs Python, which may have run: the values that the words vouched for need not exist any more */
+    /* it met a value that needs Python, which may have run: the values that the words vouched for need not exist any
+       more */
     memo->hold |= result == RESTART;
     return result;
 }

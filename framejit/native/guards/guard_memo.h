@@ -1,12 +1,15 @@
-/* A memo: a proof, found once by walking a whole guard tree, that its guards hold for as long as certain words in memory stay as they are.
+/* A memo: a proof, found once by walking a whole guard tree, that its guards hold for as long as certain words in
+ * memory stay as they are.
  *
- * The next evaluation compares these words in one pass and runs only the checks that no word can vouch for: the metadata of tensors, the
- * torch state, arguments, and whatever needs Python.
+ * The next evaluation compares these words in one pass and runs only the checks that no word can vouch for: the
+ * metadata of tensors, the torch state, arguments, and whatever needs Python.
  *
- * No object is held. The words stand in such an order that while all words up to one are as they were, the memory of the next is alive: each
- * belongs to the tree itself, to the function, to an argument, to the records of dict_watch.h, or to a value whose place was just compared. The version
- * of a dictionary is unique, so that an equal one means the very same objects in it (they are "known" then). The other places only tell an address, which may have been
- * given to another object meanwhile: what follows from those is compared by content (type, length, items), never taken for granted. */
+ * No object is held. The words stand in such an order that while all words up to one are as they were, the memory of
+ * the next is alive: each belongs to the tree itself, to the function, to an argument, to the records of dict_watch.h,
+ * or to a value whose place was just compared. The version of a dictionary is unique, so that an equal one means the
+ * very same objects in it (they are "known" then). The other places only tell an address, which may have been given to
+ * another object meanwhile: what follows from those is compared by content (type, length, items), never taken for
+ * granted. */
 #ifndef FRAMEJIT_GUARD_MEMO_H
 #define FRAMEJIT_GUARD_MEMO_H
 #include "guards/guard_tree.h"
@@ -45,7 +48,8 @@ struct GuardMemo {
     Residual *residuals;
     PyObject **records;           /* of C_RECORD; residual subtrees write over theirs in a copy */
     int n_args, n_words, n_others, n_tensors, n_residuals;
-    uint64_t epoch;               /* of dictionaries when the words were last compared: while it lasts, their versions are the same */
+    /* of dictionaries when the words were last compared: while it lasts, their versions are the same */
+    uint64_t epoch;
     int in_use;
     char hold;                    /* a residual may run Python code */
     char records_change;          /* a residual subtree records */

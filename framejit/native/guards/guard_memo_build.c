@@ -1,4 +1,5 @@
-/* Making a memo: walks a tree whose guards hold, without running any Python, and writes down the words that prove it; see guard_memo.h. */
+/* Making a memo: walks a tree whose guards hold, without running any Python, and writes down the words that prove it;
+ * see guard_memo.h. */
 #include "guards/guard_memo_builder.h"
 
 enum { MIN_SAVED = 8 };
@@ -63,8 +64,10 @@ static void leave_to_evaluation(MemoBuilder *b, PyObject *parent, Range range)
     }
     const Node *nodes = b->tree->nodes;
     Residual *last = memo->n_residuals ? &memo->residuals[memo->n_residuals - 1] : NULL;
-    /* siblings, and not one node and the next of another parent that is the same object: only the first one's parent is put in its place */
-    if (last && last->check < 0 && last->value == parent && last->range.end == range.first && nodes[last->range.first].depth == nodes[range.first].depth)
+    /* siblings, and not one node and the next of another parent that is the same object: only the first one's parent is
+       put in its place */
+    if (last && last->check < 0 && last->value == parent && last->range.end == range.first
+        && nodes[last->range.first].depth == nodes[range.first].depth)
         last->range.end = range.end;
     else
         memo_add_residual(b, parent, -1, range);
@@ -107,7 +110,8 @@ GuardMemo *guard_memo_build(GuardTree *tree, Frame *frame)
     enum { MOST_RECORDS = 1024 };
     if (tree->n_records > MOST_RECORDS)
         return NULL;
-    MemoBuilder b = {.tree = tree, .frame = frame, .memo = PyMem_Calloc(1, sizeof(GuardMemo)), .levels = PyMem_Calloc(tree->max_depth + 1, sizeof(Level))};
+    MemoBuilder b = {.tree = tree, .frame = frame, .memo = PyMem_Calloc(1, sizeof(GuardMemo)),
+        .levels = PyMem_Calloc(tree->max_depth + 1, sizeof(Level))};
     int answer = ABANDON;
     frame->hold = 0;
     if (b.memo && b.levels) {

@@ -47,14 +47,16 @@ static int check_dict(MemoBuilder *b, Check *check, Level *level, const Node *no
     return memo_read_dict(b, level) == DICT_VERSION ? VOUCHED : RESIDUAL;
 }
 
-/* That a class lacks an attribute depends on the class and its metaclass only, unless the metaclass computes attributes. */
+/* That a class lacks an attribute depends on the class and its metaclass only, unless the metaclass computes
+ * attributes. */
 static int check_no_attribute(MemoBuilder *b, const Check *check, Level *level, const Node *node)
 {
     PyTypeObject *type = (PyTypeObject *)level->value, *meta = Py_TYPE(type);
     if (!PyType_Check(level->value) || meta->tp_getattro != PyType_Type.tp_getattro)
         return RESIDUAL;
     if (meta != &PyType_Type) {
-        /* it outlives the class, whose version says that the class is the same; the class of a class may be replaced, though */
+        /* it outlives the class, whose version says that the class is the same; the class of a class may be replaced,
+           though */
         Level metaclass = {.value = (PyObject *)meta, .known = 1};
         if (memo_pin_type_contents(b, level) != VOUCHED)
             return RESIDUAL;
@@ -66,7 +68,8 @@ static int check_no_attribute(MemoBuilder *b, const Check *check, Level *level, 
         return RESIDUAL;
     else
         memo_pin_word(b, &level->value->ob_type);
-    return _PyType_Lookup(meta, check->payload) == NULL && _PyType_Lookup(type, check->payload) == NULL ? VOUCHED : RESIDUAL;
+    return _PyType_Lookup(meta, check->payload) == NULL && _PyType_Lookup(type, check->payload) == NULL ? VOUCHED
+        : RESIDUAL;
 }
 
 int memo_build_check(MemoBuilder *b, Check *check, Level *level, const Node *node)

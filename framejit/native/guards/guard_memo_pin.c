@@ -1,9 +1,39 @@
 /* The making of a memo: the words that hold types and dictionaries to what they are. */
 #include "guards/guard_memo_builder.h"
 
+/* ---- what vouches for a whole dictionary ---- */
+static int is_restless(const GuardTree *tree, PyObject *dict)
+{
+    for (int i = 0; i < MAX_RESTLESS; i++)
+        if (tree->memos.restless[i] == dict)
+            return 1;
+    return 0;
+}
+
+static int vouch_for_dict(MemoBuilder *b, Level *level)
+{
+    const DictRecord *record = is_restless(b->tree, level->value) ? fj_no_record : dict_record(level->value);
+    if (record == fj_no_record)
+        return 0;
+    memo_add_word(b, record_word(record), record_version(record), 1);
+    level->known = 1;
+    level->dict_mode = DICT_VERSION;
+    return 1;
+}
+
+static int contents_are_guarded(const MemoBuilder *b, const Node *node)
+{
+    for (int c = node->first_check; c < node->first_check + node->n_checks; c++)
+        if (b->tree->checks[c].kind == C_LEN || b->tree->checks[c].kind == C_KEYS)
+            return 1;
+    return 0;
+}
+
 /* ---- types ---- */
-_Static_assert(offsetof(PyDictKeysObject, dk_log2_size) % 8 == 0, "the word that starts with the size is read as a whole");
-_Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the word that starts with the version tag is read as a whole");
+_Static_assert(offsetof(PyDictKeysObject, dk_log2_size) % 8 == 0,
+    "the word that starts with the size is read as a whole");
+_Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0,
+    "the word that starts with the version tag is read as a whole");
 
 static int type_is_settled(PyTypeObject *type)
 {
@@ -17,6 +47,10 @@ int memo_pin_type(MemoBuilder *b, Level *level, const Node *node)
     PyTypeObject *type = Py_TYPE(level->value);
     if (level->type_pinned)
         return VOUCHED;
+    /* A version is one word for what would take several, and no word while the epoch lasts. It lies in the dictionary
+       itself, though, where there are no epochs. */
+    if (DICT_EPOCHS && level->dict_mode == DICT_UNREAD && PyDict_Check(level->value) && contents_are_guarded(b, node))
+        vouch_for_dict(b, level);
     if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
         const Check *check = &b->tree->checks[node->first_check], *end = check + node->n_checks;
         while (check < end && !(check->kind == C_TYPE && check->payload == (PyObject *)type))
@@ -51,30 +85,20 @@ int memo_pin_type_contents(MemoBuilder *b, Level *level)
 }
 
 /* ---- dictionaries ---- */
-static int is_restless(const GuardTree *tree, PyObject *dict)
-{
-    for (int i = 0; i < MAX_RESTLESS; i++)
-        if (tree->memos.restless[i] == dict)
-            return 1;
-    return 0;
-}
-
 int memo_read_dict(MemoBuilder *b, Level *level)
 {
     PyDictObject *dict = (PyDictObject *)level->value;
     if (level->dict_mode != DICT_UNREAD)
         return level->dict_mode;
-    const DictRecord *record = is_restless(b->tree, level->value) ? fj_no_record : dict_record(level->value);
-    if (record != fj_no_record) {
-        memo_add_word(b, record_word(record), record_version(record), 1);
-        level->known = 1;
-        return level->dict_mode = DICT_VERSION;
-    }
-    /* The place of a value: it lies in the dictionary's own table, which a new key may replace but a new value never does. */
+    if (vouch_for_dict(b, level))
+        return DICT_VERSION;
+    /* The place of a value: it lies in the dictionary's own table, which a new key may replace but a new value never
+       does. */
     memo_pin_word(b, &dict->ma_values);
     memo_pin_word(b, &dict->ma_keys);
+    /* and its neighbours: another table at that address may be smaller */
     if (!split_keys_are_fixed(level->value))
-        memo_pin_word(b, &dict->ma_keys->dk_log2_size);     /* and its neighbours: another table at that address may be smaller */
+        memo_pin_word(b, &dict->ma_keys->dk_log2_size);
     return level->dict_mode = DICT_SLOTS;
 }
 

@@ -91,7 +91,8 @@ static int read_attribute(MemoBuilder *b, const Node *node, const Node *parent_n
     return read_member(b, node, obj, out);
 }
 
-int memo_read_node(MemoBuilder *b, const Node *node, const Node *parent_node, Level *parent, int has_children, Level *out)
+int memo_read_node(MemoBuilder *b, const Node *node, const Node *parent_node, Level *parent, int has_children,
+    Level *out)
 {
     GuardMemo *memo = b->memo;
     PyFunctionObject *fn = b->frame->fn;
@@ -136,12 +137,14 @@ int memo_read_node(MemoBuilder *b, const Node *node, const Node *parent_node, Le
     case A_KEY:
         if (!PyDict_Check(parent->value))
             return RESIDUAL;
-        if (parent->dict_mode == DICT_UNREAD && parent_node->accessor != A_DICT && memo_pin_type(b, parent, parent_node) != VOUCHED)
+        if (parent->dict_mode == DICT_UNREAD && parent_node->accessor != A_DICT
+            && memo_pin_type(b, parent, parent_node) != VOUCHED)
             return RESIDUAL;
         return memo_read_key(b, node, parent, out);
     case A_DICT: {
         PyObject **slot = instance_dict_slot(parent->value);
-        if (slot == NULL || instance_dict_if_ready(parent->value) == NULL || memo_pin_type(b, parent, parent_node) != VOUCHED)
+        if (slot == NULL || instance_dict_if_ready(parent->value) == NULL
+            || memo_pin_type(b, parent, parent_node) != VOUCHED)
             return RESIDUAL;
         return read_place(b, slot, out);
     }

@@ -19,7 +19,11 @@ static int make_room(MemoBuilder *b, void **array, int n, int *room, size_t size
 void memo_add_word(MemoBuilder *b, const void *where, uint64_t expected, int is_version)
 {
     GuardMemo *memo = b->memo;
+    const void **known = &b->latest_words[((uintptr_t)where >> 3) % LATEST_WORDS];
     int room = b->room_words;
+    if (*known == where)
+        return;  /* the types of modules, say, that each of them has: nothing changes while words are compared */
+    *known = where;
     if (!make_room(b, (void **)&memo->words, memo->n_words, &room, sizeof(Word))
         || !make_room(b, (void **)&memo->is_version, memo->n_words, &b->room_words, 1))
         return;
@@ -48,9 +52,9 @@ void memo_add_residual(MemoBuilder *b, PyObject *value, int check, Range range)
 
 static int expect_same(const TensorSpec *a, const TensorSpec *b)
 {
-    return a->type == b->type && a->keyset == b->keyset && a->ndim == b->ndim && a->dtype == b->dtype && a->device == b->device
-        && a->requires_grad == b->requires_grad && a->free_sizes == b->free_sizes && a->free_strides == b->free_strides
-        && memcmp(a->dims, b->dims, 2 * a->ndim * sizeof(int64_t)) == 0;
+    return a->type == b->type && a->keyset == b->keyset && a->ndim == b->ndim && a->dtype == b->dtype
+        && a->device == b->device && a->requires_grad == b->requires_grad && a->free_sizes == b->free_sizes
+        && a->free_strides == b->free_strides && memcmp(a->dims, b->dims, 2 * a->ndim * sizeof(int64_t)) == 0;
 }
 
 int memo_add_tensor(MemoBuilder *b, PyObject *value, const TensorSpec *spec)

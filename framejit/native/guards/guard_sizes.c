@@ -8,7 +8,8 @@ enum { MOST_TENSORS = 64, FEW_TENSORS = 4 };
 typedef struct {
     int record;
     int is_number;                        /* an int, read as the size of a dimension 0 */
-    const TensorSpec *spec;               /* of the C_TENSOR check that the tensor has passed; NULL: none that vouches for native reading */
+    /* of the C_TENSOR check that the tensor has passed; NULL: none that vouches for native reading */
+    const TensorSpec *spec;
 } SizeSlot;
 
 struct SizeCheck {
@@ -96,8 +97,8 @@ static int dims_by_shim(const TensorSpec *spec, PyObject *tensor, TensorDims *di
     void *h = HANDLE(tensor);
     int32_t layout;
     int64_t *sizes, *strides;
-    if (fj_torch.get_layout(h, &layout) || layout != spec->layout || fj_torch.get_dim(h, &dims->ndim) || fj_torch.get_sizes(h, &sizes)
-        || fj_torch.get_strides(h, &strides))
+    if (fj_torch.get_layout(h, &layout) || layout != spec->layout || fj_torch.get_dim(h, &dims->ndim)
+        || fj_torch.get_sizes(h, &sizes) || fj_torch.get_strides(h, &strides))
         return 0;
     dims->sizes = sizes;
     dims->strides = strides;
@@ -166,7 +167,8 @@ static FJ_APART int evaluate_slowly(const SizeCheck *check, PyObject *const *rec
     return passes;
 }
 
-static inline int evaluate(const SizeCheck *check, PyObject *const *records, int may_run_python, TensorDims *dims, int64_t *numbers)
+static inline int evaluate(const SizeCheck *check, PyObject *const *records, int may_run_python, TensorDims *dims,
+    int64_t *numbers)
 {
     int64_t result;
     for (Py_ssize_t i = 0; i < check->n; i++) {
@@ -194,7 +196,8 @@ int size_check_passes(const SizeCheck *check, PyObject *const *records, int may_
 {
     TensorDims dims[FEW_TENSORS];         /* what is usual is spared the larger stack frame and its probes */
     int64_t numbers[FEW_TENSORS];
-    return check->n <= FEW_TENSORS ? evaluate(check, records, may_run_python, dims, numbers) : evaluate_many(check, records, may_run_python);
+    return check->n <= FEW_TENSORS ? evaluate(check, records, may_run_python, dims, numbers)
+        : evaluate_many(check, records, may_run_python);
 }
 
 PyObject *size_check_values(const SizeCheck *check, PyObject *const *records)

@@ -44,7 +44,8 @@ static int tree_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* No tp_clear: an evaluation in another thread may be using the arrays, and every cycle through a tree passes an Entry, which has one. */
+/* No tp_clear: an evaluation in another thread may be using the arrays, and every cycle through a tree passes an Entry,
+ * which has one. */
 static void tree_dealloc(PyObject *self)
 {
     GuardTree *tree = (GuardTree *)self;
@@ -68,6 +69,7 @@ static void tree_dealloc(PyObject *self)
         }
     }
     guard_memos_free(tree);
+    PyMem_Free(tree->plain_args);
     PyMem_Free(tree->nodes);
     PyMem_Free(tree->checks);
     Py_TYPE(self)->tp_free(self);
@@ -102,7 +104,8 @@ static PyObject *tree_check(PyObject *self, PyObject *args)
     PyObject *flat, *fn;
     if (parse_frame(args, "O!O:check", &flat, &fn) < 0)
         return NULL;
-    return PyBool_FromLong(guard_tree_passes((GuardTree *)self, ((PyTupleObject *)flat)->ob_item, PyTuple_GET_SIZE(flat), fn, NULL));
+    return PyBool_FromLong(guard_tree_passes((GuardTree *)self, ((PyTupleObject *)flat)->ob_item,
+        PyTuple_GET_SIZE(flat), fn, NULL));
 }
 
 static PyObject *tree_explain(PyObject *self, PyObject *args)
@@ -138,12 +141,14 @@ static PyObject *tree_get_memos(PyObject *self, void *closure)
 static PyMethodDef tree_methods[] = {
     {"check", tree_check, METH_VARARGS, "check(flat_args, fn) -> bool: whether every guard holds."},
     {"explain", tree_explain, METH_VARARGS,
-     "explain(flat_args, fn) -> None if every guard holds, else (guard_id, value or None, failed_access) of the first that does not."},
+     "explain(flat_args, fn) -> None if every guard holds, else (guard_id, value or None, failed_access) of the first "
+     "that does not."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef tree_getset[] = {
     {"size", tree_get_size, NULL, "Number of checks.", NULL},
-    {"memos", tree_get_memos, NULL, "How often each short proof of the guards has served, one for each set of objects they lately held for.", NULL},
+    {"memos", tree_get_memos, NULL,
+     "How often each short proof of the guards has served, one for each set of objects they lately held for.", NULL},
     {"expired", tree_get_expired, NULL, "True when an object that a guard compares with no longer exists.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -1,7 +1,7 @@
 /* The compiled form of a guard tree, shared by its construction (guard_compile.c) and its evaluation (guard_eval.c).
  *
- * Nodes lie in one array in depth-first order. A node reads its value from the value of its parent, which is the latest value one
- * level up, so a single forward pass evaluates the tree without recursion. */
+ * Nodes lie in one array in depth-first order. A node reads its value from the value of its parent, which is the latest
+ * value one level up, so a single forward pass evaluates the tree without recursion. */
 #ifndef FRAMEJIT_GUARD_TREE_H
 #define FRAMEJIT_GUARD_TREE_H
 #include "cpython/dict_watch.h"
@@ -22,7 +22,8 @@ enum { ACCESSORS(AS_ENUM) A_COUNT };
 enum { CHECKS(AS_ENUM) C_COUNT };
 #undef AS_ENUM
 
-/* A model may have thousands of nodes and checks, all visited at each call: one node fills a cache line, one check half of one. */
+/* A model may have thousands of nodes and checks, all visited at each call: one node fills a cache line, one check half
+ * of one. */
 typedef struct {
     Py_ssize_t n;
     PyObject **last;              /* the pointers that were distinct last time */
@@ -34,14 +35,16 @@ typedef struct SizeCheck SizeCheck;
 typedef struct {
     uint8_t kind;
     uint8_t weak;                 /* payload is a weak reference to the object to compare with */
-    uint8_t plain_keys;           /* checks of a dictionary's keys: comparing them runs no user code, so that the same dictionary passes again */
+    /* checks of a dictionary's keys: comparing them runs no user code, so that the same dictionary passes again */
+    uint8_t plain_keys;
     int guard_id;
     union {
         Py_ssize_t number;        /* a length, the record slot, or C_VERSION: the address of the tensor's data */
         const DictRecord *record; /* checks of a dictionary's keys: of the one for which this check last passed */
     };
     union {
-        uint64_t version;         /* checks of a dictionary's keys: the version of it when this check last passed; C_VERSION: the tensor's */
+        /* checks of a dictionary's keys: the version of it when this check last passed; C_VERSION: the tensor's */
+        uint64_t version;
         Py_ssize_t other;         /* C_SAME: the second record slot */
     };
     union {
@@ -65,7 +68,8 @@ typedef struct {
     union {
         Py_ssize_t index;         /* A_ARG, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT */
         PyObject *operation;      /* A_BINOP, A_RBINOP */
-        PyObject *cached;         /* A_KEY, A_GLOBAL, A_BUILTIN, A_ATTR: borrowed, the dictionary of that version keeps it alive */
+        /* A_KEY, A_GLOBAL, A_BUILTIN, A_ATTR: borrowed, the dictionary of that version keeps it alive */
+        PyObject *cached;
     };
     uint64_t version;             /* of the dictionary that `cached` was looked up in */
     uint64_t passed;              /* settled nodes: of the dictionary when all checks passed */
@@ -83,18 +87,26 @@ static inline int check_has_payload(const Check *check)
     return check->kind != C_TENSOR && check->kind != C_DISTINCT && check->kind != C_SIZES && check->kind != C_VERSION;
 }
 
-/* guard_memo.c: shorter proofs that the guards still hold, one for each of the models (say) that lately came this way. */
+/* guard_memo.c: shorter proofs that the guards still hold, one for each of the models (say) that lately came this
+ * way. */
 typedef struct GuardMemo GuardMemo;
 enum { MAX_MEMOS = 8, MAX_RESTLESS = 16 };
 typedef struct {
     GuardMemo *memo[MAX_MEMOS];
     int n;
     unsigned oldest;
-    int wait, patience;                   /* passes until the next memo is made; grows while memos turn out to be of no use */
+    int wait, patience;  /* passes until the next memo is made; grows while memos turn out to be of no use */
     char worthwhile;                      /* the tree is large enough */
     unsigned next_restless;
-    const void *restless[MAX_RESTLESS];   /* dictionaries that change while what is guarded in them does not; compared only */
+    /* dictionaries that change while what is guarded in them does not; compared only */
+    const void *restless[MAX_RESTLESS];
 } GuardMemos;
+
+/* An argument of which nothing is guarded but the metadata of a tensor. */
+typedef struct {
+    Py_ssize_t index;
+    const TensorSpec *spec;       /* of the check */
+} PlainArg;
 
 struct GuardTree {
     PyObject_HEAD
@@ -102,6 +114,11 @@ struct GuardTree {
     Check *checks;
     int n_nodes, n_checks, n_records, max_depth;
     int room_nodes, room_checks;
+    /* what the first `n_plain_nodes` nodes are about, but for the torch state, which is `plain_state`; see
+     * guard_plain.c */
+    PlainArg *plain_args;
+    PyObject *plain_state;        /* borrowed from its check, or NULL */
+    int n_plain_args, n_plain_nodes;
     char runs_python;             /* some step may run Python code, so intermediate values need references */
     GuardMemos memos;
 };
@@ -112,13 +129,15 @@ typedef struct {
     PyObject *const *args;
     Py_ssize_t nargs;
     PyFunctionObject *fn;
-    int hold;                     /* values are held while they are in use, those of C_RECORD until the evaluation ends */
+    int hold;  /* values are held while they are in use, those of C_RECORD until the evaluation ends */
 } Frame;
 
 #pragma GCC visibility push(hidden)
 int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyObject **records);
-/* Evaluates some subtrees of one parent, which the caller has put into `values` and holds. RESTART: again, with frame->hold. */
-int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records, GuardFailure *failure);
+/* Evaluates some subtrees of one parent, which the caller has put into `values` and holds. RESTART: again, with
+ * frame->hold. */
+int guard_range_passes(GuardTree *tree, Range range, Frame *frame, PyObject **values, PyObject **records,
+    GuardFailure *failure);
 int guard_memos_pass(GuardTree *tree, Frame *frame);         /* PASS, FAIL, or RESTART when no memo can tell */
 void guard_memo_learn(GuardTree *tree, Frame *frame);        /* after the whole tree has passed */
 void guard_memos_free(GuardTree *tree);
@@ -127,24 +146,36 @@ int check_is_settled(const Check *check);
 int key_is_plain(PyObject *key);
 int guard_parse_slot(PyObject *obj, Py_ssize_t n_records, Py_ssize_t *slot);            /* -1 with an exception */
 
+/* guard_plain.c */
+int guard_plain_collect(GuardTree *tree);                    /* once the tree is complete; -1 with an exception */
+/* PASS, FAIL, or RESTART when only the evaluation of the nodes can tell */
+int guard_plain_passes(const GuardTree *tree, PyObject *const *args, Py_ssize_t nargs);
+
 /* guard_sizes.c */
 SizeCheck *size_check_new(PyObject *payload, Py_ssize_t n_records);                      /* NULL with an exception */
 void size_check_free(SizeCheck *check);
-/* Once the tree is complete. specs[i]: of the C_TENSOR check on the value in record slot i, or NULL; the tree keeps them as long as the check. */
+/* Once the tree is complete. specs[i]: of the C_TENSOR check on the value in record slot i, or NULL; the tree keeps
+ * them as long as the check. */
 void size_check_attach(SizeCheck *check, const TensorSpec *const *specs);
 int size_check_runs_python(const SizeCheck *check);
-int size_check_passes(const SizeCheck *check, PyObject *const *records, int may_run_python);     /* PASS, FAIL or RESTART; never raises */
-PyObject *size_check_values(const SizeCheck *check, PyObject *const *records);           /* tuple of what the slots hold, None where nothing was recorded */
+/* PASS, FAIL or RESTART; never raises */
+int size_check_passes(const SizeCheck *check, PyObject *const *records, int may_run_python);
+/* tuple of what the slots hold, None where nothing was recorded */
+PyObject *size_check_values(const SizeCheck *check, PyObject *const *records);
 
 /* guard_version.c */
 int version_check_parse(PyObject *payload, uint64_t *version, Py_ssize_t *address);      /* -1 with an exception */
 int version_check_runs_python(void);
-int version_check_passes(uint64_t version, Py_ssize_t address, PyObject *value, int may_run_python);     /* PASS, FAIL or RESTART; never raises */
+/* PASS, FAIL or RESTART; never raises */
+int version_check_passes(uint64_t version, Py_ssize_t address, PyObject *value, int may_run_python);
 #pragma GCC visibility pop
 
 int guard_tree_compile(GuardTree *tree, PyObject *roots) __attribute__((visibility("hidden")));
 
-static inline int is_name(PyObject *name, const char *text) { return PyUnicode_CompareWithASCIIString(name, text) == 0; }
+static inline int is_name(PyObject *name, const char *text)
+{
+    return PyUnicode_CompareWithASCIIString(name, text) == 0;
+}
 
 static inline PyObject *weak_target(PyObject *ref)
 {

@@ -1,13 +1,15 @@
 /* C_VERSION: nothing was written into a tensor since, as far as its version counter and the address of its data tell.
  *
- * torch keeps the counter outside of the tensor, because views share that of their base: the tensor has a pointer to an object in which the number
- * lies. Where both are is measured on tensors of known versions (guards/tensor_layout.py); unless that succeeds, Python is asked. */
+ * torch keeps the counter outside of the tensor, because views share that of their base: the tensor has a pointer to an
+ * object in which the number lies. Where both are is measured on tensors of known versions (guards/tensor_layout.py);
+ * unless that succeeds, Python is asked. */
 #include "guards/guard_tree.h"
 #include "cpython/safe_read.h"
 #include "torch/tensor_spec.h"
 #include "torch/torch_symbols.h"
 
-enum { FIRST_FIELD = 16, FIRST_NUMBER = 8, NUMBER_END = 48 };        /* bytes; what comes before is the table of virtual functions and a reference count */
+/* bytes; what comes before is the table of virtual functions and a reference count */
+enum { FIRST_FIELD = 16, FIRST_NUMBER = 8, NUMBER_END = 48 };
 
 static Py_ssize_t counter_offset = -1;    /* in the tensor, of the pointer to the counter */
 static Py_ssize_t number_offset = -1;     /* in the counter, of the number; -1: not known */
@@ -31,8 +33,10 @@ static inline int read_version(PyObject *tensor, uint32_t *version)
 
 static FJ_APART int same_by_attribute(PyObject *tensor, uint64_t version, Py_ssize_t address)
 {
-    PyObject *now = PyObject_GetAttr(tensor, name_version), *place = now ? PyObject_CallMethodNoArgs(tensor, name_data_ptr) : NULL;
-    int same = place && PyLong_AsUnsignedLongLong(now) == version && PyLong_AsSsize_t(place) == address && !PyErr_Occurred();
+    PyObject *now = PyObject_GetAttr(tensor, name_version),
+        *place = now ? PyObject_CallMethodNoArgs(tensor, name_data_ptr) : NULL;
+    int same = place && PyLong_AsUnsignedLongLong(now) == version && PyLong_AsSsize_t(place) == address
+        && !PyErr_Occurred();
     Py_XDECREF(now);
     Py_XDECREF(place);
     PyErr_Clear();
@@ -47,7 +51,8 @@ int version_check_passes(uint64_t version, Py_ssize_t address, PyObject *value, 
         return may_run_python ? same_by_attribute(value, version, address) : RESTART;
     uint32_t now;
     void *data;
-    return read_version(value, &now) && now == version && get_data_ptr(HANDLE(value), &data) == 0 && (Py_ssize_t)data == address;
+    return read_version(value, &now) && now == version && get_data_ptr(HANDLE(value), &data) == 0
+        && (Py_ssize_t)data == address;
 }
 
 int version_check_runs_python(void)
@@ -146,8 +151,12 @@ static PyObject *tensor_version(PyObject *module, PyObject *tensor)
 }
 
 static PyMethodDef methods[] = {
-    {"setup_versions", setup_versions, METH_O, "setup_versions(probes) -> bool: measures where tensors, of different versions, keep their version; whether it was found."},
-    {"tensor_version", tensor_version, METH_O, "tensor_version(tensor) -> int | None: its version as it is read natively; None where it has none, or that cannot be done."},
+    {"setup_versions", setup_versions, METH_O,
+     "setup_versions(probes) -> bool: measures where tensors, of different versions, keep their version; whether it "
+     "was found."},
+    {"tensor_version", tensor_version, METH_O,
+     "tensor_version(tensor) -> int | None: its version as it is read natively; None where it has none, or that cannot "
+     "be done."},
     {NULL, NULL, 0, NULL},
 };
 

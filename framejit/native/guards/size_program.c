@@ -7,7 +7,8 @@ enum { MOST_DEPTH = 64 };
 enum { SIZE_OPERATIONS(AS_ENUM) S_COUNT };
 #undef AS_ENUM
 
-/* Where an operation finds a number. Only results go over the stack: what is read or constant is fetched where it is used. */
+/* Where an operation finds a number. Only results go over the stack: what is read or constant is fetched where it is
+ * used. */
 enum { FROM_STACK, FROM_CONSTANT, FROM_SIZE, FROM_STRIDE };
 typedef struct {
     int32_t from, tensor;
@@ -33,7 +34,8 @@ static int read_int(PyObject *code, Py_ssize_t i, const char *what, int64_t *out
     }
     PyObject *item = PyTuple_GET_ITEM(code, i);
     if (!PyLong_CheckExact(item)) {
-        PyErr_Format(PyExc_TypeError, "a size program consists of ints, but item %zd is of type %.100s", i, Py_TYPE(item)->tp_name);
+        PyErr_Format(PyExc_TypeError, "a size program consists of ints, but item %zd is of type %.100s", i,
+            Py_TYPE(item)->tp_name);
         return -1;
     }
     int overflow;
@@ -53,7 +55,8 @@ static int read_operand(PyObject *code, int64_t operation, Py_ssize_t *i, Py_ssi
         *out = (Operand){.from = FROM_CONSTANT};
         return read_int(code, (*i)++, "a constant", &out->number);
     }
-    if (read_int(code, (*i)++, "the position of a tensor", &tensor) < 0 || read_int(code, (*i)++, "a dimension", &dim) < 0)
+    if (read_int(code, (*i)++, "the position of a tensor", &tensor) < 0
+        || read_int(code, (*i)++, "a dimension", &dim) < 0)
         return -1;
     if (tensor < 0 || tensor >= n_tensors) {
         PyErr_Format(PyExc_ValueError, "a size program reads tensor %lld of %zd", (long long)tensor, n_tensors);
@@ -77,12 +80,15 @@ static int compile(SizeProgram *program, PyObject *code, Py_ssize_t n_tensors)
         if (read_int(code, i++, "an operation", &operation) < 0)
             return -1;
         if (operation < 0 || operation >= S_COUNT) {
-            PyErr_Format(PyExc_ValueError, "unknown operation %lld at item %zd of a size program", (long long)operation, start);
+            PyErr_Format(PyExc_ValueError, "unknown operation %lld at item %zd of a size program", (long long)operation,
+                start);
             return -1;
         }
         int n_operands = operation <= S_CONST ? 0 : operation == S_NOT ? 1 : 2;
         if (depth < n_operands) {
-            PyErr_Format(PyExc_ValueError, "the operation at item %zd of a size program needs %d operands, and there are %d", start, n_operands, depth);
+            PyErr_Format(PyExc_ValueError,
+                "the operation at item %zd of a size program needs %d operands, and there are %d", start, n_operands,
+                depth);
             return -1;
         }
         if (depth - n_operands == MOST_DEPTH) {
@@ -95,7 +101,8 @@ static int compile(SizeProgram *program, PyObject *code, Py_ssize_t n_tensors)
                 return -1;
         }
         else {
-            program->steps[program->n++] = (Step){(int)operation, stack[depth], n_operands == 2 ? stack[depth + 1] : (Operand){FROM_CONSTANT, 0, 0}};
+            program->steps[program->n++] = (Step){(int)operation, stack[depth],
+                n_operands == 2 ? stack[depth + 1] : (Operand){FROM_CONSTANT, 0, 0}};
             stack[depth] = (Operand){.from = FROM_STACK};
         }
         depth++;

@@ -1,4 +1,5 @@
-/* The Python types of plan.h: Plan, and Value, which stands for a value of the plan in the description that a plan is built from. */
+/* The Python types of plan.h: Plan, and Value, which stands for a value of the plan in the description that a plan is
+ * built from. */
 #include "plan/plan.h"
 #include "torch/tensor_spec.h"
 
@@ -62,11 +63,12 @@ PyTypeObject Value_Type = {
 /* ---- Plan ---- */
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "alone", "spans", "name", NULL};
+    static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "alone", "spans", "name",
+        NULL};
     int n_inputs, n_values;
     PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *alone = NULL, *spans = NULL, *name = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOU:Plan", names, &n_inputs, &n_values, &steps, &outputs, &fallback, &aligned, &alone,
-                                     &spans, &name))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOU:Plan", names, &n_inputs, &n_values, &steps, &outputs,
+        &fallback, &aligned, &alone, &spans, &name))
         return NULL;
     if (fallback == NULL || !PyCallable_Check(fallback)) {
         PyErr_SetString(PyExc_TypeError, "a plan needs a callable 'fallback'");
@@ -135,18 +137,28 @@ static PyMemberDef plan_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyMethodDef plan_methods[] = {
+    {"consume", plan_consume, METH_O,
+     "consume(inputs: list) -> tuple: a call that takes the inputs out of the list and lets go of each after its last "
+     "use."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyTypeObject Plan_Type = {
     TYPE_OF(Plan),
-    .tp_doc = "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name=''): a compiled graph, run without Python between its kernels.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_new = plan_new,
+    .tp_doc =
+    "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name=''): a compiled graph, "
+    "run without Python between its kernels.",
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, .tp_new = plan_new,
     COLLECTED(plan),
     .tp_repr = plan_repr,
     CALLED_BY_VECTOR(Plan),
     .tp_members = plan_members,
+    .tp_methods = plan_methods,
 };
 
 int plan_init(PyObject *module)
 {
-    return torch_shim_init(module) < 0 || PyModule_AddType(module, &Value_Type) < 0 ? -1 : PyModule_AddType(module, &Plan_Type);
+    return torch_shim_init(module) < 0 || PyModule_AddType(module, &Value_Type) < 0 ? -1
+        : PyModule_AddType(module, &Plan_Type);
 }

@@ -1,7 +1,9 @@
-/* Plan: the steps a compiled graph consists of, as plan_build.c lays them out once and plan_run.c runs them for each call.
+/* Plan: the steps a compiled graph consists of, as plan_build.c lays them out once and plan_run.c runs them for each
+ * call.
  *
- * A plan is not written to once it is built. All that belongs to one call lies in the caller's C stack (a plan with very many values takes a
- * block from the heap), so any number of threads may be inside the same plan, and a step may call Python code that enters it again. */
+ * A plan is not written to once it is built. All that belongs to one call lies in the caller's C stack (a plan with
+ * very many values takes a block from the heap), so any number of threads may be inside the same plan, and a step may
+ * call Python code that enters it again. */
 #ifndef FRAMEJIT_PLAN_H
 #define FRAMEJIT_PLAN_H
 #include "torch/torch_shim.h"
@@ -11,7 +13,8 @@
 /* A value of a running plan. Of the two forms a tensor can have, the cheap one comes first: */
 typedef struct {
     TensorHandle handle;                  /* NULL for a Python object that is no tensor */
-    PyObject *object;                     /* NULL until someone needs the tensor as a Python object; the handle is then inside the object */
+    /* NULL until someone needs the tensor as a Python object; the handle is then inside the object */
+    PyObject *object;
 } PlanValue;
 
 typedef void (*CpuKernel)(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end);
@@ -25,7 +28,7 @@ typedef struct {
     int slot;
     Shape shape;
     int32_t dtype, device_type, device_index;
-    PyObject *arguments;                  /* sizes, strides, dtype, device: for torch.empty_strided, which tells why it fails */
+    PyObject *arguments;  /* sizes, strides, dtype, device: for torch.empty_strided, which tells why it fails */
 } EmptyStep;
 
 typedef struct {
@@ -35,6 +38,13 @@ typedef struct {
     int32_t dtype;
     PyObject *arguments;                  /* sizes, strides, offset, dtype: for torch.Tensor.set_ */
 } ReinterpretStep;
+
+/* A tensor over an input's memory where nobody else holds that any more, else a fresh one. */
+typedef struct {
+    EmptyStep fresh;
+    ReinterpretStep over;
+    int64_t bytes;                        /* of the input's memory */
+} InheritStep;
 
 typedef struct {
     CpuKernel kernel;
@@ -81,9 +91,19 @@ typedef struct {
 } CallStep;
 
 typedef struct {
-    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_CPU, STEP_CUDA, STEP_CALL, STEP_EXPECT, STEP_CONSTANT, STEP_FREE } kind;
-    union { EmptyStep empty; ReinterpretStep reinterpret; CpuStep cpu; CudaStep cuda; CallStep call; ExpectStep expect; ConstantStep constant;
-            int slot; };
+    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_INHERIT, STEP_CPU, STEP_CUDA, STEP_CALL, STEP_EXPECT, STEP_CONSTANT,
+        STEP_FREE } kind;
+    union {
+        EmptyStep empty;
+        ReinterpretStep reinterpret;
+        InheritStep inherit;
+        CpuStep cpu;
+        CudaStep cuda;
+        CallStep call;
+        ExpectStep expect;
+        ConstantStep constant;
+        int slot;
+    };
 } PlanStep;
 
 typedef struct PlanBlock PlanBlock;
@@ -98,8 +118,9 @@ typedef struct {
     CallArg *outputs;
     int *aligned;
     int *alone;                           /* inputs that are written: their memory must be no other input's */
-    int64_t *spans;                       /* bytes from each input's first element to its last; read only if some input is written */
+    int64_t *spans;  /* bytes from each input's first element to its last; read only if some input is written */
     int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone;
+    int frees_inputs;  /* some step lets go of an input, which the plan therefore holds as it holds its other values */
     int n_scratch;                        /* words that the greediest step needs */
 } Plan;
 
@@ -107,13 +128,17 @@ extern PyTypeObject Value_Type;
 int value_index(PyObject *value);         /* of a Value */
 
 /* plan_build.c */
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);     /* -1 with an exception */
+/* -1 with an exception */
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);
 void plan_free_blocks(Plan *plan);
 
 /* plan_accept.c */
-int plan_accept(const Plan *plan, PyObject *const *args);      /* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */
+/* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */
+int plan_accept(const Plan *plan, PyObject *const *args);
 /* plan_run.c */
 PyObject *plan_call(PyObject *plan, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+/* takes the inputs out of the list, so that they go after their last use */
+PyObject *plan_consume(PyObject *plan, PyObject *list);
 /* plan_call_step.c */
 int run_call(const CallStep *step, PlanValue *values, void **scratch);
 int run_expect(const ExpectStep *step, PlanValue *value);

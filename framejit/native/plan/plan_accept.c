@@ -1,4 +1,5 @@
-/* Whether a plan can run with the inputs of a call. What it was built for is guarded before, but for where the inputs lie in memory. */
+/* Whether a plan can run with the inputs of a call. What it was built for is guarded before, but for where the inputs
+ * lie in memory. */
 #include "plan/plan.h"
 #include "torch/tensor_spec.h"
 
@@ -17,7 +18,8 @@ static int written_apart(const Plan *plan, PyObject *const *args)
             return 0;
         for (int j = 0; j < plan->n_inputs; j++)
             if (j != written
-                && (fj_shim.get_data_ptr(HANDLE(args[j]), &other) || share_memory(mine, plan->spans[written], other, plan->spans[j])))
+                && (fj_shim.get_data_ptr(HANDLE(args[j]), &other)
+                || share_memory(mine, plan->spans[written], other, plan->spans[j])))
                 return 0;
     }
     return 1;

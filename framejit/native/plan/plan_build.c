@@ -43,7 +43,8 @@ static int build_alone(PlanBuilder *b, PyObject *alone, PyObject *spans)
     Py_ssize_t n_spans;
     if (alone == NULL || spans == NULL)
         return 0;
-    if ((b->plan->alone = plan_read_slots(b, alone, &b->plan->n_alone)) == NULL || (b->plan->spans = plan_read_integers(b->plan, spans, &n_spans)) == NULL)
+    if ((b->plan->alone = plan_read_slots(b, alone, &b->plan->n_alone)) == NULL
+        || (b->plan->spans = plan_read_integers(b->plan, spans, &n_spans)) == NULL)
         return -1;
     if (n_spans == b->plan->n_inputs)
         return 0;
@@ -54,7 +55,8 @@ static int build_alone(PlanBuilder *b, PyObject *alone, PyObject *spans)
 int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans)
 {
     PlanBuilder b = {plan, PyMem_Calloc(2, plan->n_values + 1), NULL};
-    PyObject *list = PySequence_Fast(steps, "steps are given as a list"), *values = PySequence_Fast(outputs, "outputs are given as a list");
+    PyObject *list = PySequence_Fast(steps, "steps are given as a list"),
+        *values = PySequence_Fast(outputs, "outputs are given as a list");
     int status = b.live && list && values ? 0 : -1;
     if (b.live == NULL)
         PyErr_NoMemory();
@@ -64,7 +66,9 @@ int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned
         memset(b.written, 1, plan->n_inputs);
         plan->steps = plan_allocate(plan, PySequence_Fast_GET_SIZE(list), sizeof(PlanStep));
         /* read first, when nothing but the inputs can be */
-        if (plan->steps == NULL || (aligned && (plan->aligned = plan_read_slots(&b, aligned, &plan->n_aligned)) == NULL) || build_alone(&b, alone, spans) < 0)
+        if (plan->steps == NULL
+            || (aligned && (plan->aligned = plan_read_slots(&b, aligned, &plan->n_aligned)) == NULL)
+            || build_alone(&b, alone, spans) < 0)
             status = -1;
     }
     for (Py_ssize_t i = 0; status == 0 && i < PySequence_Fast_GET_SIZE(list); i++)

@@ -1,9 +1,11 @@
-/* What the parts of the building of a plan share; see plan_build.c. Where an answer is an int, -1 means an exception. */
+/* What the parts of the building of a plan share; see plan_build.c. Where an answer is an int, -1 means an
+ * exception. */
 #ifndef FRAMEJIT_PLAN_BUILDER_H
 #define FRAMEJIT_PLAN_BUILDER_H
 #include "plan/plan.h"
 
-/* What is known while a plan is being read. A slot is written once and read only between that and its "free": then a running plan needs no checks. */
+/* What is known while a plan is being read. A slot is written once and read only between that and its "free": then a
+ * running plan needs no checks. */
 typedef struct {
     Plan *plan;
     char *live;                           /* one flag a slot */
@@ -19,7 +21,8 @@ int plan_write_slot(PlanBuilder *b, PyObject *number, int *slot);
 int64_t *plan_read_integers(Plan *plan, PyObject *numbers, Py_ssize_t *count);
 int *plan_read_slots(PlanBuilder *b, PyObject *numbers, int *count);
 int plan_read_shape(Plan *plan, PyObject *sizes, PyObject *strides, Shape *shape);
-int plan_read_arg(PlanBuilder *b, PyObject *value, int depth, CallArg *arg);                 /* containers are looked into at depth 0 only */
+/* containers are looked into at depth 0 only */
+int plan_read_arg(PlanBuilder *b, PyObject *value, int depth, CallArg *arg);
 /* plan_steps.c */
 int plan_build_step(PlanBuilder *b, PyObject *description);
 #pragma GCC visibility pop

@@ -55,12 +55,13 @@ static void store(PlanValue *value, PyObject *object)                          /
 static int store_items(const CallStep *step, PlanValue *values, PyObject *result)
 {
     if (!PyTuple_Check(result) && !PyList_Check(result)) {
-        PyErr_Format(PyExc_TypeError, "%R returned %s where a tuple of %d was expected", step->callable, Py_TYPE(result)->tp_name, step->n_results);
+        PyErr_Format(PyExc_TypeError, "%R returned %s where a tuple of %d was expected", step->callable,
+            Py_TYPE(result)->tp_name, step->n_results);
         return -1;
     }
     if (PySequence_Fast_GET_SIZE(result) != step->n_results) {
-        PyErr_Format(PyExc_ValueError, "%R returned %zd values where %d were expected", step->callable, PySequence_Fast_GET_SIZE(result),
-                     step->n_results);
+        PyErr_Format(PyExc_ValueError, "%R returned %zd values where %d were expected", step->callable,
+            PySequence_Fast_GET_SIZE(result), step->n_results);
         return -1;
     }
     for (int i = 0; i < step->n_results; i++)
@@ -71,7 +72,7 @@ static int store_items(const CallStep *step, PlanValue *values, PyObject *result
 
 int run_call(const CallStep *step, PlanValue *values, void **scratch)
 {
-    PyObject **stack = (PyObject **)scratch + 1, *result = NULL;                 /* before the first argument the callee may write */
+    PyObject **stack = (PyObject **)scratch + 1, *result = NULL;  /* before the first argument the callee may write */
     int n = 0;
     for (; n < step->n_args; n++) {
         stack[n] = make_item(&step->args[n], values);
@@ -81,7 +82,8 @@ int run_call(const CallStep *step, PlanValue *values, void **scratch)
     if (n == step->n_args) {
         WarningScope scope;
         warnings_begin(&scope);
-        result = PyObject_Vectorcall(step->callable, stack, (size_t)step->n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step->names);
+        result = PyObject_Vectorcall(step->callable, stack, (size_t)step->n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+            step->names);
         if (warnings_end(&scope) < 0)
             Py_CLEAR(result);
     }
@@ -109,7 +111,8 @@ void run_constant(const ConstantStep *step, PlanValue *value)
 static int has_shape(TensorHandle tensor, const Shape *shape)
 {
     int64_t ndim, *sizes, *strides;
-    if (tensor == NULL || fj_torch.get_dim(tensor, &ndim) || ndim != shape->ndim || fj_torch.get_sizes(tensor, &sizes) || fj_torch.get_strides(tensor, &strides))
+    if (tensor == NULL || fj_torch.get_dim(tensor, &ndim) || ndim != shape->ndim || fj_torch.get_sizes(tensor, &sizes)
+        || fj_torch.get_strides(tensor, &strides))
         return 0;
     int same_strides = 1, empty = 0;
     for (int i = 0; i < shape->ndim; i++) {

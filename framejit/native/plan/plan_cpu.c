@@ -6,7 +6,8 @@ typedef struct {
     char *const *pointers;
 } Work;
 
-/* The runtime may give fewer threads than it was asked for (inside another parallel region: one), so each works out its share here. */
+/* The runtime may give fewer threads than it was asked for (inside another parallel region: one), so each works out its
+ * share here. */
 static void run_share(void *data)
 {
     const Work *work = data;

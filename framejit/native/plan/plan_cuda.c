@@ -18,7 +18,8 @@ int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch)
     PyThreadState *ts = PyEval_SaveThread();      /* a full queue makes the launch wait */
     int error = cuda_enter(step->context, &before);
     if (!error) {
-        error = fj_cuda.launch(step->function, step->grid[0], step->grid[1], step->grid[2], step->threads, 1, 1, step->shared_bytes, stream, args, NULL);
+        error = fj_cuda.launch(step->function, step->grid[0], step->grid[1], step->grid[2], step->threads, 1, 1,
+            step->shared_bytes, stream, args, NULL);
         cuda_leave(step->context, before);
     }
     PyEval_RestoreThread(ts);

@@ -65,7 +65,8 @@ int *plan_read_slots(PlanBuilder *b, PyObject *numbers, int *count)
 int plan_read_shape(Plan *plan, PyObject *sizes, PyObject *strides, Shape *shape)
 {
     Py_ssize_t n_sizes, n_strides;
-    if ((shape->sizes = plan_read_integers(plan, sizes, &n_sizes)) == NULL || (shape->strides = plan_read_integers(plan, strides, &n_strides)) == NULL)
+    if ((shape->sizes = plan_read_integers(plan, sizes, &n_sizes)) == NULL
+        || (shape->strides = plan_read_integers(plan, strides, &n_strides)) == NULL)
         return -1;
     int bad = n_sizes != n_strides;
     for (Py_ssize_t i = 0; i < n_sizes && !bad; i++)

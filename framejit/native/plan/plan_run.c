@@ -1,5 +1,6 @@
 /* Running a plan: one pass over its steps. */
 #include "plan/plan.h"
+#include "torch/tensor_owners.h"
 #include "torch/tensor_spec.h"
 
 enum { LOCAL_WORDS = 128 };               /* of C stack; plans of up to some fifty values fit */
@@ -7,7 +8,8 @@ enum { LOCAL_WORDS = 128 };               /* of C stack; plans of up to some fif
 /* Torch failed to allocate, and its C function only says that it did. Asked in Python it says why. */
 static FJ_APART int empty_in_python(const EmptyStep *step, PlanValue *value)
 {
-    PyObject *torch = PyImport_ImportModule("torch"), *function = torch ? PyObject_GetAttrString(torch, "empty_strided") : NULL;
+    PyObject *torch = PyImport_ImportModule("torch"),
+        *function = torch ? PyObject_GetAttrString(torch, "empty_strided") : NULL;
     PyObject *names = function ? Py_BuildValue("(ss)", "dtype", "device") : NULL;
     PyObject *made = names ? PyObject_Vectorcall(function, &PyTuple_GET_ITEM(step->arguments, 0), 2, names) : NULL;
     Py_XDECREF(names);
@@ -23,8 +25,8 @@ static FJ_APART int empty_in_python(const EmptyStep *step, PlanValue *value)
 static inline int run_empty(const EmptyStep *step, PlanValue *value)
 {
     const Shape *shape = &step->shape;
-    if (FJ_LIKELY(fj_shim.empty_strided(shape->ndim, shape->sizes, shape->strides, step->dtype, step->device_type, step->device_index,
-                                        &value->handle) == 0))
+    if (FJ_LIKELY(fj_shim.empty_strided(shape->ndim, shape->sizes, shape->strides, step->dtype, step->device_type,
+        step->device_index, &value->handle) == 0))
         return 0;
     value->handle = NULL;
     return empty_in_python(step, value);
@@ -33,19 +35,24 @@ static inline int run_empty(const EmptyStep *step, PlanValue *value)
 /* Not a view: the plan's values are tensors of their own that share memory. */
 static FJ_APART int reinterpret_in_python(const ReinterpretStep *step, PlanValue *base, PlanValue *made)
 {
-    PyObject *sizes = PyTuple_GET_ITEM(step->arguments, 0), *strides = PyTuple_GET_ITEM(step->arguments, 1), *dtype = PyTuple_GET_ITEM(step->arguments, 3);
+    PyObject *sizes = PyTuple_GET_ITEM(step->arguments, 0), *strides = PyTuple_GET_ITEM(step->arguments, 1),
+        *dtype = PyTuple_GET_ITEM(step->arguments, 3);
     PyObject *tensor = plan_value_object(base), *torch = tensor ? PyImport_ImportModule("torch") : NULL;
-    PyObject *empty = torch ? PyObject_GetAttrString(torch, "empty") : NULL, *device = empty ? PyObject_GetAttrString(tensor, "device") : NULL;
-    PyObject *none = device ? Py_BuildValue("(i)", 0) : NULL, *options = none ? Py_BuildValue("{sOsO}", "dtype", dtype, "device", device) : NULL;
+    PyObject *empty = torch ? PyObject_GetAttrString(torch, "empty") : NULL,
+        *device = empty ? PyObject_GetAttrString(tensor, "device") : NULL;
+    PyObject *none = device ? Py_BuildValue("(i)", 0) : NULL,
+        *options = none ? Py_BuildValue("{sOsO}", "dtype", dtype, "device", device) : NULL;
     PyObject *other = options ? PyObject_Call(empty, none, options) : NULL;
-    PyObject *mine = other ? PyObject_CallMethod(tensor, "element_size", NULL) : NULL, *theirs = mine ? PyObject_CallMethod(other, "element_size", NULL) : NULL;
+    PyObject *mine = other ? PyObject_CallMethod(tensor, "element_size", NULL) : NULL,
+        *theirs = mine ? PyObject_CallMethod(other, "element_size", NULL) : NULL;
     PyObject *start = theirs ? PyObject_CallMethod(tensor, "storage_offset", NULL) : NULL;
     PyObject *storage = start ? PyObject_CallMethod(tensor, "untyped_storage", NULL) : NULL;
     PyObject *result = NULL;
     if (storage && PyObject_RichCompareBool(mine, theirs, Py_EQ) != 1)
         PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be read as a dtype of another size");
     else if (storage)
-        result = PyObject_CallMethod(other, "set_", "OLOO", storage, PyLong_AsLongLong(start) + (long long)step->offset, sizes, strides);
+        result = PyObject_CallMethod(other, "set_", "OLOO", storage, PyLong_AsLongLong(start) + (long long)step->offset,
+            sizes, strides);
     PyObject *const used[] = {torch, empty, device, none, options, other, mine, theirs, start, storage};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(used); i++)
         Py_XDECREF(used[i]);
@@ -64,11 +71,13 @@ static int run_reinterpret(const ReinterpretStep *step, PlanValue *values)
         PyErr_SetString(PyExc_RuntimeError, "a value's storage cannot be shared by another tensor");
         return -1;
     }
-    if (FJ_UNLIKELY(fj_shim.reinterpret(base, step->shape.ndim, step->shape.sizes, step->shape.strides, step->offset, &made->handle))) {
+    if (FJ_UNLIKELY(fj_shim.reinterpret(base, step->shape.ndim, step->shape.sizes, step->shape.strides, step->offset,
+        &made->handle))) {
         made->handle = NULL;
         return reinterpret_in_python(step, &values[step->base], made);
     }
-    /* The new tensor has the dtype of its base, and no exported function makes one of another. It is ours alone as yet. */
+    /* The new tensor has the dtype of its base, and no exported function makes one of another. It is ours alone as
+       yet. */
     uint16_t *dtype = &FIELD(*(char **)made->handle, uint16_t, fj_torch.dtype);
     if (*dtype != step->dtype) {
         if (fj_shim.dtype_size(*dtype) != fj_shim.dtype_size(step->dtype)) {
@@ -80,6 +89,16 @@ static int run_reinterpret(const ReinterpretStep *step, PlanValue *values)
     return 0;
 }
 
+/* Only a call that consumes its inputs may be the last to hold one. */
+static int run_inherit(const InheritStep *step, PlanValue *values)
+{
+    PlanValue *input = &values[step->over.base];
+    int64_t bytes;
+    int ours = Py_REFCNT(input->object) == 1 && tensor_is_held_once(input->object) && fj_shim.storage_bytes
+        && fj_shim.storage_bytes(input->handle, &bytes) == 0 && bytes == step->bytes;
+    return ours ? run_reinterpret(&step->over, values) : run_empty(&step->fresh, &values[step->fresh.slot]);
+}
+
 static inline int run_step(const PlanStep *step, PlanValue *values, void **scratch)
 {
     switch (step->kind) {
@@ -87,6 +106,8 @@ static inline int run_step(const PlanStep *step, PlanValue *values, void **scrat
         return run_empty(&step->empty, &values[step->empty.slot]);
     case STEP_REINTERPRET:
         return run_reinterpret(&step->reinterpret, values);
+    case STEP_INHERIT:
+        return run_inherit(&step->inherit, values);
     case STEP_CPU:
         for (int i = 0; i < step->cpu.n_tensors; i++)
             if (plan_value_data(&values[step->cpu.tensors[i]], &scratch[i]) < 0)
@@ -123,43 +144,78 @@ static PyObject *collect_outputs(const Plan *plan, PlanValue *values)
     return tuple;
 }
 
-static PyObject *run_plan(const Plan *plan, PyObject *const *args, PlanValue *values, void **scratch)
+/* `list`: holds the inputs and is emptied, or NULL where our caller goes on holding them. */
+static PyObject *run_plan(const Plan *plan, PyObject *const *args, PyObject *list, PlanValue *values, void **scratch)
 {
-    int n_inputs = plan->n_inputs;
+    int n_inputs = plan->n_inputs, first_held = n_inputs;       /* before it, values are borrowed */
     for (int i = 0; i < n_inputs; i++)
-        values[i] = (PlanValue){HANDLE(args[i]), args[i]};      /* borrowed: our caller holds them */
+        values[i] = (PlanValue){HANDLE(args[i]), args[i]};
+    if (plan->frees_inputs || list) {
+        first_held = 0;
+        for (int i = 0; i < n_inputs; i++)
+            Py_INCREF(args[i]);
+    }
     memset(values + n_inputs, 0, (plan->n_values - n_inputs) * sizeof(PlanValue));
-    int status = 0;
+    int status = list ? PyList_SetSlice(list, 0, n_inputs, NULL) : 0;
     for (int i = 0; i < plan->n_steps && status == 0; i++)
         status = run_step(&plan->steps[i], values, scratch);
     PyObject *result = status == 0 ? collect_outputs(plan, values) : NULL;
-    for (int i = n_inputs; i < plan->n_values; i++)
+    for (int i = first_held; i < plan->n_values; i++)
         plan_value_drop(&values[i]);
     return result;
 }
 
-PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *run_in_memory(const Plan *plan, PyObject *const *args, PyObject *list)
 {
-    const Plan *plan = (Plan *)self;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    if (FJ_UNLIKELY(plan->keep == NULL)) {
-        PyErr_SetString(PyExc_RuntimeError, "this plan was cleared by the garbage collector");
-        return NULL;
-    }
-    if (FJ_UNLIKELY(nargs != plan->n_inputs || (kwnames && PyTuple_GET_SIZE(kwnames)))) {
-        PyErr_Format(PyExc_TypeError, "%R takes %d positional arguments (%zd given)", self, plan->n_inputs, nargs);
-        return NULL;
-    }
-    int accepted = plan_accept(plan, args);
-    if (FJ_UNLIKELY(accepted <= 0))
-        return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
     size_t words = (size_t)plan->n_values * (sizeof(PlanValue) / sizeof(void *)) + plan->n_scratch;
     void *local[LOCAL_WORDS], **block = local;
     if (FJ_UNLIKELY(words > LOCAL_WORDS) && (block = PyMem_Malloc(words * sizeof(void *))) == NULL)
         return PyErr_NoMemory();
     PlanValue *values = (PlanValue *)block;
-    PyObject *result = run_plan(plan, args, values, (void **)(values + plan->n_values));
+    PyObject *result = run_plan(plan, args, list, values, (void **)(values + plan->n_values));
     if (block != local)
         PyMem_Free(block);
+    return result;
+}
+
+/* Whether the plan can run with these inputs, as plan_accept() says. */
+static int check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args, int has_names)
+{
+    if (FJ_UNLIKELY(plan->keep == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError, "this plan was cleared by the garbage collector");
+        return -1;
+    }
+    if (FJ_UNLIKELY(n_args != plan->n_inputs || has_names)) {
+        PyErr_Format(PyExc_TypeError, "%R takes %d positional arguments (%zd given)", plan, plan->n_inputs, n_args);
+        return -1;
+    }
+    return plan_accept(plan, args);
+}
+
+PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    const Plan *plan = (Plan *)self;
+    int accepted = check_call(plan, args, PyVectorcall_NARGS(nargsf), kwnames && PyTuple_GET_SIZE(kwnames));
+    if (FJ_UNLIKELY(accepted <= 0))
+        return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
+    return run_in_memory(plan, args, NULL);
+}
+
+PyObject *plan_consume(PyObject *self, PyObject *list)
+{
+    const Plan *plan = (Plan *)self;
+    if (!PyList_CheckExact(list)) {
+        PyErr_Format(PyExc_TypeError, "a list of inputs can be consumed, a %s can not", Py_TYPE(list)->tp_name);
+        return NULL;
+    }
+    int accepted = check_call(plan, PySequence_Fast_ITEMS(list), PyList_GET_SIZE(list), 0);
+    if (accepted < 0)
+        return NULL;
+    if (accepted)
+        return run_in_memory(plan, PySequence_Fast_ITEMS(list), list);
+    PyObject *inputs = PyList_AsTuple(list), *result = NULL;
+    if (inputs && PyList_SetSlice(list, 0, PyList_GET_SIZE(list), NULL) == 0)
+        result = PyObject_CallObject(plan->fallback, inputs);
+    Py_XDECREF(inputs);
     return result;
 }

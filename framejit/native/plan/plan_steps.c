@@ -25,7 +25,8 @@ static int build_empty(PlanBuilder *b, PyObject *parts, PlanStep *step)
         return -1;
     step->kind = STEP_EMPTY;
     if (plan_write_slot(b, slot, &empty->slot) < 0 || plan_read_shape(b->plan, sizes, strides, &empty->shape) < 0
-        || torch_dtype_number(dtype, &empty->dtype) < 0 || torch_device_numbers(device, &empty->device_type, &empty->device_index) < 0)
+        || torch_dtype_number(dtype, &empty->dtype) < 0
+        || torch_device_numbers(device, &empty->device_type, &empty->device_index) < 0)
         return -1;
     empty->arguments = PyTuple_GetSlice(parts, 1, PyTuple_GET_SIZE(parts));
     return keep(b, empty->arguments);
@@ -40,11 +41,36 @@ static int build_reinterpret(PlanBuilder *b, PyObject *parts, PlanStep *step)
         return -1;
     step->kind = STEP_REINTERPRET;
     view->offset = offset;
-    if (plan_read_slot(b, base, &view->base) < 0 || plan_write_slot(b, slot, &view->slot) < 0 || plan_read_shape(b->plan, sizes, strides, &view->shape) < 0
-        || torch_dtype_number(dtype, &view->dtype) < 0)
+    if (plan_read_slot(b, base, &view->base) < 0 || plan_write_slot(b, slot, &view->slot) < 0
+        || plan_read_shape(b->plan, sizes, strides, &view->shape) < 0 || torch_dtype_number(dtype, &view->dtype) < 0)
         return -1;
     view->arguments = PyTuple_GetSlice(parts, 2, PyTuple_GET_SIZE(parts));
     return keep(b, view->arguments);
+}
+
+static int build_inherit(PlanBuilder *b, PyObject *parts, PlanStep *step)
+{
+    PyObject *slot, *input, *sizes, *strides, *dtype, *device;
+    InheritStep *inherit = &step->inherit;
+    EmptyStep *fresh = &inherit->fresh;
+    ReinterpretStep *over = &inherit->over;
+    if (!PyArg_ParseTuple(parts, "OOOOOOL:inherit", &slot, &input, &sizes, &strides, &dtype, &device, &inherit->bytes))
+        return -1;
+    step->kind = STEP_INHERIT;
+    if (plan_read_slot(b, input, &over->base) < 0 || plan_write_slot(b, slot, &over->slot) < 0
+        || plan_read_shape(b->plan, sizes, strides, &over->shape) < 0 || torch_dtype_number(dtype, &over->dtype) < 0
+        || torch_device_numbers(device, &fresh->device_type, &fresh->device_index) < 0)
+        return -1;
+    if (over->base >= b->plan->n_inputs) {
+        PyErr_SetString(PyExc_ValueError, "memory is inherited from inputs");
+        return -1;
+    }
+    fresh->slot = over->slot;
+    fresh->shape = over->shape;
+    fresh->dtype = over->dtype;
+    fresh->arguments = PyTuple_GetSlice(parts, 2, 6);
+    over->arguments = Py_BuildValue("(OOiO)", sizes, strides, 0, dtype);
+    return keep(b, fresh->arguments) < 0 || keep(b, over->arguments) < 0 ? -1 : 0;
 }
 
 static int build_cpu(PlanBuilder *b, PyObject *parts, PlanStep *step)
@@ -57,14 +83,16 @@ static int build_cpu(PlanBuilder *b, PyObject *parts, PlanStep *step)
     if (!PyArg_ParseTuple(parts, "KOOLL:cpu_kernel", &address, &tensors, &ints, &total, &grain))
         return -1;
     if (address == 0 || total < 0 || grain < 1) {
-        PyErr_Format(PyExc_ValueError, "no kernel at address %llu can run over %lld with grain %lld", address, total, grain);
+        PyErr_Format(PyExc_ValueError, "no kernel at address %llu can run over %lld with grain %lld", address, total,
+            grain);
         return -1;
     }
     step->kind = STEP_CPU;
     cpu->kernel = (CpuKernel)(uintptr_t)address;
     cpu->total = total;
     cpu->grain = grain < INT64_MAX / 2 ? grain : INT64_MAX / 2;
-    if ((cpu->tensors = plan_read_slots(b, tensors, &cpu->n_tensors)) == NULL || (cpu->ints = plan_read_integers(b->plan, ints, &n_ints)) == NULL)
+    if ((cpu->tensors = plan_read_slots(b, tensors, &cpu->n_tensors)) == NULL
+        || (cpu->ints = plan_read_integers(b->plan, ints, &n_ints)) == NULL)
         return -1;
     return need_scratch(b->plan, cpu->n_tensors);
 }
@@ -105,10 +133,12 @@ static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
     PyObject *args;
     int x, y, z, threads, shared_bytes;
     CudaStep *cuda = &step->cuda;
-    if (!PyArg_ParseTuple(parts, "K(iii)iiO!i:cuda_kernel", &function, &x, &y, &z, &threads, &shared_bytes, &PyTuple_Type, &args, &cuda->device_index))
+    if (!PyArg_ParseTuple(parts, "K(iii)iiO!i:cuda_kernel", &function, &x, &y, &z, &threads, &shared_bytes,
+        &PyTuple_Type, &args, &cuda->device_index))
         return -1;
     if (x < 0 || y < 0 || z < 0 || threads < 1 || shared_bytes < 0) {
-        PyErr_Format(PyExc_ValueError, "no kernel can run on a grid of (%d, %d, %d) with %d threads and %d bytes", x, y, z, threads, shared_bytes);
+        PyErr_Format(PyExc_ValueError, "no kernel can run on a grid of (%d, %d, %d) with %d threads and %d bytes", x, y,
+            z, threads, shared_bytes);
         return -1;
     }
     step->kind = STEP_CUDA;
@@ -117,7 +147,8 @@ static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
     cuda->threads = threads;
     cuda->shared_bytes = shared_bytes;
     cuda->n_args = (int)PyTuple_GET_SIZE(args);
-    if (cuda_context(cuda->device_index, &cuda->context) < 0 || (cuda->args = plan_allocate(b->plan, cuda->n_args, sizeof(CudaArg))) == NULL)
+    if (cuda_context(cuda->device_index, &cuda->context) < 0
+        || (cuda->args = plan_allocate(b->plan, cuda->n_args, sizeof(CudaArg))) == NULL)
         return -1;
     for (int i = 0; i < cuda->n_args; i++)
         if (read_cuda_arg(b, PyTuple_GET_ITEM(args, i), &cuda->args[i]) < 0)
@@ -147,13 +178,15 @@ static int build_call(PlanBuilder *b, PyObject *parts, PlanStep *step)
     if (!PyArg_ParseTuple(parts, "OO!OO:call", &call->callable, &PyTuple_Type, &args, &kwargs, &results))
         return -1;
     if (!PyCallable_Check(call->callable) || (kwargs != Py_None && !PyDict_Check(kwargs))) {
-        PyErr_SetString(PyExc_TypeError, "a call step takes a callable, a tuple, a dict or None, and where the result goes");
+        PyErr_SetString(PyExc_TypeError,
+            "a call step takes a callable, a tuple, a dict or None, and where the result goes");
         return -1;
     }
     step->kind = STEP_CALL;
     call->n_positional = (int)PyTuple_GET_SIZE(args);
     call->n_args = call->n_positional + (kwargs == Py_None ? 0 : (int)PyDict_GET_SIZE(kwargs));
-    if (PyList_Append(b->plan->keep, call->callable) < 0 || (call->args = plan_allocate(b->plan, call->n_args, sizeof(CallArg))) == NULL)
+    if (PyList_Append(b->plan->keep, call->callable) < 0
+        || (call->args = plan_allocate(b->plan, call->n_args, sizeof(CallArg))) == NULL)
         return -1;
     for (int i = 0; i < call->n_positional; i++)
         if (plan_read_arg(b, PyTuple_GET_ITEM(args, i), 0, &call->args[i]) < 0)
@@ -179,6 +212,7 @@ static int build_free(PlanBuilder *b, PyObject *parts, PlanStep *step)
         return -1;
     step->kind = STEP_FREE;
     b->live[step->slot] = 0;
+    b->plan->frees_inputs |= step->slot < b->plan->n_inputs;
     return 0;
 }
 
@@ -204,19 +238,19 @@ static int build_constant(PlanBuilder *b, PyObject *parts, PlanStep *step)
     if (!PyArg_ParseTuple(parts, "OO:constant", &slot, &step->constant.object))
         return -1;
     step->kind = STEP_CONSTANT;
-    return plan_write_slot(b, slot, &step->constant.slot) < 0 ? -1 : PyList_Append(b->plan->keep, step->constant.object);
+    return plan_write_slot(b, slot, &step->constant.slot) < 0 ? -1
+        : PyList_Append(b->plan->keep, step->constant.object);
 }
 
 static const struct { const char *name; int (*build)(PlanBuilder *, PyObject *, PlanStep *); } kinds[] = {
-    {"empty", build_empty}, {"reinterpret", build_reinterpret}, {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"call", build_call},
-    {"expect", build_expect}, {"constant", build_constant}, {"free", build_free},
+    {"empty", build_empty}, {"reinterpret", build_reinterpret}, {"inherit", build_inherit},
+    {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"call", build_call}, {"expect", build_expect},
+     {"constant", build_constant}, {"free", build_free},
 };
 
-static int does_something(const Plan *plan, const PlanStep *step)
+static int does_something(const PlanStep *step)
 {
     switch (step->kind) {
-    case STEP_FREE:                       /* inputs are the caller's: to free one only says that it is read no more */
-        return step->slot >= plan->n_inputs;
     case STEP_CPU:
         return step->cpu.total > 0;
     case STEP_CUDA:                       /* the driver takes an empty grid for an error */
@@ -230,14 +264,15 @@ int plan_build_step(PlanBuilder *b, PyObject *description)
 {
     Plan *plan = b->plan;
     PlanStep *step = &plan->steps[plan->n_steps];
-    PyObject *name = PyTuple_Check(description) && PyTuple_GET_SIZE(description) ? PyTuple_GET_ITEM(description, 0) : NULL;
+    PyObject *name = PyTuple_Check(description) && PyTuple_GET_SIZE(description) ? PyTuple_GET_ITEM(description, 0)
+        : NULL;
     for (size_t i = 0; name && PyUnicode_Check(name) && i < sizeof(kinds) / sizeof(*kinds); i++) {
         if (PyUnicode_CompareWithASCIIString(name, kinds[i].name) != 0)
             continue;
         PyObject *parts = PyTuple_GetSlice(description, 1, PyTuple_GET_SIZE(description));
         int status = parts ? kinds[i].build(b, parts, step) : -1;
         Py_XDECREF(parts);
-        plan->n_steps += status == 0 && does_something(plan, step);
+        plan->n_steps += status == 0 && does_something(step);
         return status;
     }
     PyErr_Format(PyExc_ValueError, "%R is no step of a plan", description);

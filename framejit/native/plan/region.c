@@ -1,8 +1,9 @@
 /* Region: the switch that keeps a compiled region only while it is worth it.
  *
- * The first calls measure both ways; then the quicker one is called for good, and all that is left of the region is one indirect call. A region
- * without side effects runs both ways on the same inputs (the caller gets the compiled result), one with side effects takes turns, so that nothing
- * ever happens twice. Devices run behind the program: their clocks are read when they are ready, on a later call, and nothing waits for them. */
+ * The first calls measure both ways; then the quicker one is called for good, and all that is left of the region is one
+ * indirect call. A region without side effects runs both ways on the same inputs (the caller gets the compiled result),
+ * one with side effects takes turns, so that nothing ever happens twice. Devices run behind the program: their clocks
+ * are read when they are ready, on a later call, and nothing waits for them. */
 #include "native.h"
 #include "torch/device_timer.h"
 #include "torch/tensor_spec.h"
@@ -24,7 +25,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *way[2];                              /* compiled, eager; NULL once cleared */
-    PyObject *target;                              /* borrowed from way: what calls go to once that is decided; NULL before */
+    PyObject *target;  /* borrowed from way: what calls go to once that is decided; NULL before */
     Way decided;
     PyObject *on_decision;                         /* NULL once it was called */
     Sample *samples;
@@ -50,7 +51,7 @@ static void forget_samples(Region *region)
     PyMem_Free(samples);
 }
 
-static void settle(Region *region, Way way)
+static void decide(Region *region, Way way)
 {
     region->decided = way;
     region->target = region->way[way];
@@ -70,7 +71,8 @@ static void settle(Region *region, Way way)
     error_restore(error);
 }
 
-/* Writes the best times, of the host or of whichever of the host and the device is later. 0: the device is not ready. */
+/* Writes the best times, of the host or of whichever of the host and the device is later. 0: the device is not
+ * ready. */
 static int read_samples(Region *region)
 {
     int64_t device_ns[2] = {-1, -1}, host_ns[2] = {-1, -1};
@@ -99,7 +101,7 @@ static void try_to_decide(Region *region)
         return;
     double compiled = (double)region->best[COMPILED], eager = (double)region->best[EAGER];
     double noise = region->best[EAGER] < SHORT_NS ? SHORT_NOISE : NOISE;
-    settle(region, eager * noise + CLOCK_NOISE_NS < compiled * region->margin ? EAGER : COMPILED);
+    decide(region, eager * noise + CLOCK_NOISE_NS < compiled * region->margin ? EAGER : COMPILED);
 }
 
 /* ---- measuring ---- */
@@ -115,14 +117,16 @@ static int device_of(PyObject *const *args, Py_ssize_t nargs)
 {
     for (Py_ssize_t i = 0; i < nargs; i++) {
         int32_t type, index;
-        if (PyObject_TypeCheck(args[i], fj_torch.tensor_type) && fj_torch.get_device_type(HANDLE(args[i]), &type) == 0 && type == DEVICE_TYPE_CUDA)
+        if (PyObject_TypeCheck(args[i], fj_torch.tensor_type) && fj_torch.get_device_type(HANDLE(args[i]), &type) == 0
+            && type == DEVICE_TYPE_CUDA)
             return fj_torch.get_device_index(HANDLE(args[i]), &index) == 0 ? index : -1;
     }
     return -1;
 }
 
 /* Opens a sample. 0: nothing is to be measured now. */
-static int sample_begin(const Region *region, Sample *sample, Way way, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static int sample_begin(const Region *region, Sample *sample, Way way, PyObject *const *args, size_t nargsf,
+    PyObject *kwnames)
 {
     *sample = (Sample){way};
     if (!region->cuda || fj_torch.impl < 0 || !fj_torch.get_device_type || !fj_torch.get_device_index)
@@ -145,7 +149,7 @@ static PyObject *run_timed(Region *region, Sample *sample, PyObject *const *args
     return result;
 }
 
-/* A compiled run that settles it if it warns. */
+/* A compiled run that decides if it warns. */
 static PyObject *run_warned(Region *region, Sample *sample, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     unsigned long given = fj_warnings_given;
@@ -153,7 +157,7 @@ static PyObject *run_warned(Region *region, Sample *sample, PyObject *const *arg
     PyObject *result = run_timed(region, sample, args, nargsf, kwnames);
     warnings_count_end();
     if (result && given != fj_warnings_given)
-        settle(region, COMPILED);
+        decide(region, COMPILED);
     return result;
 }
 
@@ -173,7 +177,7 @@ static PyObject *measure_both(Region *region, PyObject *const *args, size_t narg
             Py_CLEAR(result);                      /* the user interrupted it */
         else if (other == NULL) {
             PyErr_Clear();                         /* whether this call raises the compiled run has said */
-            settle(region, COMPILED);
+            decide(region, COMPILED);
         }
         Py_XDECREF(other);
     }
@@ -202,7 +206,8 @@ static PyObject *measure(Region *region, PyObject *const *args, size_t nargsf, P
         try_to_decide(region);
         return PyObject_Vectorcall(region->target ? region->target : region->way[COMPILED], args, nargsf, kwnames);
     }
-    result = region->pure ? measure_both(region, args, nargsf, kwnames) : measure_in_turn(region, args, nargsf, kwnames);
+    result = region->pure ? measure_both(region, args, nargsf, kwnames)
+        : measure_in_turn(region, args, nargsf, kwnames);
     if (result && region->n_taken == region->n_samples)
         try_to_decide(region);
     return result;
@@ -230,9 +235,11 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     PyObject *compiled, *eager, *on_decision = Py_None;
     int pure = -1, cuda = -1, samples = 3;
     double margin = 1.0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$ppidO:Region", names, &compiled, &eager, &pure, &cuda, &samples, &margin, &on_decision))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$ppidO:Region", names, &compiled, &eager, &pure, &cuda, &samples,
+        &margin, &on_decision))
         return NULL;
-    if (pure < 0 || cuda < 0 || !PyCallable_Check(compiled) || !PyCallable_Check(eager) || (on_decision != Py_None && !PyCallable_Check(on_decision))) {
+    if (pure < 0 || cuda < 0 || !PyCallable_Check(compiled) || !PyCallable_Check(eager)
+        || (on_decision != Py_None && !PyCallable_Check(on_decision))) {
         PyErr_SetString(PyExc_TypeError, "a region takes two callables, and the keywords 'pure' and 'cuda'");
         return NULL;
     }
@@ -323,7 +330,8 @@ static PyMemberDef region_members[] = {
 
 static PyTypeObject Region_Type = {
     TYPE_OF(Region),
-    .tp_doc = "Region(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None): calls whichever of the two is quicker.",
+    .tp_doc = "Region(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None): calls whichever of the "
+              "two is quicker.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = region_new,
     COLLECTED(region),

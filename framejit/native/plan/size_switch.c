@@ -1,4 +1,5 @@
-/* SizeSwitch: calls what was compiled for the sizes of its arguments, as many sizes as matter. What it has not met lately it asks for. */
+/* SizeSwitch: calls what was compiled for the sizes of its arguments, as many sizes as matter. What it has not met
+ * lately it asks for. */
 #include "native.h"
 #include "torch/tensor_spec.h"
 
@@ -31,7 +32,8 @@ static int read_sizes(const SizeSwitch *self, PyObject *const *args, Py_ssize_t 
         if (dim >= ndim)
             return 0;
         sizes[i] = direct_sizes(impl, ndim)[dim];
-        mixed = (mixed ^ (uint64_t)sizes[i]) * 0x9E3779B97F4A7C15u;      /* 2^64 over the golden ratio: Knuth, TAOCP 3, 6.4 */
+        /* 2^64 over the golden ratio: Knuth, TAOCP 3, 6.4 */
+        mixed = (mixed ^ (uint64_t)sizes[i]) * 0x9E3779B97F4A7C15u;
     }
     *hash = mixed;
     return 1;
@@ -57,7 +59,7 @@ static PyObject *size_switch_call(PyObject *object, PyObject *const *args, size_
             return result;
         }
     }
-    PyObject *answer = PyObject_Vectorcall(self->miss, args, nargs, NULL);       /* (what to run, whether it is for good) */
+    PyObject *answer = PyObject_Vectorcall(self->miss, args, nargs, NULL);  /* (what to run, whether it is for good) */
     if (answer == NULL)
         return NULL;
     if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) != 2) {
@@ -94,8 +96,8 @@ static PyObject *size_switch_new(PyTypeObject *type, PyObject *args, PyObject *k
     self->n = (int)n;
     self->vectorcall = size_switch_call;
     for (int i = 0; i < self->n; i++) {
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "ii;SizeSwitch: places are pairs (argument, dimension)", &self->places[i].argument,
-                              &self->places[i].dim)) {
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "ii;SizeSwitch: places are pairs (argument, dimension)",
+            &self->places[i].argument, &self->places[i].dim)) {
             Py_DECREF(self);
             return NULL;
         }

@@ -103,7 +103,8 @@ void cuda_leave(void *context, void *before)
         fj_cuda.context_set(before);
 }
 
-static int load_function(const char *image, const char *name, int shared_bytes, void **module, void **function, int *registers, int *local_bytes)
+static int load_function(const char *image, const char *name, int shared_bytes, void **module, void **function,
+    int *registers, int *local_bytes)
 {
     int error = fj_cuda.module_load(module, image);
     if (error)
@@ -143,7 +144,8 @@ static PyObject *cuda_load_module(PyObject *self, PyObject *args)
         cuda_raise(error, what, NULL);
         return NULL;
     }
-    return Py_BuildValue("KKii", (unsigned long long)(uintptr_t)module, (unsigned long long)(uintptr_t)function, registers, local_bytes);
+    return Py_BuildValue("KKii", (unsigned long long)(uintptr_t)module, (unsigned long long)(uintptr_t)function,
+        registers, local_bytes);
 }
 
 static PyObject *cuda_unload_module(PyObject *self, PyObject *args)
@@ -152,7 +154,8 @@ static PyObject *cuda_unload_module(PyObject *self, PyObject *args)
     unsigned long long module;
     int device_index;
     void *context, *before;
-    if (!PyArg_ParseTuple(args, "Ki:cuda_unload_module", &module, &device_index) || cuda_context(device_index, &context) < 0)
+    if (!PyArg_ParseTuple(args, "Ki:cuda_unload_module", &module, &device_index)
+        || cuda_context(device_index, &context) < 0)
         return NULL;
     int error = cuda_enter(context, &before);
     if (!error) {
@@ -168,8 +171,10 @@ static PyObject *cuda_unload_module(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"cuda_load_module", cuda_load_module, METH_VARARGS,
-     "cuda_load_module(cubin, name, shared_bytes, device_index) -> (module, function, registers, local_bytes): loads one compiled kernel."},
-    {"cuda_unload_module", cuda_unload_module, METH_VARARGS, "cuda_unload_module(module, device_index): the functions of the module are gone."},
+     "cuda_load_module(cubin, name, shared_bytes, device_index) -> (module, function, registers, local_bytes): loads "
+     "one compiled kernel."},
+    {"cuda_unload_module", cuda_unload_module, METH_VARARGS,
+     "cuda_unload_module(module, device_index): the functions of the module are gone."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,5 @@
-/* The CUDA driver, loaded when first asked for: what the runtime of torch does not give, a kernel of our own on torch's stream and clocks on the device. */
+/* The CUDA driver, loaded when first asked for: what the runtime of torch does not give, a kernel of our own on torch's
+ * stream and clocks on the device. */
 #ifndef FRAMEJIT_CUDA_DRIVER_H
 #define FRAMEJIT_CUDA_DRIVER_H
 #include "native.h"
@@ -15,10 +16,11 @@ typedef struct {
     int (*context_get)(void **context), (*context_set)(void *context);
     int (*module_load)(void **module, const void *image), (*module_unload)(void *module);
     int (*module_function)(void **function, void *module, const char *name);
-    int (*function_set)(void *function, int attribute, int value), (*function_get)(int *value, int attribute, void *function);
+    int (*function_set)(void *function, int attribute, int value),
+        (*function_get)(int *value, int attribute, void *function);
     int (*function_name)(const char **name, void *function);   /* NULL before CUDA 12.3 */
-    int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                  unsigned shared_bytes, void *stream, void **args, void **extra);
+    int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+        unsigned block_z, unsigned shared_bytes, void *stream, void **args, void **extra);
     int (*stream_is_capturing)(void *stream, int *status);
     int (*event_create)(void **event, unsigned flags), (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream), (*event_query)(void *event);
@@ -27,8 +29,9 @@ typedef struct {
 extern CudaDriver fj_cuda;
 
 int cuda_driver_load(void);                                    /* -1 with PlanUnsupported */
-int cuda_context(int device_index, void **context);            /* the primary context of a device; -1 with an exception */
-/* Makes a context this thread's current one; gives what was current before, for leave. Never raises; gives the driver's error. */
+int cuda_context(int device_index, void **context);  /* the primary context of a device; -1 with an exception */
+/* Makes a context this thread's current one; gives what was current before, for leave. Never raises; gives the driver's
+ * error. */
 int cuda_enter(void *context, void **before);
 void cuda_leave(void *context, void *before);
 void cuda_raise(int error, const char *what, void *function);          /* RuntimeError; function may be NULL */

@@ -1,4 +1,5 @@
-/* Spans are pairs of CUDA events. Nothing here raises: a device that cannot be timed is a case that the caller has an answer to. */
+/* Spans are pairs of CUDA events. Nothing here raises: a device that cannot be timed is a case that the caller has an
+ * answer to. */
 #include "torch/device_timer.h"
 #include "torch/cuda_driver.h"
 #include "torch/torch_shim.h"

@@ -10,7 +10,8 @@ typedef struct {
 } DeviceSpan;
 
 enum { DEVICE_TIMED, DEVICE_UNTIMED, DEVICE_CAPTURING };
-/* Opens a span on torch's current stream. UNTIMED: this device cannot be timed. CAPTURING: nothing may be measured, the stream is being captured. */
+/* Opens a span on torch's current stream. UNTIMED: this device cannot be timed. CAPTURING: nothing may be measured, the
+ * stream is being captured. */
 int span_begin(DeviceSpan *span, int device_index);
 void span_end(DeviceSpan *span);
 /* 1: *nanoseconds is the span's length; 0: the device is not that far yet; -1: it will never be known */

@@ -1,5 +1,5 @@
-/* See process_state.h. The methods of torch.Tensor get a number for each state they are found in, so that putting the original back gives
- * the first number again. Looking costs one comparison while nobody changed the class. */
+/* See process_state.h. The methods of torch.Tensor get a number for each state they are found in, so that putting the
+ * original back gives the first number again. Looking costs one comparison while nobody changed the class. */
 #include "torch/process_state.h"
 #include "cpython/cpython_layout.h"
 
@@ -89,7 +89,8 @@ static PyObject *setup_process_state(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *dict;
-    if (!PyArg_ParseTuple(args, "O!O!O!:setup_process_state", &PyType_Type, &classes[0], &PyType_Type, &classes[1], &PyDict_Type, &dict))
+    if (!PyArg_ParseTuple(args, "O!O!O!:setup_process_state", &PyType_Type, &classes[0], &PyType_Type, &classes[1],
+        &PyDict_Type, &dict))
         return NULL;
     for (int i = 0; i < N_CLASSES; i++)
         Py_INCREF(classes[i]);            /* for good */
@@ -110,8 +111,10 @@ static PyObject *tensor_methods(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"setup_process_state", setup_process_state, METH_VARARGS,
-     "setup_process_state(tensor_class, parameter_class, dict): where to look; the dict has the level of forward-mode differentiation as _current_level."},
-    {"tensor_methods", tensor_methods, METH_NOARGS, "tensor_methods() -> int: a number for the methods of torch.Tensor as they are."},
+     "setup_process_state(tensor_class, parameter_class, dict): where to look; the dict has the level of forward-mode "
+     "differentiation as _current_level."},
+    {"tensor_methods", tensor_methods, METH_NOARGS,
+     "tensor_methods() -> int: a number for the methods of torch.Tensor as they are."},
     {NULL, NULL, 0, NULL},
 };
 

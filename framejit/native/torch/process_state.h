@@ -1,12 +1,13 @@
-/* What torch and the program keep for the whole process, and what a captured operation means depends on: the level of forward-mode
- * differentiation, and the methods of torch.Tensor, which a program may replace. */
+/* What torch and the program keep for the whole process, and what a captured operation means depends on: the level of
+ * forward-mode differentiation, and the methods of torch.Tensor, which a program may replace. */
 #ifndef FRAMEJIT_PROCESS_STATE_H
 #define FRAMEJIT_PROCESS_STATE_H
 #include "cpython/dict_watch.h"
 #include "native.h"
 
 typedef struct {
-    PyTypeObject *watched;                /* torch.nn.Parameter: its version changes with its own methods and with those of torch.Tensor */
+    /* torch.nn.Parameter: its version changes with its own methods and with those of torch.Tensor */
+    PyTypeObject *watched;
     PyObject *level_dict;                 /* of the module that counts the levels of forward-mode differentiation */
     unsigned tag;                         /* the version of `watched` for which `methods` was found; 0: none */
     uint32_t methods;                     /* a number for the methods as they are */

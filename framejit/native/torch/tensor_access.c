@@ -1,14 +1,17 @@
 /* Reading a tensor's metadata without torch's headers, in one of three ways:
  *   direct      loads at offsets that setup() measured on known tensors,
- *   shim        the stable C functions that libtorch exports (aoti_torch_get_*), which the first way does without where one is missing,
+ *   shim        the stable C functions that libtorch exports (aoti_torch_get_*), which the first way does without where
+ *               one is missing,
  *   attributes  PyObject_GetAttr.
- * guards/tensor_layout.py calls setup() at import, compares the ways with each other and chooses the fastest one that is right. */
+ * guards/tensor_layout.py calls setup() at import, compares the ways with each other and chooses the fastest one that
+ * is right. */
 #include "cpython/safe_read.h"
 #include "torch/tensor_spec.h"
 #include "torch/torch_symbols.h"
 
 TensorAccess fj_tensor_access = ACCESS_ATTRIBUTES;
-TorchLayout fj_torch = {.impl = -1, .keyset = -1, .sizes = -1, .strides = -1, .ndim = -1, .dtype = -1, .device = -1, .autograd_meta = -1};
+TorchLayout fj_torch = {.impl = -1, .keyset = -1, .sizes = -1, .strides = -1, .ndim = -1, .dtype = -1, .device = -1,
+    .autograd_meta = -1};
 
 enum { MAX_PROBES = 64, SCAN_BYTES = 400, SURELY_INLINE = 3 };
 
@@ -34,8 +37,8 @@ static int load_symbols(void)
     *(void **)&fj_torch.get_layout = torch_symbol("aoti_torch_get_layout");
     *(void **)&fj_torch.get_dim = torch_symbol("aoti_torch_get_dim");
     *(void **)&fj_torch.requires_grad = torch_symbol("_ZNK3c1010TensorImpl13requires_gradEv");
-    return fj_torch.get_sizes && fj_torch.get_strides && fj_torch.get_dtype && fj_torch.get_device_type && fj_torch.get_device_index && fj_torch.get_layout
-        && fj_torch.get_dim && fj_torch.requires_grad;
+    return fj_torch.get_sizes && fj_torch.get_strides && fj_torch.get_dtype && fj_torch.get_device_type
+        && fj_torch.get_device_index && fj_torch.get_layout && fj_torch.get_dim && fj_torch.requires_grad;
 }
 
 /* In place of what torch does not export, at the offsets that were found: right for tensors with strides. */
@@ -51,10 +54,26 @@ static int32_t strides_where_they_are(void *handle, int64_t **strides)
     *strides = (int64_t *)direct_strides(p, FIELD(p, int64_t, fj_torch.ndim));
     return 0;
 }
-static int32_t dim_where_it_is(void *handle, int64_t *ndim) { *ndim = FIELD(*(char **)handle, int64_t, fj_torch.ndim); return 0; }
-static int32_t dtype_where_it_is(void *handle, int32_t *dtype) { *dtype = FIELD(*(char **)handle, uint16_t, fj_torch.dtype); return 0; }
-static int32_t device_type_where_it_is(void *handle, int32_t *type) { *type = FIELD(*(char **)handle, int8_t, fj_torch.device); return 0; }
-static int32_t device_index_where_it_is(void *handle, int32_t *index) { *index = FIELD(*(char **)handle, int8_t, fj_torch.device + 1); return 0; }
+static int32_t dim_where_it_is(void *handle, int64_t *ndim)
+{
+    *ndim = FIELD(*(char **)handle, int64_t, fj_torch.ndim);
+    return 0;
+}
+static int32_t dtype_where_it_is(void *handle, int32_t *dtype)
+{
+    *dtype = FIELD(*(char **)handle, uint16_t, fj_torch.dtype);
+    return 0;
+}
+static int32_t device_type_where_it_is(void *handle, int32_t *type)
+{
+    *type = FIELD(*(char **)handle, int8_t, fj_torch.device);
+    return 0;
+}
+static int32_t device_index_where_it_is(void *handle, int32_t *index)
+{
+    *index = FIELD(*(char **)handle, int8_t, fj_torch.device + 1);
+    return 0;
+}
 static int32_t strided_layout(void *handle, int32_t *layout) { (void)handle; *layout = 0; return 0; }
 
 static void stand_in(void)
@@ -110,10 +129,10 @@ static uint64_t get_keyset(const Probe *p) { return p->keyset; }
 static uint64_t get_dtype(const Probe *p) { return (uint64_t)p->dtype; }
 static uint64_t get_device(const Probe *p) { return (uint8_t)p->type | (uint64_t)(uint8_t)p->index << 8; }
 
-/* The first offset in [from, to) at which the field has its known value in every probe, or -1. What lies behind it is not read: the field may be
- * the last one of a tensor. */
-static Py_ssize_t find_field(const Probe *probes, int n, int (*same)(char *, const Probe *, const void *), const void *get,
-                             Py_ssize_t from, Py_ssize_t to, Py_ssize_t step)
+/* The first offset in [from, to) at which the field has its known value in every probe, or -1. What lies behind it is
+ * not read: the field may be the last one of a tensor. */
+static Py_ssize_t find_field(const Probe *probes, int n, int (*same)(char *, const Probe *, const void *),
+    const void *get, Py_ssize_t from, Py_ssize_t to, Py_ssize_t step)
 {
     for (Py_ssize_t offset = from; offset < to; offset += step) {
         int i = 0;
@@ -129,7 +148,8 @@ static Py_ssize_t find_field(const Probe *probes, int n, int (*same)(char *, con
 static Py_ssize_t find_pointer(const Probe *probes, int n, Py_ssize_t from, Py_ssize_t to)
 {
     Py_ssize_t found = find_field(probes, n, null_agrees, NULL, from, to, sizeof(void *));
-    return found < 0 || find_field(probes, n, null_agrees, NULL, found + sizeof(void *), to, sizeof(void *)) >= 0 ? -1 : found;
+    return found < 0 || find_field(probes, n, null_agrees, NULL, found + sizeof(void *), to, sizeof(void *)) >= 0 ? -1
+        : found;
 }
 
 /* The first offset from `from` on at which every probe of few dimensions has these of its numbers. */
@@ -153,7 +173,8 @@ static Py_ssize_t find_numbers(const Probe *probes, int n, int strides, Py_ssize
 
 static int find_sizes(const Probe *probes, int n)
 {
-    Py_ssize_t sizes = find_numbers(probes, n, 0, sizeof(int64_t)), strides = sizes < 0 ? -1 : find_numbers(probes, n, 1, sizes + sizeof(int64_t));
+    Py_ssize_t sizes = find_numbers(probes, n, 0, sizeof(int64_t)),
+        strides = sizes < 0 ? -1 : find_numbers(probes, n, 1, sizes + sizeof(int64_t));
     if (strides < 0)
         return -1;
     fj_torch.sizes = sizes;
@@ -163,14 +184,16 @@ static int find_sizes(const Probe *probes, int n)
         int64_t ndim = probes[i].ndim, found[2 * MAX_DIMS];
         size_t bytes = ndim * sizeof(int64_t);
         if (ndim > 0
-            && (!safe_read(direct_sizes(probes[i].p, ndim), found, bytes) || !safe_read(direct_strides(probes[i].p, ndim), found + ndim, bytes)
-                || memcmp(found, probes[i].dims, 2 * bytes) != 0))
+            && (!safe_read(direct_sizes(probes[i].p, ndim), found, bytes)
+            || !safe_read(direct_strides(probes[i].p, ndim), found + ndim, bytes)
+            || memcmp(found, probes[i].dims, 2 * bytes) != 0))
             return -1;
     }
     return 0;
 }
 
-/* The number of a dtype or a kind of device, as torch's enumerations have had it from the beginning; -1: not one of these. */
+/* The number of a dtype or a kind of device, as torch's enumerations have had it from the beginning; -1: not one of
+ * these. */
 static int32_t number_of(PyObject *thing, const char *const *names, const int32_t *numbers)
 {
     PyObject *text = PyObject_Str(thing);
@@ -184,12 +207,16 @@ static int32_t number_of(PyObject *thing, const char *const *names, const int32_
 
 static int read_numbers(PyObject *tensor, Probe *probe)
 {
-    static const char *const dtypes[] = {"torch.uint8", "torch.int32", "torch.int64", "torch.float16", "torch.float32", "torch.float64", "torch.complex64",
-                                         "torch.bool", "torch.bfloat16", NULL}, *const devices[] = {"cpu", "cuda", "meta", NULL};
+    static const char *const dtypes[] = {"torch.uint8", "torch.int32", "torch.int64", "torch.float16", "torch.float32",
+        "torch.float64", "torch.complex64",
+                                         "torch.bool", "torch.bfloat16", NULL},
+                                         *const devices[] = {"cpu", "cuda", "meta", NULL};
     static const int32_t dtype_numbers[] = {0, 3, 4, 5, 6, 7, 9, 11, 15}, device_numbers[] = {0, 1, 14};
     void *h = HANDLE(tensor);
-    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype"), *device = dtype ? PyObject_GetAttrString(tensor, "device") : NULL;
-    PyObject *type = device ? PyObject_GetAttrString(device, "type") : NULL, *index = type ? PyObject_GetAttrString(device, "index") : NULL;
+    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype"),
+        *device = dtype ? PyObject_GetAttrString(tensor, "device") : NULL;
+    PyObject *type = device ? PyObject_GetAttrString(device, "type") : NULL,
+        *index = type ? PyObject_GetAttrString(device, "index") : NULL;
     int status = index ? 0 : -1;
     if (index) {
         probe->dtype = number_of(dtype, dtypes, dtype_numbers);
@@ -211,7 +238,8 @@ static int read_probe(PyObject *tensor, Probe *probe)
 {
     int error, has_strides;
     probe->p = IMPL(tensor);
-    if (tensor_dims_by_attribute(tensor, probe->dims, &probe->ndim, &has_strides) < 0 || !has_strides || read_numbers(tensor, probe) < 0)
+    if (tensor_dims_by_attribute(tensor, probe->dims, &probe->ndim, &has_strides) < 0 || !has_strides
+        || read_numbers(tensor, probe) < 0)
         return -1;
     probe->grad = read_bool_attribute(tensor, fj_name_requires_grad);
     probe->keyset = keyset_by_attribute(tensor, &error);
@@ -250,8 +278,8 @@ static int put(PyObject *dict, const char *name, Py_ssize_t number)
 static int direct_is_known(void)
 {
     /* without the function, metadata of autograd that is not there says at least that a tensor does not require grad */
-    return fj_torch.impl >= 0 && fj_torch.sizes >= 0 && fj_torch.ndim >= 0 && fj_torch.keyset >= 0 && fj_torch.dtype >= 0 && fj_torch.device >= 0
-        && (fj_torch.requires_grad || fj_torch.autograd_meta >= 0);
+    return fj_torch.impl >= 0 && fj_torch.sizes >= 0 && fj_torch.ndim >= 0 && fj_torch.keyset >= 0
+        && fj_torch.dtype >= 0 && fj_torch.device >= 0 && (fj_torch.requires_grad || fj_torch.autograd_meta >= 0);
 }
 
 static PyObject *describe_layout(int shim)
@@ -260,9 +288,11 @@ static PyObject *describe_layout(int shim)
     if (dict == NULL)
         return NULL;
     int direct = direct_is_known();
-    if (put(dict, "impl", fj_torch.impl) < 0 || put(dict, "ndim", fj_torch.ndim) < 0 || put(dict, "sizes", fj_torch.sizes) < 0
-        || put(dict, "strides", fj_torch.strides) < 0 || put(dict, "inline_dims", fj_torch.inline_dims) < 0 || put(dict, "keyset", fj_torch.keyset) < 0
-        || put(dict, "dtype", fj_torch.dtype) < 0 || put(dict, "device", fj_torch.device) < 0 || put(dict, "autograd_meta", fj_torch.autograd_meta) < 0
+    if (put(dict, "impl", fj_torch.impl) < 0 || put(dict, "ndim", fj_torch.ndim) < 0
+        || put(dict, "sizes", fj_torch.sizes) < 0 || put(dict, "strides", fj_torch.strides) < 0
+        || put(dict, "inline_dims", fj_torch.inline_dims) < 0 || put(dict, "keyset", fj_torch.keyset) < 0
+        || put(dict, "dtype", fj_torch.dtype) < 0 || put(dict, "device", fj_torch.device) < 0
+        || put(dict, "autograd_meta", fj_torch.autograd_meta) < 0
         || PyDict_SetItemString(dict, "shim", shim && fj_torch.impl >= 0 ? Py_True : Py_False) < 0
         || PyDict_SetItemString(dict, "direct", direct ? Py_True : Py_False) < 0) {
         Py_DECREF(dict);
@@ -327,7 +357,8 @@ static PyObject *force_tensor_access(PyObject *module, PyObject *name)
     (void)module;
     for (int i = 0; i <= ACCESS_ATTRIBUTES; i++)
         if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, access_names[i]) == 0) {
-            if ((i == ACCESS_DIRECT && !direct_is_known()) || (i == ACCESS_SHIM && !(shim_is_whole && fj_torch.impl >= 0))) {
+            if ((i == ACCESS_DIRECT && !direct_is_known())
+                || (i == ACCESS_SHIM && !(shim_is_whole && fj_torch.impl >= 0))) {
                 PyErr_Format(PyExc_ValueError, "tensors cannot be read in the way '%s' here", access_names[i]);
                 return NULL;
             }
@@ -353,11 +384,14 @@ static PyObject *tensor_matches(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"setup", setup, METH_VARARGS, "setup(tensor_type, dispatch_keys, probes) -> dict: measures where a tensor keeps its metadata."},
-    {"tensor_access", tensor_access, METH_NOARGS, "tensor_access() -> str: how tensors are read: direct, shim or attributes."},
+    {"setup", setup, METH_VARARGS,
+     "setup(tensor_type, dispatch_keys, probes) -> dict: measures where a tensor keeps its metadata."},
+    {"tensor_access", tensor_access, METH_NOARGS,
+     "tensor_access() -> str: how tensors are read: direct, shim or attributes."},
     {"force_tensor_access", force_tensor_access, METH_O, "force_tensor_access(name): choose how tensors are read."},
     {"tensor_matches", tensor_matches, METH_VARARGS,
-     "tensor_matches(example, value) -> (bool, bool): whether a guard on example passes value, and whether example can be read natively."},
+     "tensor_matches(example, value) -> (bool, bool): whether a guard on example passes value, and whether example can "
+     "be read natively."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -21,13 +21,15 @@ static int match_shim(const TensorSpec *spec, PyObject *value)
     void *h = HANDLE(value);
     int32_t type, index, dtype, layout;
     int64_t n, *sizes, *strides;
+    /* before the strides: asking for those of a sparse tensor logs */
     if (fj_torch.get_dtype(h, &dtype) || (uint16_t)dtype != spec->dtype || fj_torch.get_device_type(h, &type)
         || fj_torch.get_device_index(h, &index) || (uint16_t)((uint8_t)type | (uint8_t)index << 8) != spec->device
-        || fj_torch.get_layout(h, &layout) || layout != spec->layout      /* before the strides: asking for those of a sparse tensor logs */
-        || fj_torch.get_dim(h, &n) || n != spec->ndim || fj_torch.get_sizes(h, &sizes) || fj_torch.get_strides(h, &strides)
-        || !dims_match(spec, sizes, strides) || (fj_torch.requires_grad(IMPL(value)) & 1) != spec->requires_grad)
+        || fj_torch.get_layout(h, &layout) || layout != spec->layout
+        || fj_torch.get_dim(h, &n) || n != spec->ndim || fj_torch.get_sizes(h, &sizes)
+        || fj_torch.get_strides(h, &strides) || !dims_match(spec, sizes, strides)
+        || (fj_torch.requires_grad(IMPL(value)) & 1) != spec->requires_grad)
         return 0;
-    int error;                            /* the shim knows nothing of the key set (conjugate, inference, functorch tensors) */
+    int error;  /* the shim knows nothing of the key set (conjugate, inference, functorch tensors) */
     uint64_t keyset = keyset_by_attribute(value, &error);
     if (error)
         PyErr_Clear();
@@ -58,7 +60,8 @@ static int attribute_is(PyObject *obj, PyObject *name, PyObject *expected)
 
 static int match_attributes(const TensorSpec *spec, PyObject *value)
 {
-    int ok = attribute_is(value, name_dtype, spec->dtype_object) && attribute_is(value, name_layout, spec->layout_object)
+    int ok = attribute_is(value, name_dtype, spec->dtype_object)
+        && attribute_is(value, name_layout, spec->layout_object)
         && attribute_is(value, name_device, spec->device_object)
         && attribute_is(value, fj_name_requires_grad, spec->requires_grad ? Py_True : Py_False);
     if (ok) {
@@ -82,7 +85,8 @@ static int match_attributes(const TensorSpec *spec, PyObject *value)
 
 int tensor_spec_match_slowly(const TensorSpec *spec, PyObject *value)
 {
-    return fj_tensor_access == ACCESS_SHIM && !spec->attributes_only ? match_shim(spec, value) : match_attributes(spec, value);
+    return fj_tensor_access == ACCESS_SHIM && !spec->attributes_only ? match_shim(spec, value)
+        : match_attributes(spec, value);
 }
 
 int tensor_spec_runs_python(const TensorSpec *spec)
@@ -176,19 +180,22 @@ static int fill_strides(TensorSpec *spec, PyObject *tensor)
 static int fill_from_attributes(TensorSpec *spec, PyObject *tensor)
 {
     int error, grad;
-    if (!(spec->dtype_object = PyObject_GetAttr(tensor, name_dtype)) || !(spec->device_object = PyObject_GetAttr(tensor, name_device))
-        || !(spec->layout_object = PyObject_GetAttr(tensor, name_layout)) || (grad = read_bool_attribute(tensor, fj_name_requires_grad)) < 0)
+    if (!(spec->dtype_object = PyObject_GetAttr(tensor, name_dtype))
+        || !(spec->device_object = PyObject_GetAttr(tensor, name_device))
+            || !(spec->layout_object = PyObject_GetAttr(tensor, name_layout))
+            || (grad = read_bool_attribute(tensor, fj_name_requires_grad)) < 0)
         return -1;
     spec->requires_grad = (int8_t)grad;
     spec->keyset = keyset_by_attribute(tensor, &error);
     return error ? -1 : fill_strides(spec, tensor);
 }
 
-/* The integers under dtype and device have no Python name: they are read from the tensor itself, and whatever way of reading disagrees
- * with the attributes (a subclass that computes its sizes, say) is not used for this tensor. */
+/* The integers under dtype and device have no Python name: they are read from the tensor itself, and whatever way of
+ * reading disagrees with the attributes (a subclass that computes its sizes, say) is not used for this tensor. */
 static int fill_native(TensorSpec *spec, PyObject *tensor)
 {
-    if (fj_torch.impl < 0 || !fj_torch.get_dtype || !fj_torch.get_device_type || !fj_torch.get_device_index || !fj_torch.get_layout) {
+    if (fj_torch.impl < 0 || !fj_torch.get_dtype || !fj_torch.get_device_type || !fj_torch.get_device_index
+        || !fj_torch.get_layout) {
         spec->attributes_only = 1;
         return 0;
     }
@@ -210,7 +217,8 @@ static int fill_native(TensorSpec *spec, PyObject *tensor)
 
 static int dispatches_in_python(PyTypeObject *type)
 {
-    return type != fj_torch.tensor_type && _PyType_Lookup(type, name_torch_dispatch) != _PyType_Lookup(fj_torch.tensor_type, name_torch_dispatch);
+    return type != fj_torch.tensor_type
+        && _PyType_Lookup(type, name_torch_dispatch) != _PyType_Lookup(fj_torch.tensor_type, name_torch_dispatch);
 }
 
 TensorSpec *tensor_spec_new(PyObject *payload)
@@ -218,13 +226,15 @@ TensorSpec *tensor_spec_new(PyObject *payload)
     PyObject *tensor = payload;
     unsigned long long free_sizes = 0, free_strides = 0;
     if (PyTuple_Check(payload)) {
-        if (!PyArg_ParseTuple(payload, "OK|K;C_TENSOR takes a tensor or (tensor, free sizes[, free strides])", &tensor, &free_sizes, &free_strides))
+        if (!PyArg_ParseTuple(payload, "OK|K;C_TENSOR takes a tensor or (tensor, free sizes[, free strides])", &tensor,
+            &free_sizes, &free_strides))
             return NULL;
         if (PyTuple_GET_SIZE(payload) == 2)
             free_strides = free_sizes;
     }
     if (fj_torch.tensor_type == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "tensor layout is not known yet: import framejit.guards.tensor_layout first");
+        PyErr_SetString(PyExc_RuntimeError,
+            "tensor layout is not known yet: import framejit.guards.tensor_layout first");
         return NULL;
     }
     if (!PyObject_TypeCheck(tensor, fj_torch.tensor_type)) {
@@ -270,6 +280,8 @@ int tensor_spec_init(void)
 {
     return (name_dtype = PyUnicode_InternFromString("dtype")) && (name_device = PyUnicode_InternFromString("device"))
         && (name_shape = PyUnicode_InternFromString("shape")) && (name_stride = PyUnicode_InternFromString("stride"))
-        && (name_layout = PyUnicode_InternFromString("layout")) && (fj_name_requires_grad = PyUnicode_InternFromString("requires_grad"))
-        && (fj_name_raw_repr = PyUnicode_InternFromString("raw_repr")) && (name_torch_dispatch = PyUnicode_InternFromString("__torch_dispatch__")) ? 0 : -1;
+        && (name_layout = PyUnicode_InternFromString("layout"))
+        && (fj_name_requires_grad = PyUnicode_InternFromString("requires_grad"))
+        && (fj_name_raw_repr = PyUnicode_InternFromString("raw_repr"))
+        && (name_torch_dispatch = PyUnicode_InternFromString("__torch_dispatch__")) ? 0 : -1;
 }

@@ -28,7 +28,8 @@ typedef struct {
     Py_ssize_t impl, keyset, sizes, strides, ndim, dtype, device, autograd_meta;
     int inline_dims;                      /* up to so many dimensions, sizes and strides lie in the tensor itself */
     int32_t (*get_sizes)(void *, int64_t **), (*get_strides)(void *, int64_t **), (*get_dtype)(void *, int32_t *);
-    int32_t (*get_device_type)(void *, int32_t *), (*get_device_index)(void *, int32_t *), (*get_layout)(void *, int32_t *);
+    int32_t (*get_device_type)(void *, int32_t *), (*get_device_index)(void *, int32_t *),
+        (*get_layout)(void *, int32_t *);
     int32_t (*get_dim)(void *, int64_t *);
     uint8_t (*requires_grad)(void *);     /* c10::TensorImpl::requires_grad() const */
 } TorchLayout;
@@ -53,7 +54,8 @@ static inline const int64_t *direct_sizes(char *p, int64_t ndim)
 
 static inline const int64_t *direct_strides(char *p, int64_t ndim)
 {
-    return ndim <= fj_torch.inline_dims ? &FIELD(p, int64_t, fj_torch.strides) : FIELD(p, int64_t *, fj_torch.sizes) + ndim;
+    return ndim <= fj_torch.inline_dims ? &FIELD(p, int64_t, fj_torch.strides)
+        : FIELD(p, int64_t *, fj_torch.sizes) + ndim;
 }
 
 /* 1, 0, or ASK_PYTHON */

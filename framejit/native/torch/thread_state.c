@@ -1,5 +1,5 @@
-/* The modes of torch that shape what a frame computes without appearing among its values: a State is a snapshot of this thread's, and of the
- * process's. */
+/* The modes of torch that shape what a frame computes without appearing among its values: a State is a snapshot of this
+ * thread's, and of the process's. */
 #include "torch/process_state.h"
 #include "torch/torch_symbols.h"
 
@@ -11,7 +11,7 @@ typedef struct {
     uint8_t autograd;                     /* grad, inference and forward-mode flags */
     uint8_t function_disabled, default_dtype, autocast_cache, autocast_cpu, autocast_cuda;
     uint8_t anomalies;                    /* whether autograd looks for them */
-    uint8_t deterministic;                /* bits: only deterministic algorithms, which only warn, new memory is filled */
+    uint8_t deterministic;  /* bits: only deterministic algorithms, which only warn, new memory is filled */
     int forward_level;
     uint32_t tensor_methods;
 } Words;
@@ -21,15 +21,18 @@ typedef struct {
     Words words;
     PyObject *modes;                      /* tuple of the torch-function modes, outermost first */
     PyObject *described;                  /* dict name -> value, for people */
-    PyObject *rest;                       /* what Python says of the parts that have no words here; None where all have */
+    PyObject *rest;  /* what Python says of the parts that have no words here; None where all have */
 } State;
 
 /* Parts of the state that are read here, each by what torch exports for it; Python is asked for the others. */
-enum { PART_KEYS = 1, PART_AUTOGRAD = 2, PART_FUNCTIONS = 4, PART_DTYPE = 8, PART_AUTOCAST = 16, PART_ANOMALIES = 32, PART_DETERMINISTIC = 64,
+enum { PART_KEYS = 1, PART_AUTOGRAD = 2, PART_FUNCTIONS = 4, PART_DTYPE = 8, PART_AUTOCAST = 16, PART_ANOMALIES = 32,
+    PART_DETERMINISTIC = 64,
        ALL_PARTS = 127 };
 static const struct { int part; const char *name; } parts[] = {
-    {PART_KEYS, "dispatch keys"}, {PART_AUTOGRAD, "autograd"}, {PART_FUNCTIONS, "torch functions"}, {PART_DTYPE, "default dtype"},
-    {PART_AUTOCAST, "autocast"}, {PART_ANOMALIES, "anomaly detection"}, {PART_DETERMINISTIC, "deterministic algorithms"},
+    {PART_KEYS, "dispatch keys"}, {PART_AUTOGRAD, "autograd"}, {PART_FUNCTIONS, "torch functions"},
+        {PART_DTYPE, "default dtype"},
+    {PART_AUTOCAST, "autocast"}, {PART_ANOMALIES, "anomaly detection"},
+        {PART_DETERMINISTIC, "deterministic algorithms"},
 };
 
 static struct {
@@ -48,7 +51,8 @@ static struct {
     PyObject *describe, *mode_at, *device_mode;
 } torch;
 
-/* at::impl::PythonTorchFunctionTLS: an enumeration and a vector of shared pointers. Read only once it is seen to behave like this. */
+/* at::impl::PythonTorchFunctionTLS: an enumeration and a vector of shared pointers. Read only once it is seen to behave
+ * like this. */
 typedef struct {
     int32_t disabled;
     char *begin, *end;
@@ -165,6 +169,15 @@ static FJ_APART int same_rest_now(const State *state)
     return same;
 }
 
+/* Apart, so that the words of the others need no memory. */
+static FJ_APART int same_autocast_now(const Words *old)
+{
+    Words now;
+    read_autocast(&now);
+    return now.autocast_cache == old->autocast_cache && now.autocast_cpu == old->autocast_cpu
+        && now.autocast_cuda == old->autocast_cuda;
+}
+
 int state_matches(PyObject *self)
 {
     State *state = (State *)self;
@@ -172,15 +185,13 @@ int state_matches(PyObject *self)
     Words now;
     read_words(&now);
     if (now.included != old->included || now.excluded != old->excluded || now.autograd != old->autograd
-        || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled || now.default_dtype != old->default_dtype
-        || now.anomalies != old->anomalies || now.deterministic != old->deterministic || now.forward_level != old->forward_level
+        || now.n_function_modes != old->n_function_modes || now.function_disabled != old->function_disabled
+        || now.default_dtype != old->default_dtype || now.anomalies != old->anomalies
+        || now.deterministic != old->deterministic || now.forward_level != old->forward_level
         || now.tensor_methods != old->tensor_methods)
         return 0;
-    if (FJ_UNLIKELY(autocast_may_be_on(&now))) {
-        read_autocast(&now);
-        if (now.autocast_cache != old->autocast_cache || now.autocast_cpu != old->autocast_cpu || now.autocast_cuda != old->autocast_cuda)
-            return 0;
-    }
+    if (FJ_UNLIKELY(autocast_may_be_on(&now)) && !same_autocast_now(old))
+        return 0;
     if (FJ_LIKELY(now.n_function_modes == 0 && torch.found == ALL_PARTS))
         return 1;
     int same = same_modes_now(state->modes);
@@ -231,10 +242,12 @@ bad:
 static int states_equal(State *a, State *b)
 {
     const Words *x = &a->words, *y = &b->words;
-    if (x->included != y->included || x->excluded != y->excluded || x->autograd != y->autograd || x->n_function_modes != y->n_function_modes
-        || x->function_disabled != y->function_disabled || x->default_dtype != y->default_dtype || x->autocast_cache != y->autocast_cache
-        || x->autocast_cpu != y->autocast_cpu || x->autocast_cuda != y->autocast_cuda || x->forward_level != y->forward_level
-        || x->tensor_methods != y->tensor_methods || x->anomalies != y->anomalies || x->deterministic != y->deterministic)
+    if (x->included != y->included || x->excluded != y->excluded || x->autograd != y->autograd
+        || x->n_function_modes != y->n_function_modes || x->function_disabled != y->function_disabled
+        || x->default_dtype != y->default_dtype || x->autocast_cache != y->autocast_cache
+        || x->autocast_cpu != y->autocast_cpu || x->autocast_cuda != y->autocast_cuda
+        || x->forward_level != y->forward_level || x->tensor_methods != y->tensor_methods
+        || x->anomalies != y->anomalies || x->deterministic != y->deterministic)
         return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a->modes); i++) {
         int same = same_mode(PyTuple_GET_ITEM(a->modes, i), PyTuple_GET_ITEM(b->modes, i));
@@ -295,7 +308,8 @@ static void state_dealloc(PyObject *self)
 }
 
 static PyMethodDef state_methods[] = {
-    {"diff", state_diff, METH_O, "diff(other) -> list of (name, value here, value in other) for every mode that differs."},
+    {"diff", state_diff, METH_O,
+     "diff(other) -> list of (name, value here, value in other) for every mode that differs."},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef state_members[] = {
@@ -344,9 +358,11 @@ static int find_symbols(void)
     torch.context = context ? context() : NULL;
     int keys = torch_symbol("_ZN3c104impl26raw_local_dispatch_key_setE") != NULL;
     return (keys ? PART_KEYS : 0) | (torch.autograd_state ? PART_AUTOGRAD : 0)
-        | (torch.function_state || (torch.stack_len && torch.disabled_state) ? PART_FUNCTIONS : 0) | (torch.default_dtype ? PART_DTYPE : 0)
+        | (torch.function_state || (torch.stack_len && torch.disabled_state) ? PART_FUNCTIONS : 0)
+        | (torch.default_dtype ? PART_DTYPE : 0)
         /* autocast shows in the keys, and is read only where they differ from nothing */
-        | (keys && torch.autocast_dtype && torch.autocast_cache ? PART_AUTOCAST : 0) | (torch.anomalies ? PART_ANOMALIES : 0)
+        | (keys && torch.autocast_dtype && torch.autocast_cache ? PART_AUTOCAST : 0)
+        | (torch.anomalies ? PART_ANOMALIES : 0)
         | (torch.context && torch.deterministic && torch.only_warns && torch.fills_memory ? PART_DETERMINISTIC : 0);
 }
 
@@ -376,7 +392,8 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
     (void)module;
     PyObject *describe, *mode_at, *device_mode;
     int offset, mask, function_state_known;
-    if (!PyArg_ParseTuple(args, "OOOiip:setup_state", &describe, &mode_at, &device_mode, &offset, &mask, &function_state_known))
+    if (!PyArg_ParseTuple(args, "OOOiip:setup_state", &describe, &mode_at, &device_mode, &offset, &mask,
+        &function_state_known))
         return NULL;
     if (offset < 0 || offset >= AUTOGRAD_STATE_BYTES) {
         PyErr_SetString(PyExc_ValueError, "offset is outside the autograd state");
@@ -412,11 +429,15 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"snapshot_state", snapshot_state, METH_NOARGS, "snapshot_state() -> State: the torch modes of this thread now."},
-    {"state_matches", state_matches_now, METH_O, "state_matches(state) -> bool: whether this thread's modes are those of the snapshot."},
-    {"autograd_flags", autograd_flags, METH_NOARGS, "autograd_flags() -> bytes | None: the memory in which torch keeps this thread's autograd modes."},
-    {"function_flags", function_flags, METH_NOARGS, "function_flags() -> (disabled, modes) | None: what torch-function state seems to be."},
+    {"state_matches", state_matches_now, METH_O,
+     "state_matches(state) -> bool: whether this thread's modes are those of the snapshot."},
+    {"autograd_flags", autograd_flags, METH_NOARGS,
+     "autograd_flags() -> bytes | None: the memory in which torch keeps this thread's autograd modes."},
+    {"function_flags", function_flags, METH_NOARGS,
+     "function_flags() -> (disabled, modes) | None: what torch-function state seems to be."},
     {"setup_state", setup_state, METH_VARARGS,
-     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> tuple: prepare snapshots; the parts for which Python is asked.\n"
+     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> tuple: prepare snapshots; the "
+     "parts for which Python is asked.\n"
      "describe([parts]) gives a dict of what is so in these parts, or in all."},
     {NULL, NULL, 0, NULL},
 };

@@ -9,7 +9,8 @@
 TorchShim fj_shim;
 PyObject *fj_plan_unsupported;
 
-/* Symbols of a library are bound in the global scope first and among its own dependencies after, so that is where torch's runtime is. */
+/* Symbols of a library are bound in the global scope first and among its own dependencies after, so that is where
+ * torch's runtime is. */
 static void *openmp_symbol(void *torch_cpu, const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -25,14 +26,15 @@ static void find_openmp(void *torch_cpu)
 }
 
 /* ---- in place of what is not exported ---- */
-static int32_t no_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
-                        TensorHandle *made)
+static int32_t no_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
+    int32_t device_index, TensorHandle *made)
 {
     (void)ndim, (void)sizes, (void)strides, (void)dtype, (void)device_type, (void)device_index, (void)made;
     return 1;                             /* who calls it goes on as where torch refuses, and asks Python */
 }
 
-static int32_t no_reinterpret(TensorHandle base, int64_t ndim, const int64_t *sizes, const int64_t *strides, int64_t offset, TensorHandle *made)
+static int32_t no_reinterpret(TensorHandle base, int64_t ndim, const int64_t *sizes, const int64_t *strides,
+    int64_t offset, TensorHandle *made)
 {
     (void)base, (void)ndim, (void)sizes, (void)strides, (void)offset, (void)made;
     return 1;
@@ -53,7 +55,8 @@ static int32_t data_through_python(TensorHandle tensor, void **data)
 /* A number that a function of torch gives; -1 if it raises. */
 static long long ask_torch(const char *module, const char *function, const char *format, int argument)
 {
-    PyObject *owner = PyImport_ImportModule(module), *number = owner ? PyObject_CallMethod(owner, function, format, argument) : NULL;
+    PyObject *owner = PyImport_ImportModule(module),
+        *number = owner ? PyObject_CallMethod(owner, function, format, argument) : NULL;
     long long value = number ? PyLong_AsLongLong(number) : -1;
     Py_XDECREF(owner);
     Py_XDECREF(number);
@@ -87,6 +90,7 @@ int torch_shim_load(void)
     *(void **)&shim->delete_tensor = torch_symbol("aoti_torch_delete_tensor_object");
     *(void **)&shim->get_data_ptr = torch_symbol("aoti_torch_get_data_ptr");
     *(void **)&shim->dtype_size = torch_symbol("aoti_torch_dtype_element_size");
+    *(void **)&shim->storage_bytes = torch_symbol("aoti_torch_get_storage_size");
     *(void **)&shim->get_num_threads = torch_symbol("_ZN2at15get_num_threadsEv");
     *(void **)&shim->wrap = torch_symbol("_Z16THPVariable_WrapRKN2at10TensorBaseE");
     /* without one of these a tensor outside of a Python object could not be used, or not be given back */
@@ -106,7 +110,8 @@ int torch_shim_load(void)
 }
 
 /* ---- numbers of dtypes and devices ---- */
-/* Each has one function that gives its number. Where torch has no such functions, a tensor that has the dtype is made and looked at. */
+/* Each has one function that gives its number. Where torch has no such functions, a tensor that has the dtype is made
+ * and looked at. */
 static int number_by_symbol(const char *prefix, const char *name, int32_t *number)
 {
     char symbol[96];
@@ -121,7 +126,8 @@ static int number_by_symbol(const char *prefix, const char *name, int32_t *numbe
 static char *empty_tensor(const char *option, PyObject *value, PyObject **made)
 {
     PyObject *module = PyImport_ImportModule("torch"), *empty = module ? PyObject_GetAttrString(module, "empty") : NULL;
-    PyObject *sizes = empty ? Py_BuildValue("(i)", 0) : NULL, *options = sizes ? Py_BuildValue("{sO}", option, value) : NULL;
+    PyObject *sizes = empty ? Py_BuildValue("(i)", 0) : NULL,
+        *options = sizes ? Py_BuildValue("{sO}", option, value) : NULL;
     *made = options ? PyObject_Call(empty, sizes, options) : NULL;
     Py_XDECREF(module);
     Py_XDECREF(empty);
@@ -153,7 +159,8 @@ int torch_dtype_number(PyObject *dtype, int32_t *number)
 
 int torch_device_numbers(PyObject *device, int32_t *type, int32_t *index)
 {
-    PyObject *name = PyObject_GetAttrString(device, "type"), *number = name ? PyObject_GetAttrString(device, "index") : NULL, *made = NULL;
+    PyObject *name = PyObject_GetAttrString(device, "type"),
+        *number = name ? PyObject_GetAttrString(device, "index") : NULL, *made = NULL;
     const char *text = number ? PyUnicode_AsUTF8(name) : NULL, *tensor;
     int status = -1;
     if (text && number_by_symbol("aoti_torch_device_type_", text, type))
@@ -191,7 +198,7 @@ int torch_current_cuda_stream(int device_index, void **stream)
 
 int torch_shim_init(PyObject *module)
 {
-    fj_plan_unsupported = PyErr_NewExceptionWithDoc("framejit._native.PlanUnsupported", "This torch lacks a function that plans are run with.",
-                                                    PyExc_RuntimeError, NULL);
+    fj_plan_unsupported = PyErr_NewExceptionWithDoc("framejit._native.PlanUnsupported",
+        "This torch lacks a function that plans are run with.", PyExc_RuntimeError, NULL);
     return fj_plan_unsupported ? PyModule_AddObjectRef(module, "PlanUnsupported", fj_plan_unsupported) : -1;
 }

@@ -8,13 +8,15 @@
 typedef void *TensorHandle;               /* the address of an at::Tensor */
 
 typedef struct {
-    int32_t (*empty_strided)(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
-                             TensorHandle *made);
+    int32_t (*empty_strided)(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
+        int32_t device_type, int32_t device_index, TensorHandle *made);
     /* the offset is added to that of the tensor whose storage is shared */
-    int32_t (*reinterpret)(TensorHandle base, int64_t ndim, const int64_t *sizes, const int64_t *strides, int64_t offset, TensorHandle *made);
+    int32_t (*reinterpret)(TensorHandle base, int64_t ndim, const int64_t *sizes, const int64_t *strides,
+        int64_t offset, TensorHandle *made);
     int32_t (*get_data_ptr)(TensorHandle tensor, void **data);
     int32_t (*delete_tensor)(TensorHandle tensor);
     size_t (*dtype_size)(int32_t dtype);
+    int32_t (*storage_bytes)(TensorHandle tensor, int64_t *bytes);              /* may be NULL */
     PyObject *(*wrap)(const void *tensor);                     /* THPVariable_Wrap */
     int (*get_num_threads)(void);                              /* at::get_num_threads */
     /* of the OpenMP runtime that torch itself uses; NULL if it uses none */

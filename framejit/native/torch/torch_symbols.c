@@ -30,6 +30,7 @@ static const struct { const char *name, *instead; } symbols[] = {
     {"aoti_torch_dtype_float32", "the number of a dtype is read from a tensor of it"},
     {"aoti_torch_device_type_cpu", "the number of a device is read from a tensor on it"},
     {"_ZN2at15get_num_threadsEv", "Python is asked for the number of threads"},
+    {"aoti_torch_get_storage_size", "what a backward is given is not written over"},
     {"aoti_torch_get_current_cuda_stream", "Python is asked for the current stream"},
     /* torch_warnings.c */
     {"_ZN3c1012WarningUtils19get_warning_handlerEv", NO_HANDLER},
@@ -42,7 +43,8 @@ static const struct { const char *name, *instead; } symbols[] = {
     {"_ZN3c104impl26raw_local_dispatch_key_setE", SLOW_STATE},
     {"_ZN3c1013AutogradState13get_tls_stateEv", SLOW_STATE},
     {"_ZN3c1031get_default_dtype_as_scalartypeEv", SLOW_STATE},
-    {"_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv", "two functions of torch are called for the modes of torch functions"},
+    {"_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv",
+     "two functions of torch are called for the modes of torch functions"},
     {"_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", "the modes of torch functions are read from memory"},
     {"_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", "the modes of torch functions are read from memory"},
     {"_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", SLOW_STATE},
@@ -107,9 +109,11 @@ static PyObject *withhold_symbols(PyObject *module, PyObject *names)
 
 static PyMethodDef methods[] = {
     {"torch_symbols", torch_symbols, METH_NOARGS,
-     "torch_symbols() -> dict of name -> (bool, str): whether torch exports it, and what is done in its place where it does not."},
+     "torch_symbols() -> dict of name -> (bool, str): whether torch exports it, and what is done in its place where it "
+     "does not."},
     {"withhold_symbols", withhold_symbols, METH_O,
-     "withhold_symbols(names): these count as missing, for whoever looks for them from now on. It shows what is done in their place."},
+     "withhold_symbols(names): these count as missing, for whoever looks for them from now on. It shows what is done "
+     "in their place."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,5 @@
-/* The symbols that are looked up in torch's libraries, all in one table: each may be missing in a torch to come, and has something in its place. */
+/* The symbols that are looked up in torch's libraries, all in one table: each may be missing in a torch to come, and
+ * has something in its place. */
 #ifndef FRAMEJIT_TORCH_SYMBOLS_H
 #define FRAMEJIT_TORCH_SYMBOLS_H
 #include "native.h"

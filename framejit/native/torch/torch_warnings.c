@@ -1,5 +1,6 @@
-/* Keeps what torch warns of. Operations that are called through the dispatcher write warnings to stderr; torch's Python bindings stand between with a handler
- * that makes them Python's. This is such a handler, without torch's headers: its table has the two destructors, which nobody calls, and `process`. */
+/* Keeps what torch warns of. Operations that are called through the dispatcher write warnings to stderr; torch's Python
+ * bindings stand between with a handler that makes them Python's. This is such a handler, without torch's headers: its
+ * table has the two destructors, which nobody calls, and `process`. */
 #include "torch/torch_warnings.h"
 #include "torch/torch_symbols.h"
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static struct {
     void (*set_handler)(void *);
     const String *(*text)(const void *);
     const SourceLocation *(*location)(const void *);
-    uint16_t (*type)(const void *);                /* a std::variant of two empty classes: a byte of storage, and which of them */
+    uint16_t (*type)(const void *);  /* a std::variant of two empty classes: a byte of storage, and which of them */
     _Bool (*verbatim)(const void *);
 } torch;
 
@@ -38,7 +39,8 @@ void torch_warnings_load(void)
     *(void **)&torch.type = torch_symbol("_ZNK3c107Warning4typeEv");
     *(void **)&torch.verbatim = torch_symbol("_ZNK3c107Warning8verbatimEv");
     /* without these there is nothing to keep, or nowhere to put it */
-    *(void **)&torch.set_handler = torch.handler && torch.text ? torch_symbol("_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE") : NULL;
+    *(void **)&torch.set_handler = torch.handler && torch.text
+        ? torch_symbol("_ZN3c1012WarningUtils19set_warning_handlerEPNS_14WarningHandlerE") : NULL;
 }
 
 /* Runs without the GIL: operations give it up. */
@@ -48,7 +50,8 @@ static void process(WarningScope *scope, const void *warning)
     TorchWarning *kept = malloc(sizeof(TorchWarning) + text->size + 1);
     if (kept == NULL)
         return;
-    *kept = (TorchWarning){.deprecation = torch.type && (torch.type(warning) >> 8 & 1), .verbatim = torch.verbatim && torch.verbatim(warning)};
+    *kept = (TorchWarning){.deprecation = torch.type && (torch.type(warning) >> 8 & 1),
+        .verbatim = torch.verbatim && torch.verbatim(warning)};
     if (torch.location) {
         const SourceLocation *location = torch.location(warning);
         kept->file = location->file;
@@ -82,7 +85,8 @@ static int give(const TorchWarning *warning)
         return PyErr_WarnEx(category, warning->text, 1);
     if (warning->verbatim)
         return PyErr_WarnExplicit(category, warning->text, warning->file, (int)warning->line, NULL, NULL);
-    return PyErr_WarnFormat(category, 1, "%s (Triggered internally at %s:%u.)", warning->text, warning->file, warning->line);
+    return PyErr_WarnFormat(category, 1, "%s (Triggered internally at %s:%u.)", warning->text, warning->file,
+        warning->line);
 }
 
 static void forget(TorchWarning *warning)
@@ -115,7 +119,7 @@ int warnings_end(WarningScope *scope)
 
 /* ---- warnings that others give ---- */
 static int counting;                               /* how many have it open; the GIL guards it */
-static PyObject *counter, *show;                   /* what stands in the module `warnings` meanwhile, and what stood there */
+static PyObject *counter, *show;  /* what stands in the module `warnings` meanwhile, and what stood there */
 
 static PyObject *count_and_show(PyObject *self, PyObject *message)
 {
@@ -131,8 +135,10 @@ static PyMethodDef counter_method = {"_showwarnmsg", count_and_show, METH_O, NUL
 /* old: only where that stands there; NULL: whatever does, and it is kept. */
 static void put_in_place(PyObject *old, PyObject *new)
 {
-    PyObject *module = PyImport_ImportModule("warnings"), *now = module ? PyObject_GetAttrString(module, counter_method.ml_name) : NULL;
-    if (now && now != new && (old == NULL || now == old) && PyObject_SetAttrString(module, counter_method.ml_name, new) == 0 && old == NULL)
+    PyObject *module = PyImport_ImportModule("warnings"),
+        *now = module ? PyObject_GetAttrString(module, counter_method.ml_name) : NULL;
+    if (now && now != new && (old == NULL || now == old)
+        && PyObject_SetAttrString(module, counter_method.ml_name, new) == 0 && old == NULL)
         Py_XSETREF(show, Py_NewRef(now));
     Py_XDECREF(now);
     Py_XDECREF(module);
@@ -177,7 +183,8 @@ static PyObject *without_warnings(PyObject *self, PyObject *const *args, Py_ssiz
 
 static PyMethodDef methods[] = {
     {"without_warnings", (PyCFunction)(void (*)(void))without_warnings, METH_FASTCALL | METH_KEYWORDS,
-     "without_warnings(callable, /, *args, **kwargs): calls an operator; what torch warns of outside of its Python bindings is dropped."},
+     "without_warnings(callable, /, *args, **kwargs): calls an operator; what torch warns of outside of its Python "
+     "bindings is dropped."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -16,9 +16,10 @@ extern unsigned long fj_warnings_given;            /* so many warnings were give
 
 void torch_warnings_load(void);                     /* once torch was imported */
 void warnings_begin(WarningScope *scope);
-/* While this is open, warnings that are shown count as given, whoever gave them: from torch 2.15 on, operators that are called from Python give theirs. */
+/* While this is open, warnings that are shown count as given, whoever gave them: from torch 2.15 on, operators that are
+ * called from Python give theirs. */
 void warnings_count_begin(void);
 void warnings_count_end(void);
-int warnings_end(WarningScope *scope);             /* gives what was kept; -1: a filter of the program made one an exception */
+int warnings_end(WarningScope *scope);  /* gives what was kept; -1: a filter of the program made one an exception */
 
 #endif

@@ -5,13 +5,15 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from framejit.values.arrays.constant_arrays import constant_array
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -28,13 +30,14 @@ class Item:
         return array[self.key]
 
 
-def _plain_key(tx: Frame, key: Value) -> Any:
-    """The key of a basic subscript: ints, slices that go forward, None and an ellipsis. NotImplemented for any other."""
-    key = realize(tx, key)
+def _plain_key(frame: Frame, key: Value) -> Any:
+    """The key of a basic subscript: ints, slices that go forward, None and an ellipsis. NotImplemented for any
+    other."""
+    key = realize(frame, key)
     if isinstance(key, NumberValue) and key.dtype.kind in "ui" and (key.known is not None or key.source is not None):
-        return key.plain(tx).constant()
+        return key.plain(frame).constant()
     if isinstance(key, TupleValue):
-        found = [_plain_key(tx, part) for part in key.items]
+        found = [_plain_key(frame, part) for part in key.items]
         return NotImplemented if any(part is NotImplemented for part in found) else tuple(found)
     if isinstance(key, NumpyValue | TensorValue) or not key.is_constant():
         return NotImplemented
@@ -42,7 +45,9 @@ def _plain_key(tx: Frame, key: Value) -> Any:
     parts = plain if type(plain) is tuple else (plain,)
     for part in parts:
         if type(part) is slice:
-            if any(type(bound) not in (int, type(None)) for bound in (part.start, part.stop, part.step)) or (part.step is not None and part.step <= 0):
+            if any(type(bound) not in (int, type(None)) for bound in (part.start, part.stop, part.step)) or (
+                part.step is not None and part.step <= 0
+            ):
                 return NotImplemented
         elif part is not None and part is not Ellipsis and type(part) is not int:
             return NotImplemented
@@ -54,17 +59,17 @@ def _is_one_element(array: ArrayValue, key: Any) -> bool:
     return len(parts) == array.fake.dim() and all(type(part) is int for part in parts)
 
 
-def item(tx: Frame, array: NumpyValue, key: Value) -> Value:
+def item(frame: Frame, array: NumpyValue, key: Value) -> Value:
     """`array[key]`."""
     if not isinstance(array, ArrayValue):
         raise refused(f"a subscript of {array.describe()}")
-    plain = _plain_key(tx, key)
+    plain = _plain_key(frame, key)
     if plain is NotImplemented:
-        return _gathered(tx, array, realize(tx, key))
-    part = tx.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
+        return _gathered(frame, array, realize(frame, key))
+    part = frame.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
     assert isinstance(part, TensorValue)
     if _is_one_element(array, plain):
-        copied = tx.capture.graph.call("clone", [part], is_method=True)  # a number does not change with the array
+        copied = frame.capture.graph.call("clone", [part], is_method=True)  # a number does not change with the array
         assert isinstance(copied, TensorValue)
         return NumberValue(copied)
     if not all(part.fake.shape):
@@ -74,15 +79,24 @@ def item(tx: Frame, array: NumpyValue, key: Value) -> Value:
     return array.view(part, Item(plain))
 
 
-def _gathered(tx: Frame, array: ArrayValue, key: Value) -> Value:
-    """`array[key]` for an array of integers: the rows at these places."""
-    if not isinstance(key, ArrayValue) or key.fake.dtype not in (torch.int64, torch.int32) or not c_ordered(array.fake) or not c_ordered(key.fake):
+def _gathered(frame: Frame, array: ArrayValue, key: Value) -> Value:
+    """`array[key]` for an array or list of integers: the rows at these places."""
+    if isinstance(key, ListValue) and key.cls is list and key.items:
+        places = [realize(frame, place) for place in key.items]
+        if all(place.is_constant() and type(place.constant()) is int for place in places):
+            key = constant_array(frame, np.array([place.constant() for place in places], np.int64))
+    if (
+        not isinstance(key, ArrayValue)
+        or key.fake.dtype not in (torch.int64, torch.int32)
+        or not c_ordered(array.fake)
+        or not c_ordered(key.fake)
+    ):
         raise refused(f"a subscript of an array by {key.describe()}")
     if not array.fake.dim() or not key.fake.dim():
         raise refused("a subscript without dimensions")
-    found = tx.capture.graph.call(operator.getitem, [array.tensor, key.tensor])
+    found = frame.capture.graph.call(operator.getitem, [array.tensor, key.tensor])
     assert isinstance(found, TensorValue)
-    return ArrayValue(checked_result(tx, found, array.dtype, _row_major(found.fake), "take"))
+    return ArrayValue(checked_result(frame, found, array.dtype, _row_major(found.fake), "take"))
 
 
 def _row_major(fake: torch.Tensor) -> tuple[int, ...]:
@@ -91,37 +105,39 @@ def _row_major(fake: torch.Tensor) -> tuple[int, ...]:
     return tuple(contiguous(fake.shape))
 
 
-def set_item(tx: Frame, array: NumpyValue, key: Value, value: Value) -> Value:
+def set_item(frame: Frame, array: NumpyValue, key: Value, value: Value) -> Value:
     """`array[key] = value`."""
     if not isinstance(array, ArrayValue):
         raise refused(f"a subscript of {array.describe()}")
-    plain = _plain_key(tx, key)
-    key = realize(tx, key)
-    if plain is NotImplemented and not (isinstance(key, ArrayValue) and key.fake.dtype == torch.bool and key.fake.shape == array.fake.shape):
+    plain = _plain_key(frame, key)
+    key = realize(frame, key)
+    if plain is NotImplemented and not (
+        isinstance(key, ArrayValue) and key.fake.dtype == torch.bool and key.fake.shape == array.fake.shape
+    ):
         raise refused(f"writing into an array by {key.describe()}")
     number = plain_operand(value)
     target = array.tensor
     if plain is not NotImplemented:
-        part = tx.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
+        part = frame.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
         assert isinstance(part, TensorValue)
         target = part
     if isinstance(value, NumpyValue):
-        written = cast(tx, value.tensor, array.dtype)
+        written = cast(frame, value.tensor, array.dtype)
         if not _fits(written.fake.shape, target.fake.shape) or (plain is NotImplemented and written.fake.dim()):
             raise refused("writing an array of another shape")
         if isinstance(value, ArrayValue):  # the two may overlap
-            copied = tx.capture.graph.call("clone", [written], is_method=True)
+            copied = frame.capture.graph.call("clone", [written], is_method=True)
             assert isinstance(copied, TensorValue)
             written = copied
     elif number is not None and not (type(number) is float and array.dtype.kind in "uib"):
-        written = full(tx, (), number_as(number, array.dtype), array.dtype)
+        written = full(frame, (), number_as(number, array.dtype), array.dtype)
     else:
         raise refused(f"writing {value.describe()} into an array")
     if plain is NotImplemented:
         assert isinstance(key, ArrayValue)
-        tx.capture.graph.call("masked_fill_", [target, key.tensor, written], is_method=True)
+        frame.capture.graph.call("masked_fill_", [target, key.tensor, written], is_method=True)
     else:
-        tx.capture.graph.call("copy_", [target, written], is_method=True)
+        frame.capture.graph.call("copy_", [target, written], is_method=True)
     return NONE
 
 

@@ -1,4 +1,5 @@
-"""Arrays of numpy and tensors over the same memory: what replacement code and guards call to get from one to the other."""
+"""Arrays of numpy and tensors over the same memory: what replacement code and guards call to get from one to the
+other."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ def tensor_over(array: Any) -> torch.Tensor | None:
     if type(array) is not np.ndarray or torch_dtype(array.dtype) is None:
         return None
     flags = array.flags
-    if not flags.writeable or not flags.aligned or not array.size or any(stride < 0 or stride % array.itemsize for stride in array.strides):
+    if (
+        not flags.writeable
+        or not flags.aligned
+        or not array.size
+        or any(stride < 0 or stride % array.itemsize for stride in array.strides)
+    ):
         return None
     return torch.from_numpy(array)
 

@@ -1,7 +1,9 @@
-"""Numpy's warnings of floating-point errors (`np.errstate`): graphs can't give them, but they can tell that there is one to give.
+"""Numpy's warnings of floating-point errors (`np.errstate`): graphs can't give them, but they can tell that there is
+one to give.
 
-Division by zero, overflow and an invalid operation all leave an inf or nan behind. Where numpy looks for errors, the graph asserts that there is none;
-where there is one, the call goes on in plain Python (capture/replacement/graph_failure.py) and numpy warns, or raises, for itself.
+Division by zero, overflow and an invalid operation all leave an inf or nan behind. Where numpy looks for errors, the
+graph asserts that there is none; where there is one, the call goes on in plain Python
+(capture/replacement/graph_failure.py) and numpy warns, or raises, for itself.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _MESSAGE = "a floating-point error, of which numpy may warn"
 
 
 def _handled(_: Any) -> tuple[bool, bool]:
-    """Whether numpy looks for results too large, undefined or divided by zero, and whether for those that are too small."""
+    """Whether numpy looks for results too large, undefined or divided by zero, and whether for those that are too
+    small."""
     now = np.geterr()
     return any(now[kind] != "ignore" for kind in ("divide", "over", "invalid")), now["under"] != "ignore"
 
@@ -37,29 +40,30 @@ def _does_not_look(_: Any) -> bool:
     return _handled(None) == (False, False)
 
 
-def looks_for_errors(tx: Frame) -> bool:
+def looks_for_errors(frame: Frame) -> bool:
     """Whether numpy looks for floating-point errors; guarded."""
     looks, small = _handled(None)
     if small:
         raise refused("np.errstate(under=...)")
-    tx.capture.add_guard(const_source(np.geterr), native.C_PY, _looks if looks else _does_not_look)
+    frame.capture.add_guard(const_source(np.geterr), native.C_PY, _looks if looks else _does_not_look)
     return looks
 
 
-def check_finite(tx: Frame, result: TensorValue, covers: tuple[TensorValue, ...] = ()) -> None:
-    """Have the graph raise if a result has an inf or nan. What `covers` has is finite if the result is, and need not be looked at itself."""
-    if not result.fake.is_floating_point() or not looks_for_errors(tx):
+def check_finite(frame: Frame, result: TensorValue, covers: tuple[TensorValue, ...] = ()) -> None:
+    """Have the graph raise if a result has an inf or nan. What `covers` has is finite if the result is, and need not be
+    looked at itself."""
+    if not result.fake.is_floating_point() or not looks_for_errors(frame):
         return
-    graph = tx.capture.graph
+    graph = frame.capture.graph
     for tensor in covers:
         for node in graph.finite_checks.pop(tensor.node, ()):
             graph.graph.erase_node(node)
-    check_all(tx, graph.call(torch.isfinite, [result]), result)
+    check_all(frame, graph.call(torch.isfinite, [result]), result)
 
 
-def check_all(tx: Frame, condition: Any, of: TensorValue | None = None) -> None:
+def check_all(frame: Frame, condition: Any, of: TensorValue | None = None) -> None:
     """Have the graph raise unless all elements of a tensor of bools are True."""
-    graph = tx.capture.graph
+    graph = frame.capture.graph
     every = graph.call(torch.all, [condition])
     graph.call(torch._assert_async, [every, ConstantValue(_MESSAGE)])
     if of is not None:

@@ -1,7 +1,8 @@
 """Arrays and numbers of numpy inside graphs: a tensor over the same memory stands for each.
 
-Only what is known to give numpy's very result becomes tensor operations (`ufuncs.py`, `array_functions.py`, `array_indexing.py`): type, dtype, shape,
-strides, memory that is shared or not, and the warnings of floating-point errors (`float_errors.py`). Everything else breaks the graph.
+Only what is known to give numpy's very result becomes tensor operations (`ufuncs.py`, `array_functions.py`,
+`array_indexing.py`): type, dtype, shape, strides, memory that is shared or not, and the warnings of floating-point
+errors (`float_errors.py`). Everything else breaks the graph.
 """
 
 from __future__ import annotations
@@ -15,16 +16,31 @@ import torch
 from framejit import _native as native
 from framejit.guards.sources import CallSource
 from framejit.signals import Unsupported
-from framejit.values.arrays.array_memory import DTYPES, NUMBERS, ViewOf, number_of, own_array, plain_number, tensor_of_number, tensor_over
-from framejit.values.base import Value
+from framejit.values.arrays.array_memory import (
+    DTYPES,
+    NUMBERS,
+    ViewOf,
+    number_of,
+    own_array,
+    plain_number,
+    tensor_of_number,
+    tensor_over,
+)
+from framejit.values.base import Value, deep_realize
 from framejit.values.constant import ConstantValue
+from framejit.values.tensors.tensor import METHODS as TENSOR_METHODS
 from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
 
 HINT = "use torch operations in place of numpy's"
+METHODS: dict[str, Callable[[Frame, list[Value], dict[str, Value]], Value]] = {}
+"""Methods of arrays and numbers, by their names."""
+VIEWS: dict[str, Callable[[Frame, ArrayValue], Value]] = {}
+"""Attributes that are views of the array."""
 _SIZES = ("ndim", "size", "itemsize", "nbytes")
 
 
@@ -52,38 +68,40 @@ class NumpyValue(Value):
     def proxy(self) -> Any:
         raise refused(f"a tensor operation with {self.describe()}")
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.arrays.array_functions import METHODS, VIEWS
-        from framejit.values.wrap import from_python
+    def getattr(self, frame: Frame, name: str) -> Value:
 
         if name == "dtype":
             return ConstantValue(self.dtype)
         if name == "shape":
             return from_python(tuple(self.fake.shape))
         if name == "strides":
-            return from_python(tuple(stride * self.fake.itemsize for stride in self.fake.stride()) if isinstance(self, ArrayValue) else ())
+            return from_python(
+                tuple(stride * self.fake.itemsize for stride in self.fake.stride())
+                if isinstance(self, ArrayValue)
+                else ()
+            )
         if name in _SIZES:
             numel, itemsize = self.fake.numel(), self.fake.itemsize
-            return from_python({"ndim": self.fake.dim(), "size": numel, "itemsize": itemsize, "nbytes": numel * itemsize}[name])
+            return from_python(
+                {"ndim": self.fake.dim(), "size": numel, "itemsize": itemsize, "nbytes": numel * itemsize}[name]
+            )
         if name in VIEWS and isinstance(self, ArrayValue):
-            return VIEWS[name](tx, self)
+            return VIEWS[name](frame, self)
         if name == "__class__":
             return from_python(self.python_type())
         if name in METHODS:
             return NumpyMethodValue(self, name)
         if not hasattr(self.python_type(), name):
-            raise tx.raised(AttributeError, f"{type_of(self)} object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"{type_of(self)} object has no attribute {name!r}")
         raise refused(f"attribute {name!r} of {self.describe()}")
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.arrays.array_functions import METHODS
-
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = METHODS.get(name)
         if method is None:
             raise refused(f"method {name!r} of {self.describe()}")
-        return method(tx, [self, *args], kwargs)
+        return method(frame, [self, *args], kwargs)
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         raise Unsupported(f"bool() of {self.describe()} needs its data", "FJ106", "use np.where")
 
 
@@ -93,7 +111,8 @@ def type_of(value: NumpyValue) -> str:
 
 
 class ArrayValue(NumpyValue):
-    """A numpy.ndarray. It was given (`source`), is `owner.numpy()`, the view of another array that `steps` make, or the result of a function."""
+    """A numpy.ndarray. It was given (`source`), is `owner.numpy()`, the view of another array that `steps` make, or the
+    result of a function."""
 
     mutable = True
 
@@ -124,13 +143,11 @@ class ArrayValue(NumpyValue):
         root = self if self.base is None else self.base
         return ArrayValue(tensor, base=root, steps=(*self.steps, step))
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        from framejit.values.arrays.array_indexing import item
-
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         if not self.fake.dim():
-            raise tx.raised(TypeError, "iteration over a 0-d array")
+            raise frame.raised(TypeError, "iteration over a 0-d array")
         for place in range(int(self.fake.shape[0])):
-            yield item(tx, self, ConstantValue(place))
+            yield frame.subscript(self, ConstantValue(place))
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.base is not None:
@@ -157,21 +174,27 @@ class NumberValue(NumpyValue):
     def describe(self) -> str:
         return f"{self.dtype} number" + (f" {self.source.name()!r}" if self.source is not None else "")
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        raise tx.raised(TypeError, f"{type_of(self)} object is not iterable")
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        raise frame.raised(TypeError, f"{type_of(self)} object is not iterable")
 
-    def plain(self, tx: Frame) -> Value:
+    def plain(self, frame: Frame) -> Value:
         """The number as Python's, which assumes it."""
         if self.known is not None:
             return ConstantValue(plain_number(self.known))
         if self.source is None:
-            raise Unsupported(f"{self.describe()} must be known before the program runs", "FJ101", "keep it an array, or compute it outside")
-        return tx.wrap(plain_number(number_of(tx.capture.real_object(self.tensor))), CallSource(self.source, plain_number))
+            raise Unsupported(
+                f"{self.describe()} must be known before the program runs",
+                "FJ101",
+                "keep it an array, or compute it outside",
+            )
+        return frame.wrap(
+            plain_number(number_of(frame.capture.real_object(self.tensor))), CallSource(self.source, plain_number)
+        )
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         if self.known is None and self.source is None:
-            return super().truth(tx)
-        return self.plain(tx).truth(tx)
+            return super().truth(frame)
+        return self.plain(frame).truth(frame)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(number_of, lambda: cg.load(self.tensor))
@@ -194,17 +217,18 @@ class NumpyMethodValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.lazy import deep_realize
-
-        return self.owner.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.owner.call_method(
+            frame, self.name, deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
+        )
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.owner)
         cg.em.load_attr(self.name)
 
 
-def wrap_array(capture: Capture, obj: Any, source: Source) -> Value:
+@wraps(np.ndarray)
+def _existing_array(capture: Capture, obj: Any, source: Source) -> Value:
     """An array that is given."""
     capture.add_guard(source, native.C_TYPE, np.ndarray)
     tensor = tensor_over(obj)
@@ -213,15 +237,12 @@ def wrap_array(capture: Capture, obj: Any, source: Source) -> Value:
     return ArrayValue(_input(capture, tensor, CallSource(source, tensor_over)), source)
 
 
-def wrap_number(capture: Capture, obj: Any, source: Source) -> Value:
+@wraps(*NUMBERS)
+def _existing_number(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, type(obj))
     tensor = tensor_of_number(obj)
     assert tensor is not None
     return NumberValue(_input(capture, tensor, CallSource(source, tensor_of_number)), source)
-
-
-def is_number(obj: Any) -> bool:
-    return type(obj) in NUMBERS
 
 
 def _input(capture: Capture, tensor: torch.Tensor, source: Source) -> TensorValue:
@@ -229,25 +250,44 @@ def _input(capture: Capture, tensor: torch.Tensor, source: Source) -> TensorValu
     return capture.graph.add_input(tensor, source)
 
 
-def alias(tx: Frame, tensor: TensorValue) -> TensorValue:
-    """A tensor over the same memory for which autograd and the count of writes have nothing to do with the first: so numpy writes."""
-    made = tx.capture.graph.call(getattr, [tensor, ConstantValue("data")])
+def alias(frame: Frame, tensor: TensorValue) -> TensorValue:
+    """A tensor over the same memory for which autograd and the count of writes have nothing to do with the first: so
+    numpy writes."""
+    made = frame.capture.graph.call(getattr, [tensor, ConstantValue("data")])
     assert isinstance(made, TensorValue)
     return made
 
 
-def array_over(tx: Frame, tensor: TensorValue) -> ArrayValue:
+def array_over(frame: Frame, tensor: TensorValue) -> ArrayValue:
     """`tensor.numpy()`."""
     fake = tensor.fake
-    if fake.requires_grad or fake.device.type != "cpu" or fake.layout != torch.strided or fake.is_conj() or fake.is_neg() or fake.dtype not in DTYPES:
-        raise Unsupported(f".numpy() of {tensor.describe()}, which numpy can't show or framejit does not compute with", "FJ105", HINT)
+    if (
+        fake.requires_grad
+        or fake.device.type != "cpu"
+        or fake.layout != torch.strided
+        or fake.is_conj()
+        or fake.is_neg()
+        or fake.dtype not in DTYPES
+    ):
+        raise Unsupported(
+            f".numpy() of {tensor.describe()}, which numpy can't show or framejit does not compute with", "FJ105", HINT
+        )
     if tensor.cls not in (torch.Tensor, torch.nn.Parameter) or not all(fake.shape):
         raise Unsupported(f".numpy() of {tensor.describe()}", "FJ105", HINT)
-    return ArrayValue(alias(tx, tensor), owner=tensor)
+    return ArrayValue(alias(frame, tensor), owner=tensor)
 
 
-def tensor_from(tx: Frame, array: ArrayValue) -> TensorValue:
+def tensor_from(frame: Frame, array: ArrayValue) -> TensorValue:
     """`torch.from_numpy(array)`."""
     root = array if array.base is None else array.base
     root.shown_as_tensor = True
-    return alias(tx, array.tensor)
+    return alias(frame, array.tensor)
+
+
+def _shared(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`tensor.numpy()`."""
+    tensor = args[0]
+    return array_over(frame, tensor) if isinstance(tensor, TensorValue) and len(args) == 1 and not kwargs else None
+
+
+TENSOR_METHODS.update({"numpy": _shared, "__array__": _shared})

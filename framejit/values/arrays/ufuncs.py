@@ -1,4 +1,5 @@
-"""Numpy's elementwise functions on arrays in graphs. Which dtypes a function computes in and gives is asked of numpy itself."""
+"""Numpy's elementwise functions on arrays in graphs. Which dtypes a function computes in and gives is asked of numpy
+itself."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ Maker = Callable[["Frame", Sequence[Value]], Value]
 class Elementwise:
     """How a graph does what a ufunc does.
 
-    `kinds` are those of the loops that it is right for (bool, unsigned, int, float). `warns`: numpy may warn of its floats. `spreads`: an inf or nan among its
-    operands is one in its result. `by_number`: the second operand may be a number as it is.
+    `kinds` are those of the loops that it is right for (bool, unsigned, int, float). `warns`: numpy may warn of its
+    floats. `spreads`: an inf or nan among its operands is one in its result. `by_number`: the second operand may be a
+    number as it is.
     """
 
     make: Maker
@@ -41,12 +43,12 @@ class Elementwise:
 
 
 def _torch(function: Callable[..., Any]) -> Maker:
-    return lambda tx, operands: tx.capture.graph.call(function, list(operands))
+    return lambda frame, operands: frame.capture.graph.call(function, list(operands))
 
 
-def _remainder(tx: Frame, operands: Sequence[Value]) -> Value:
+def _remainder(frame: Frame, operands: Sequence[Value]) -> Value:
     """Where nothing remains, numpy gives the zero of the divisor's sign."""
-    graph = tx.capture.graph
+    graph = frame.capture.graph
     rest = graph.call(torch.remainder, list(operands))
     if not isinstance(rest, TensorValue) or not rest.fake.is_floating_point():
         return rest
@@ -54,8 +56,8 @@ def _remainder(tx: Frame, operands: Sequence[Value]) -> Value:
     return graph.call(torch.where, [graph.call(torch.eq, [rest, ConstantValue(0.0)]), signed, rest])
 
 
-def _copy(tx: Frame, operands: Sequence[Value]) -> Value:
-    return tx.capture.graph.call("clone", list(operands), is_method=True)
+def _copy(frame: Frame, operands: Sequence[Value]) -> Value:
+    return frame.capture.graph.call("clone", list(operands), is_method=True)
 
 
 def _elementwise() -> dict[Any, Elementwise]:
@@ -91,12 +93,16 @@ def _elementwise() -> dict[Any, Elementwise]:
 
 ELEMENTWISE: Final = _elementwise()
 OPERATORS: Final[dict[Callable[..., Any], Any]] = {
-    operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply, operator.truediv: np.true_divide, operator.floordiv: np.floor_divide,
-    operator.mod: np.remainder, operator.pow: np.power, operator.matmul: np.matmul, operator.and_: np.bitwise_and, operator.or_: np.bitwise_or,
-    operator.xor: np.bitwise_xor, operator.lshift: np.left_shift, operator.rshift: np.right_shift, operator.lt: np.less, operator.le: np.less_equal,
-    operator.eq: np.equal, operator.ne: np.not_equal, operator.gt: np.greater, operator.ge: np.greater_equal, operator.neg: np.negative,
+    operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply, operator.truediv: np.true_divide,
+    operator.floordiv: np.floor_divide,
+    operator.mod: np.remainder, operator.pow: np.power, operator.matmul: np.matmul, operator.and_: np.bitwise_and,
+    operator.or_: np.bitwise_or,
+    operator.xor: np.bitwise_xor, operator.lshift: np.left_shift, operator.rshift: np.right_shift, operator.lt: np.less,
+    operator.le: np.less_equal,
+    operator.eq: np.equal, operator.ne: np.not_equal, operator.gt: np.greater, operator.ge: np.greater_equal,
+    operator.neg: np.negative,
     operator.pos: np.positive, operator.invert: np.invert,
-}  # fmt: skip
+}
 """The function that an operator between arrays calls."""
 
 
@@ -108,7 +114,7 @@ def plain_operand(value: Value) -> Any:
     return number if type(number) in (bool, int, float) else None
 
 
-def apply(tx: Frame, ufunc: Any, operands: Sequence[Value], out: ArrayValue | None = None) -> Value:
+def apply(frame: Frame, ufunc: Any, operands: Sequence[Value], out: ArrayValue | None = None) -> Value:
     """`ufunc(*operands)`, or with `out=out`."""
     known = ELEMENTWISE.get(ufunc)
     name = ufunc.__name__
@@ -118,25 +124,29 @@ def apply(tx: Frame, ufunc: Any, operands: Sequence[Value], out: ArrayValue | No
     if any(number is None and not isinstance(value, NumpyValue) for number, value in zip(numbers, operands)):
         raise refused(f"np.{name}() of {' and '.join(value.describe() for value in operands)}")
     if out is None and not any(isinstance(value, NumpyValue) for value in operands):
-        return constant_number(tx, ufunc(*numbers))
+        return constant_number(frame, ufunc(*numbers))
     loop = _loop(ufunc, operands, numbers)
     kind = loop[0].kind
     if kind not in known.kinds or any(dtype.kind not in "buif" for dtype in loop):
         raise refused(f"np.{name}() in {loop[0]}")
-    if kind in "ui" and ufunc in (np.add, np.subtract, np.multiply, np.power, np.negative, np.square) and not any(isinstance(v, ArrayValue) for v in operands):
+    if (
+        kind in "ui"
+        and ufunc in (np.add, np.subtract, np.multiply, np.power, np.negative, np.square)
+        and not any(isinstance(v, ArrayValue) for v in operands)
+    ):
         raise refused(f"np.{name}() of numbers, whose overflow numpy warns of")
     _check_integers(ufunc, kind, numbers, operands)
     converted = [
-        _operand(tx, value, number, dtype, as_number=known.by_number and position == 1)
+        _operand(frame, value, number, dtype, as_number=known.by_number and position == 1)
         for position, (value, number, dtype) in enumerate(zip(operands, numbers, loop))
     ]
-    result = known.make(tx, converted)
+    result = known.make(frame, converted)
     strides = _strides([value for value in operands if isinstance(value, ArrayValue)], result)
-    made = checked_result(tx, result, loop[-1], strides, name)
+    made = checked_result(frame, result, loop[-1], strides, name)
     if known.warns and loop[-1].kind == "f":
-        check_finite(tx, made, tuple(v for v in converted if isinstance(v, TensorValue)) if known.spreads else ())
+        check_finite(frame, made, tuple(v for v in converted if isinstance(v, TensorValue)) if known.spreads else ())
     if out is not None:
-        return write(tx, out, made, loop[-1])
+        return write(frame, out, made, loop[-1])
     return ArrayValue(made) if made.fake.dim() else NumberValue(made)
 
 
@@ -181,14 +191,14 @@ def number_as(number: Any, dtype: np.dtype[Any]) -> Any:
     return found
 
 
-def _operand(tx: Frame, value: Value, number: Any, dtype: np.dtype[Any], as_number: bool) -> Value:
+def _operand(frame: Frame, value: Value, number: Any, dtype: np.dtype[Any], as_number: bool) -> Value:
     if isinstance(value, NumpyValue):
-        return cast(tx, value.tensor, dtype)
+        return cast(frame, value.tensor, dtype)
     plain = number_as(number, dtype)
-    return ConstantValue(plain) if as_number and dtype.kind != "b" else full(tx, (), plain, dtype)
+    return ConstantValue(plain) if as_number and dtype.kind != "b" else full(frame, (), plain, dtype)
 
 
-def cast(tx: Frame, tensor: TensorValue, dtype: np.dtype[Any]) -> TensorValue:
+def cast(frame: Frame, tensor: TensorValue, dtype: np.dtype[Any]) -> TensorValue:
     """A tensor in another dtype, or the same one."""
     wanted = torch_dtype(dtype)
     if tensor.fake.dtype == wanted:
@@ -196,33 +206,38 @@ def cast(tx: Frame, tensor: TensorValue, dtype: np.dtype[Any]) -> TensorValue:
     if tensor.fake.is_floating_point() and dtype.kind in "ui":
         # What no integer stands for numpy warns of, and gives what the machine gives.
         limits = np.iinfo(dtype)
-        graph = tx.capture.graph
+        graph = frame.capture.graph
         low, high = float(limits.min), float(limits.max)
         above = graph.call(torch.ge, [tensor, ConstantValue(low)])
         below = graph.call(torch.lt, [tensor, ConstantValue(high)])
-        check_all(tx, graph.call(torch.logical_and, [above, below]))
-    made = tx.capture.graph.call("to", [tensor, ConstantValue(wanted)], is_method=True)
+        check_all(frame, graph.call(torch.logical_and, [above, below]))
+    made = frame.capture.graph.call("to", [tensor, ConstantValue(wanted)], is_method=True)
     assert isinstance(made, TensorValue)
     if tensor.fake.is_floating_point() and dtype.kind == "f" and dtype.itemsize < tensor.fake.itemsize:
-        check_finite(tx, made, (tensor,))
+        check_finite(frame, made, (tensor,))
     return made
 
 
-def full(tx: Frame, shape: tuple[int, ...], number: Any, dtype: np.dtype[Any]) -> TensorValue:
+def full(frame: Frame, shape: tuple[int, ...], number: Any, dtype: np.dtype[Any]) -> TensorValue:
     """A tensor full of a number."""
-    options: dict[str, Value] = {"dtype": ConstantValue(torch_dtype(dtype)), "device": ConstantValue(torch.device("cpu"))}
-    made = tx.capture.graph.call(torch.full, [TupleValue([ConstantValue(n) for n in shape]), ConstantValue(number)], options)
+    options: dict[str, Value] = {
+        "dtype": ConstantValue(torch_dtype(dtype)),
+        "device": ConstantValue(torch.device("cpu")),
+    }
+    made = frame.capture.graph.call(
+        torch.full, [TupleValue([ConstantValue(n) for n in shape]), ConstantValue(number)], options
+    )
     assert isinstance(made, TensorValue)
     return made
 
 
-def constant_number(tx: Frame, number: Any) -> Value:
+def constant_number(frame: Frame, number: Any) -> Value:
     """One of numpy's numbers that is known."""
     if type(number) is bool:
         return ConstantValue(number)
     if not isinstance(number, np.generic) or torch_dtype(number.dtype) is None:
         raise refused(f"a {type(number).__name__}")
-    return NumberValue(full(tx, (), number.item(), number.dtype), known=number)
+    return NumberValue(full(frame, (), number.item(), number.dtype), known=number)
 
 
 def c_ordered(fake: torch.Tensor) -> bool:
@@ -232,7 +247,8 @@ def c_ordered(fake: torch.Tensor) -> bool:
 
 
 def _strides(arrays: Sequence[ArrayValue], result: Value) -> tuple[int, ...] | None:
-    """The strides that numpy gives the result of an elementwise function of these arrays; None where that is not known."""
+    """The strides that numpy gives the result of an elementwise function of these arrays; None where that is not
+    known."""
     assert isinstance(result, TensorValue)
     if all(c_ordered(array.fake) for array in arrays):
         return tuple(contiguous(result.fake.shape))
@@ -244,7 +260,8 @@ def _strides(arrays: Sequence[ArrayValue], result: Value) -> tuple[int, ...] | N
 
 
 def _is_dense(fake: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order, and no dimension of one element leaves a choice."""
+    """Whether the elements fill their memory without gaps, in whatever order, and no dimension of one element leaves a
+    choice."""
     expected = 1
     for stride, size in sorted(zip(fake.stride(), fake.shape)):
         if stride != expected or size == 1:
@@ -253,12 +270,18 @@ def _is_dense(fake: torch.Tensor) -> bool:
     return True
 
 
-def checked_result(tx: Frame, result: Value, dtype: np.dtype[Any], strides: tuple[int, ...] | None, name: str) -> TensorValue:
+def checked_result(
+    frame: Frame, result: Value, dtype: np.dtype[Any], strides: tuple[int, ...] | None, name: str
+) -> TensorValue:
     """The result of an operation, if it is what numpy gives by dtype and strides, and not empty."""
-    result = realize(tx, result)
+    result = realize(frame, result)
     assert isinstance(result, TensorValue)
     fake = result.fake
-    if fake.dtype != torch_dtype(dtype) or strides is None or any(size != 1 and a != b for size, a, b in zip(fake.shape, fake.stride(), strides)):
+    if (
+        fake.dtype != torch_dtype(dtype)
+        or strides is None
+        or any(size != 1 and a != b for size, a, b in zip(fake.shape, fake.stride(), strides))
+    ):
         raise refused(f"np.{name}(), whose result has another dtype or layout as a tensor,")
     if not all(fake.shape):
         raise refused(f"np.{name}() with an empty result")
@@ -267,11 +290,15 @@ def checked_result(tx: Frame, result: Value, dtype: np.dtype[Any], strides: tupl
     return result
 
 
-def write(tx: Frame, target: ArrayValue, value: TensorValue, dtype: np.dtype[Any]) -> ArrayValue:
+def write(frame: Frame, target: ArrayValue, value: TensorValue, dtype: np.dtype[Any]) -> ArrayValue:
     """Write the result of a function into an array (`out=`, `+=`)."""
-    if not np.can_cast(dtype, target.dtype, "same_kind") or value.fake.shape != target.fake.shape or not _is_apart(target.fake):
+    if (
+        not np.can_cast(dtype, target.dtype, "same_kind")
+        or value.fake.shape != target.fake.shape
+        or not _is_apart(target.fake)
+    ):
         raise refused("a result that does not fit the array it is written into")
-    tx.capture.graph.call("copy_", [target.tensor, cast(tx, value, target.dtype)], is_method=True)
+    frame.capture.graph.call("copy_", [target.tensor, cast(frame, value, target.dtype)], is_method=True)
     return target
 
 

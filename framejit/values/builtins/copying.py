@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+import copyreg
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,69 +14,102 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import handles
-from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, native_class
+from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, class_attribute, native_class
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
 @handles(copy.copy)
-def _copy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _copy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0]
     if isinstance(value, (ListValue, DictValue, SetValue, InstanceDictValue)):
-        return value.call_method(tx, "copy", [], {})
+        return value.call_method(frame, "copy", [], {})
     if isinstance(value, TupleValue):
-        return value if value.cls is tuple else TupleValue(value.items, value.cls)  # other classes go through __reduce_ex__
-    if value.is_constant():
+        # other classes go through __reduce_ex__
+        return value if value.cls is tuple else TupleValue(value.items, value.cls)
+    if value.is_constant() or value.python_type() in (int, float):
         return value
+    if isinstance(value, ObjectValue):
+        own = static_lookup(value.cls, "__copy__", None)
+        if own is not None:
+            return frame.call(class_attribute(frame, value, value.cls, "__copy__"), [], {})
+        if _is_plain_instance(value):
+            made = ObjectValue(value.cls)
+            made.attrs = dict(_attributes(frame, value))
+            return made
     raise Unsupported(f"copy.copy() of {value.describe()}")
 
 
 @handles(copy.deepcopy)
-def _deepcopy(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _deepcopy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) > 1 or kwargs:
         raise Unsupported("copy.deepcopy() with a memo")
-    return _deep_copy(tx, args[0], {})
+    return _deep_copy(frame, args[0], {})
 
 
-def _deep_copy(tx: Frame, value: Value, memo: dict[int, Value]) -> Value:
+def _deep_copy(frame: Frame, value: Value, memo: dict[int, Value]) -> Value:
     """A copy in the captured program: plain containers and plain instances, whose parts are copied in turn."""
-    value = realize(tx, value)
+    value = realize(frame, value)
     if id(value) in memo:
         return memo[id(value)]
     made: Value
+    if value.symbolic or value.python_type() in (int, float):  # a number that is not assumed
+        return value
     if isinstance(value, TupleValue):
-        copies = [_deep_copy(tx, i, memo) for i in value.items]
+        copies = [_deep_copy(frame, i, memo) for i in value.items]
         if id(value) in memo:
             return memo[id(value)]  # it holds itself
-        changed = value.cls is not tuple or any(new is not realize(tx, old) for new, old in zip(copies, value.items))
+        changed = value.cls is not tuple or any(new is not realize(frame, old) for new, old in zip(copies, value.items))
         memo[id(value)] = made = TupleValue(copies, value.cls) if changed else value
         return made
     if value.is_constant():
         return value
     if isinstance(value, ListValue) and value.cls is list:
         memo[id(value)] = made = ListValue([])
-        made.items = [_deep_copy(tx, i, memo) for i in value.items]
+        made.items = [_deep_copy(frame, i, memo) for i in value.items]
         return made
     if isinstance(value, InstanceDictValue):
-        value = value.snapshot(tx)
+        value = value.snapshot(frame)
     if isinstance(value, DictValue):
         memo[id(value)] = made = DictValue({}, None, value.cls, value.default_factory)
         if any(isinstance(k, Value) for k in value.items):
             raise Unsupported("copy.deepcopy() of a dictionary with objects as keys")
-        made.change(tx, {k: _deep_copy(tx, v, memo) for k, v in value.items.items()})
+        made.change(frame, {k: _deep_copy(frame, v, memo) for k, v in value.items.items()})
         return made
     if isinstance(value, SetValue):
         if any(isinstance(k, Value) for k in value.items):
             raise Unsupported("copy.deepcopy() of a set of objects")
-        return SetValue(value.cls(value.in_order(tx)))  # as reduced and built again
-    custom = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__slots__")
-    plain = isinstance(value, ObjectValue) and native_class(value.cls) is object and not issubclass(value.cls, torch.nn.Module)
-    if plain and all(static_lookup(value.python_type(), n, None) in (None, getattr(object, n, None)) for n in custom):
-        assert isinstance(value, ObjectValue)
+        return SetValue(value.cls(value.in_order(frame)))  # as reduced and built again
+    if isinstance(value, ObjectValue) and _is_plain_instance(value):
         memo[id(value)] = made = ObjectValue(value.cls)
-        items = realize(tx, value.getattr(tx, "__dict__"))
-        assert isinstance(items, InstanceDictValue)
-        made.attrs = {k: _deep_copy(tx, v, memo) for k, v in items.snapshot(tx).items.items()}
+        made.attrs = {k: _deep_copy(frame, v, memo) for k, v in _attributes(frame, value).items()}
         return made
     raise Unsupported(f"copy.deepcopy() of {value.describe()}")
+
+
+_CUSTOM = (
+    "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__",
+    "__setstate__", "__slots__",
+)
+
+
+def _is_plain_instance(value: ObjectValue) -> bool:
+    """Whether all of an instance is in its dictionary, and it is copied as `object` says."""
+    if (
+        native_class(value.cls) is not object
+        or issubclass(value.cls, torch.nn.Module)
+        or value.cls in copyreg.dispatch_table
+    ):
+        return False
+    return all(_is_objects_own(static_lookup(value.cls, name, None), name) for name in _CUSTOM)
+
+
+def _attributes(frame: Frame, value: ObjectValue) -> dict[str, Value]:
+    items = realize(frame, value.getattr(frame, "__dict__"))
+    assert isinstance(items, InstanceDictValue)
+    return items.snapshot(frame).items
+
+
+def _is_objects_own(method: Any, name: str) -> bool:
+    return method is None or method is getattr(object, name, None)

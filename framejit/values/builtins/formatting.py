@@ -15,13 +15,14 @@ from framejit.values.containers.sequence import SequenceValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.folding import fold, fold_plain
 from framejit.values.handlers import HANDLERS
+from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
-def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
+def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     value = args[0] if args else ConstantValue("")
     if isinstance(value, ObjectValue):
@@ -29,18 +30,29 @@ def text_of(tx: Frame, function: Any, args: list[Value]) -> Value:
         found = static_lookup(value.cls, method)
         if method == "__str__" and found is object.__str__:
             method, found = "__repr__", static_lookup(value.cls, "__repr__")
-        if isinstance(found, types.FunctionType) or issubclass(value.cls, BaseException):
-            text = realize(tx, value.call_method(tx, method, args[1:], {}))
+        if is_a(found, types.FunctionType) or issubclass(value.cls, BaseException):
+            text = realize(frame, value.call_method(frame, method, args[1:], {}))
             if not issubclass(text.python_type(), str):
-                raise wrong_answer(tx, value.cls, method, function, text, f"{method} returned non-string (type {text.python_type().__name__})")
+                raise wrong_answer(
+                    frame, value.cls, method, function, text,
+                    f"{method} returned non-string (type {text.python_type().__name__})",
+                )
             return text
-    if isinstance(value, (SequenceValue, DictValue, SetValue)) and function is not format or isinstance(value, SequenceValue):
-        return fold_plain(tx, function, args, {})
+    if (
+        isinstance(value, (SequenceValue, DictValue, SetValue))
+        and function is not format
+        or isinstance(value, SequenceValue)
+    ):
+        return fold_plain(frame, function, args, {})
     try:
-        return fold(tx, function, args, {})
+        return fold(frame, function, args, {})
     except Unsupported:
-        raise Unsupported(f"{function.__name__}() of {value.describe()}", "FJ125", "format it outside the compiled function") from None
+        raise Unsupported(
+            f"{function.__name__}() of {value.describe()}", "FJ125", "format it outside the compiled function"
+        ) from None
 
 
 for _function in (repr, str, format, ascii):
-    HANDLERS[_function] = functools.partial(lambda f, tx, a, k: fold(tx, f, a, k) if k else text_of(tx, f, a), _function)
+    HANDLERS[_function] = functools.partial(
+        lambda f, frame, a, k: fold(frame, f, a, k) if k else text_of(frame, f, a), _function
+    )

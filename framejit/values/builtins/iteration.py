@@ -12,16 +12,17 @@ from framejit.guards.sources import static_lookup
 from framejit.models.absent import message
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.builtins.models import ModelIterator, call_model, make_model_iterator
-from framejit.values.builtins.sorting import sort_values
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterators import IteratorValue
 from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
+from framejit.values.objects.models import ModelIterator, call_model, make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -31,110 +32,115 @@ _NOT_CALLABLE = message(iter, 0, 0)
 
 
 @handles(iter)
-def _iter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _iter(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 1:
-        return tx.get_iter(args[0])
+        return frame.get_iter(args[0])
     if static_lookup(args[0].python_type(), "__call__", None) is None:
-        raise tx.raised(TypeError, _NOT_CALLABLE)
-    return make_model_iterator(tx, type(iter(int, 1)), args, kwargs)
+        raise frame.raised(TypeError, _NOT_CALLABLE)
+    return make_model_iterator(frame, type(iter(int, 1)), args, kwargs)
 
 
 @handles(next)
-def _next(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _next(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], IteratorValue):
-        if not (isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, "__next__", None)):
-            raise tx.raised(TypeError, f"{args[0].python_type().__name__!r} object is not an iterator")
+        if not (isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, "__next__", None) is not None):
+            raise frame.raised(TypeError, f"{args[0].python_type().__name__!r} object is not an iterator")
         try:
-            with tx.catching():
-                return args[0].call_method(tx, "__next__", [], {})
+            with frame.catching():
+                return args[0].call_method(frame, "__next__", [], {})
         except Raised as e:
             if len(args) > 1 and issubclass(e.value.cls, StopIteration):
                 return args[1]
             raise
     try:
-        return tx.next(args[0])
+        return frame.next(args[0])
     except Exhausted:
         if len(args) > 1:
             return args[1]
-        raise args[0].stop(tx) from None
+        raise args[0].stop(frame) from None
 
 
 _TEE: Any = type(itertools.tee([])[0])
-_GIVES_ITSELF = (lambda one: itertools.tee(one)[0] is one)(itertools.tee([])[0])  # the first of the iterators of a tee's iterator
+# the first of the iterators of a tee's iterator
+_GIVES_ITSELF = (lambda one: itertools.tee(one)[0] is one)(itertools.tee([])[0])
 
 
 @handles(itertools.tee)
-def _tee(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    n = tx.constants([args[1]])[0] if len(args) > 1 else 2
+def _tee(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    n = frame.constants([args[1]])[0] if len(args) > 1 else 2
     try:
         itertools.tee((), n)
     except Exception as e:
-        raise tx.raised_from(e) from None
+        raise frame.raised_from(e) from None
     if not n:
         return TupleValue([])
-    given = tx.get_iter(args[0])
+    given = frame.get_iter(args[0])
     first = given if isinstance(given, ModelIterator) and given.kind is _TEE else None
     if first is None and static_lookup(given.python_type(), "__copy__", None) is not None:
         raise Unsupported(f"tee() of {given.describe()}, which copies itself")
     if first is None or not _GIVES_ITSELF:
-        first = _tee_of(tx, given)
-    return TupleValue([first, *(first.copy(tx) for _ in range(operator.index(n) - 1))])
+        first = _tee_of(frame, given)
+    return TupleValue([first, *(first.copy(frame) for _ in range(operator.index(n) - 1))])
 
 
 @handles(_TEE)
-def _make_tee(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _tee_of(tx, tx.get_iter(args[0]))
+def _make_tee(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _tee_of(frame, frame.get_iter(args[0]))
 
 
-def _tee_of(tx: Frame, given: Value) -> ModelIterator:
+def _tee_of(frame: Frame, given: Value) -> ModelIterator:
     """An iterator of its own over what another one gives: beside it, if that is of a tee, too."""
     if isinstance(given, ModelIterator) and given.kind is _TEE:
-        return given.copy(tx)
+        return given.copy(frame)
     if given.python_type() is _TEE:
         raise Unsupported(f"a tee of {given.describe()}, which goes on by itself")
-    return make_model_iterator(tx, _TEE, [given], {})
+    return make_model_iterator(frame, _TEE, [given], {})
 
 
 @handles(any, all)
-def _any(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _short_circuit(tx, args[0], True)
+def _any(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _short_circuit(frame, args[0], True)
 
 
-def _short_circuit(tx: Frame, iterable: Value, stop: bool) -> Value:
+def _short_circuit(frame: Frame, iterable: Value, stop: bool) -> Value:
     if isinstance(iterable, TensorValue):
-        raise Unsupported("any() or all() over a tensor needs its data", "FJ106", "use tensor.any() or tensor.all() with torch.where")
-    for item in tx.drain(tx.get_iter(iterable)):
-        if tx.truth(item) == stop:
+        raise Unsupported(
+            "any() or all() over a tensor needs its data", "FJ106", "use tensor.any() or tensor.all() with torch.where"
+        )
+    for item in frame.drain(frame.get_iter(iterable)):
+        if frame.truth(item) == stop:
             return ConstantValue(stop)
     return ConstantValue(not stop)
 
 
-HANDLERS[all] = lambda tx, args, kwargs: _short_circuit(tx, args[0], False)
+HANDLERS[all] = lambda frame, args, kwargs: _short_circuit(frame, args[0], False)
 
 
 def _on_data(function: Any) -> Handler:
     """`function` itself where all it works on is known numbers and text, else its model."""
 
-    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if all(_is_data(tx, v) for v in (*args, *kwargs.values())):
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if all(_is_data(frame, v) for v in (*args, *kwargs.values())):
             try:
-                return _value_of(function(*(plain(tx, a) for a in args), **{k: plain(tx, v) for k, v in kwargs.items()}))
+                return _value_of(
+                    function(*(plain(frame, a) for a in args), **{k: plain(frame, v) for k, v in kwargs.items()})
+                )
             except Exception as e:
-                raise tx.raised_from(e) from None
-        return call_model(tx, function, args, kwargs)
+                raise frame.raised_from(e) from None
+        return call_model(frame, function, args, kwargs)
 
     return handler
 
 
 def _value_of(result: Any) -> Value:
-    from framejit.values.wrap import from_python
-
     return from_python(result)
 
 
-def _is_data(tx: Frame, value: Value) -> bool:
+def _is_data(frame: Frame, value: Value) -> bool:
     if isinstance(value, SequenceValue):
-        return value.python_type() in (list, tuple, torch.Size) and all(_is_data(tx, realize(tx, i)) for i in value.items)
+        return value.python_type() in (list, tuple, torch.Size) and all(
+            _is_data(frame, realize(frame, i)) for i in value.items
+        )
     return isinstance(value, ConstantValue) and type(value.value) in _DATA
 
 
@@ -143,7 +149,7 @@ HANDLERS.update({f: _on_data(f) for f in (sum, math.prod, min, max)})
 
 
 @handles(sorted)
-def _sorted(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    items = list(gathered(tx, args[0]))
-    sort_values(tx, items, kwargs)
+def _sorted(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    items = list(gathered(frame, args[0]))
+    sort_values(frame, items, kwargs)
     return ListValue(items)

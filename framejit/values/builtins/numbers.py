@@ -13,13 +13,13 @@ from framejit.values.arrays.ndarray import NumpyValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import NONE, ConstantValue, SliceValue
-from framejit.values.containers.iterator_tools import make_tool
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import by_special_methods
 from framejit.values.read_number import ReadNumberValue, read_float
 from framejit.values.size import SizeValue
+from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -27,38 +27,39 @@ if TYPE_CHECKING:
 
 
 @handles(len)
-def _len(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _len(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args[0].is_constant() and isinstance(args[0], ConstantValue):
-        return fold(tx, len, args, {})
+        return fold(frame, len, args, {})
     if static_lookup(args[0].python_type(), "__len__", None) is None:
-        raise tx.raised(TypeError, f"object of type {args[0].python_type().__name__!r} has no len()")
+        raise frame.raised(TypeError, f"object of type {args[0].python_type().__name__!r} has no len()")
     if isinstance(args[0], ObjectValue):
-        return ConstantValue(args[0].length(tx))
-    return args[0].call_method(tx, "__len__", [], {})
+        return ConstantValue(args[0].length(frame))
+    return args[0].call_method(frame, "__len__", [], {})
 
 
-def _divmod(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _divmod(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(args[0], TensorValue):
-        return tx.capture.graph.call(divmod, args, kwargs)
+        return frame.capture.graph.call(divmod, args, kwargs)
     if any(isinstance(a, ObjectValue) for a in args):
-        return by_special_methods(tx, divmod, "divmod", args[0], args[1], f"unsupported operand type(s) for divmod(): {args[0].python_type().__name__!r}")
-    return fold(tx, divmod, args, kwargs)
+        return by_special_methods(
+            frame, divmod, "divmod", args[0], args[1],
+            f"unsupported operand type(s) for divmod(): {args[0].python_type().__name__!r}",
+        )
+    return fold(frame, divmod, args, kwargs)
 
 
 def _special_or_fold(function: Any, method: str) -> Handler:
-    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.tensors.overrides import handed_over
-
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(args[0], TensorValue):
-            made = handed_over(tx, function, args, kwargs)
-            return tx.capture.graph.call(function, args, kwargs) if made is None else made
+            made = handed_over(frame, function, args, kwargs)
+            return frame.capture.graph.call(function, args, kwargs) if made is None else made
         if isinstance(args[0], NumpyValue):
-            return args[0].call_method(tx, method, args[1:], kwargs)
+            return args[0].call_method(frame, method, args[1:], kwargs)
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
-            raise refused(tx, function, [args[0]], f"{args[0].cls.__name__!r} object has no {method}")
+            raise refused(frame, function, [args[0]], f"{args[0].cls.__name__!r} object has no {method}")
         if isinstance(args[0], ObjectValue):
-            return tx.call(args[0].special(tx, method), args[1:], {})  # type: ignore[arg-type]
-        return fold(tx, function, args, kwargs)
+            return frame.call(args[0].special(frame, method), args[1:], {})  # type: ignore[arg-type]
+        return fold(frame, function, args, kwargs)
 
     return handler
 
@@ -67,7 +68,6 @@ HANDLERS.update(
     {
         abs: _special_or_fold(abs, "__abs__"),
         round: _special_or_fold(round, "__round__"),
-        reversed: lambda tx, a, k: make_tool(tx, reversed, a, k),
         divmod: _divmod,
         math.ceil: _special_or_fold(math.ceil, "__ceil__"),
         math.floor: _special_or_fold(math.floor, "__floor__"),
@@ -76,36 +76,44 @@ HANDLERS.update(
 
 
 @handles(pow)
-def _pow(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return tx.binary("**", args[0], args[1]) if len(args) == 2 else fold(tx, pow, args, kwargs)
+def _pow(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return frame.binary("**", args[0], args[1]) if len(args) == 2 else fold(frame, pow, args, kwargs)
 
 
 @handles(bool)
-def _bool(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ConstantValue(tx.truth(args[0]) if args else False)
+def _bool(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ConstantValue(frame.truth(args[0]) if args else False)
 
 
 def _number(cls: type, method: str) -> Handler:
-    def handler(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], ObjectValue):
-            return _converted(tx, cls, method, args)
+            return _converted(frame, cls, method, args)
         if cls is float and len(args) == 1 and isinstance(args[0], TensorValue):
-            read = read_float(tx, args[0])
+            read = read_float(frame, args[0])
             if read is not None:
                 return read
-        converts = (TensorValue, NumpyValue, ReadNumberValue, SizeValue) if cls is int else (TensorValue, NumpyValue, ReadNumberValue)
+        converts = (
+            (TensorValue, NumpyValue, ReadNumberValue, SizeValue)
+            if cls is int
+            else (TensorValue, NumpyValue, ReadNumberValue)
+        )
         if len(args) == 1 and isinstance(args[0], converts):
-            return args[0].call_method(tx, method, [], {})
-        return fold(tx, cls, args, kwargs)
+            return args[0].call_method(frame, method, [], {})
+        return fold(frame, cls, args, kwargs)
 
     return handler
 
 
 _BY_TRUNC = ("__trunc__",) if sys.version_info < (3, 14) else ()  # which newer ones do not call
-_OTHERS = {int: ("__int__", "__index__", *_BY_TRUNC), float: ("__float__", "__index__"), complex: ("__complex__", "__float__", "__index__")}
+_OTHERS = {
+    int: ("__int__", "__index__", *_BY_TRUNC),
+    float: ("__float__", "__index__"),
+    complex: ("__complex__", "__float__", "__index__"),
+}
 
 
-def _converted(tx: Frame, cls: type, method: str, args: list[Value]) -> Value:
+def _converted(frame: Frame, cls: type, method: str, args: list[Value]) -> Value:
     """An object as a number, by the first of its special methods."""
     owner = args[0]
     assert isinstance(owner, ObjectValue)
@@ -113,22 +121,28 @@ def _converted(tx: Frame, cls: type, method: str, args: list[Value]) -> Value:
         raise Unsupported(f"{cls.__name__}() of {owner.describe()} and more", "FJ161")
     found = next((name for name in _OTHERS[cls] if static_lookup(owner.cls, name, None) is not None), None)
     if found is None:
-        raise refused(tx, cls, [owner], f"{cls.__name__}() argument must be a number, not {owner.cls.__name__!r}")
+        raise refused(frame, cls, [owner], f"{cls.__name__}() argument must be a number, not {owner.cls.__name__!r}")
     if found == "__trunc__":
         raise Unsupported(f"int() of {owner.describe()} by its __trunc__, which warns", "FJ161")
-    result = realize(tx, owner.call_method(tx, found, [], {}))
+    result = realize(frame, owner.call_method(frame, found, [], {}))
     if found != method or result.python_type() is not cls:
         if not isinstance(result, ConstantValue) or type(result.value) not in (int, float):
             raise Unsupported(f"{found} that returns {result.describe()}", "FJ161")
-        return fold(tx, cls, [result], {})
+        return fold(frame, cls, [result], {})
     return result
 
 
 HANDLERS[operator.truth] = HANDLERS[bool]
-HANDLERS.update({int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__")})
+HANDLERS.update(
+    {int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__")}
+)
 
 
 @handles(slice)
-def _slice(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _slice(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     parts = [NONE, args[0], NONE] if len(args) == 1 else [*args, NONE][:3]
-    return ConstantValue(slice(*tx.constants(parts))) if all(p.is_constant() for p in parts) else SliceValue(list(parts))
+    return (
+        ConstantValue(slice(*frame.constants(parts)))
+        if all(p.is_constant() for p in parts)
+        else SliceValue(list(parts))
+    )

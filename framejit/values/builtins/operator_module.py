@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.guards.sources import Source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
@@ -14,37 +15,45 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, handles
+from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import BINARY, COMPARE
+from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 for _symbol, (_plain_op, _in_place_op, _name) in BINARY.items():
-    HANDLERS[_plain_op] = functools.partial(lambda s, tx, a, k: tx.binary(s, a[0], a[1]), _symbol)
-    HANDLERS[_in_place_op] = functools.partial(lambda s, tx, a, k: tx.binary(s, a[0], a[1], True), _symbol)
+    HANDLERS[_plain_op] = functools.partial(lambda s, frame, a, k: frame.binary(s, a[0], a[1]), _symbol)
+    HANDLERS[_in_place_op] = functools.partial(lambda s, frame, a, k: frame.binary(s, a[0], a[1], True), _symbol)
 for _name, _function in COMPARE.items():
-    HANDLERS[_function] = functools.partial(lambda n, tx, a, k: tx.compare(n, a[0], a[1]), _name)
-HANDLERS[operator.getitem] = lambda tx, a, k: tx.subscript(a[0], a[1])
-HANDLERS[operator.contains] = lambda tx, a, k: ConstantValue(tx.contains(a[0], a[1]))
-HANDLERS[operator.not_] = lambda tx, a, k: ConstantValue(not tx.truth(a[0]))
-HANDLERS[operator.neg] = lambda tx, a, k: tx.unary("-", a[0])
-HANDLERS[operator.is_] = lambda tx, a, k: ConstantValue(tx.same(a[0], a[1]))
-HANDLERS[operator.pos] = lambda tx, a, k: tx.unary("+", a[0])
-HANDLERS[operator.invert] = lambda tx, a, k: tx.unary("~", a[0])
-HANDLERS[operator.is_not] = lambda tx, a, k: ConstantValue(not tx.same(a[0], a[1]))
-HANDLERS[operator.delitem] = lambda tx, a, k: (tx.call_special(a[0], "__delitem__", a[1:], "doesn't support item deletion"), NONE)[1]
-HANDLERS[operator.setitem] = lambda tx, a, k: (tx.call_special(a[0], "__setitem__", a[1:], "does not support item assignment"), NONE)[1]
+    HANDLERS[_function] = functools.partial(lambda n, frame, a, k: frame.compare(n, a[0], a[1]), _name)
+HANDLERS[operator.getitem] = lambda frame, a, k: frame.subscript(a[0], a[1])
+HANDLERS[operator.contains] = lambda frame, a, k: ConstantValue(frame.contains(a[0], a[1]))
+HANDLERS[operator.not_] = lambda frame, a, k: ConstantValue(not frame.truth(a[0]))
+HANDLERS[operator.neg] = lambda frame, a, k: frame.unary("-", a[0])
+HANDLERS[operator.is_] = lambda frame, a, k: ConstantValue(frame.same(a[0], a[1]))
+HANDLERS[operator.pos] = lambda frame, a, k: frame.unary("+", a[0])
+HANDLERS[operator.invert] = lambda frame, a, k: frame.unary("~", a[0])
+HANDLERS[operator.is_not] = lambda frame, a, k: ConstantValue(not frame.same(a[0], a[1]))
+HANDLERS[operator.delitem] = lambda frame, a, k: (
+    frame.call_special(a[0], "__delitem__", a[1:], "doesn't support item deletion"),
+    NONE,
+)[1]
+HANDLERS[operator.setitem] = lambda frame, a, k: (
+    frame.call_special(a[0], "__setitem__", a[1:], "does not support item assignment"),
+    NONE,
+)[1]
 
 
 @handles(operator.index)
-def _index(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _index(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args[0].is_constant():
-        return fold(tx, operator.index, args, {})
+        return fold(frame, operator.index, args, {})
     if issubclass(args[0].python_type(), int) and isinstance(args[0], ObjectValue):
         raise Unsupported(f"operator.index() of {args[0].describe()}", "FJ122")
-    made = tx.call_special(args[0], "__index__", [], "cannot be interpreted as an integer")
+    made = frame.call_special(args[0], "__index__", [], "cannot be interpreted as an integer")
     if made.python_type() is not int:
         raise Unsupported(f"__index__ that returns {made.describe()}", "FJ122")
     return made
@@ -62,20 +71,20 @@ class GetterValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((*self.args, *self.kwargs.values()))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if len(args) != 1 or kwargs:
             raise Unsupported(f"operator.{self.kind.__name__} called with other than one argument", "FJ161")
-        owner = realize(tx, args[0])
+        owner = realize(frame, args[0])
         if self.kind is operator.methodcaller:
-            return tx.call(owner.getattr(tx, self.args[0].constant()), self.args[1:], self.kwargs)
+            return frame.call(owner.getattr(frame, self.args[0].constant()), self.args[1:], self.kwargs)
         found: list[Value] = []
         for key in self.args:
             if self.kind is operator.itemgetter:
-                found.append(tx.subscript(owner, key))
+                found.append(frame.subscript(owner, key))
                 continue
             value = owner
             for part in key.constant().split("."):
-                value = realize(tx, value.getattr(tx, part))
+                value = realize(frame, value.getattr(frame, part))
             found.append(value)
         return found[0] if len(found) == 1 else TupleValue(found)
 
@@ -88,7 +97,7 @@ class GetterValue(Value):
         )
 
 
-def _getter(kind: type, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _getter(kind: type, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     names = args if kind is operator.attrgetter else args[:1] if kind is operator.methodcaller else []
     if not all(n.python_type() is str and n.is_constant() for n in names):
         raise Unsupported(f"operator.{kind.__name__} of a name that is no str", "FJ161")
@@ -97,3 +106,16 @@ def _getter(kind: type, tx: Frame, args: list[Value], kwargs: dict[str, Value]) 
 
 for _kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
     HANDLERS[_kind] = functools.partial(_getter, _kind)
+
+
+@wraps(operator.attrgetter, operator.itemgetter, operator.methodcaller)
+def _existing_getter(capture: Capture, obj: Any, source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, type(obj))
+    capture.add_guard(source, native.C_ID, obj)
+    function, args, *rest = obj.__reduce__()
+    keywords: dict[str, Any] = {}
+    if is_a(function, functools.partial):  # a methodcaller with keywords
+        args, keywords = (*function.args, *args), function.keywords
+    return GetterValue(
+        type(obj), [from_python(a) for a in args], {k: from_python(v) for k, v in keywords.items()}, source
+    )

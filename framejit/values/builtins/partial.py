@@ -7,22 +7,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import DictSource, Source, key_source, static_lookup
+from framejit.guards.sources import AttrSource, DictSource, Source, key_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
+from framejit.values.wrap import wrap, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 class PartialValue(Value):
-    """A partial object: an existing one (`obj`, with a source), or one made here. `attributes` is what the program wrote besides."""
+    """A partial object: an existing one (`obj`, with a source), or one made here. `attributes` is what the program
+    wrote besides."""
 
     mutable = True
 
-    def __init__(self, function: Value, args: TupleValue, keywords: DictValue, obj: Any = None, source: Source | None = None) -> None:
+    def __init__(
+        self, function: Value, args: TupleValue, keywords: DictValue, obj: Any = None, source: Source | None = None
+    ) -> None:
         self.function, self.args, self.keywords, self.obj, self.source = function, args, keywords, obj, source
         self.attributes = DictValue({})
 
@@ -36,33 +40,36 @@ class PartialValue(Value):
         """What the function is called with when this is called with `args` and `kwargs`."""
         return [*self.args.items, *args], {**self.keywords.items, **kwargs}
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.call(self.function, *self.arguments(args, kwargs))
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return frame.call(self.function, *self.arguments(args, kwargs))
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name in ("func", "args", "keywords"):
             return {"func": self.function, "args": self.args, "keywords": self.keywords}[name]
         if name in self.attributes.items:
             return self.attributes.items[name]
         if self.source is not None and name in self.obj.__dict__:
-            return tx.wrap(self.obj.__dict__[name], key_source(DictSource(self.source), name))
+            return frame.wrap(self.obj.__dict__[name], key_source(DictSource(self.source), name))
         if self.source is not None and name == "__dict__":
-            return tx.wrap(self.obj.__dict__, DictSource(self.source))
+            return frame.wrap(self.obj.__dict__, DictSource(self.source))
         if self.source is not None and static_lookup(functools.partial, name, None) is None:
-            tx.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
-        return self.attributes if name == "__dict__" else super().getattr(tx, name)
+            frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+        return self.attributes if name == "__dict__" else super().getattr(frame, name)
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         if self.source is not None or value is None or static_lookup(functools.partial, name, None) is not None:
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
-        self.attributes.change(tx, {**self.attributes.items, name: value})
+        self.attributes.change(frame, {**self.attributes.items, name: value})
 
     def reconstruct(self, cg: Codegen) -> None:
         def load() -> None:
             for v in (self.function, *self.args.items, *self.keywords.items.values()):
                 cg.load(v)
 
-        cg.em.call(lambda: cg.em.load_object(functools.partial), load, 1 + len(self.args.items) + len(self.keywords.items), tuple(self.keywords.items))
+        cg.em.call(
+            lambda: cg.em.load_object(functools.partial), load, 1 + len(self.args.items) + len(self.keywords.items),
+            tuple(self.keywords.items),
+        )
         cg.capture.effects.changed(self)  # replay fills in the attributes, so that cycles are possible
 
     def replay(self, cg: Codegen) -> None:
@@ -72,13 +79,27 @@ class PartialValue(Value):
             cg.em.store_attr(name)
 
 
-def make_partial(tx: Frame, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def make_partial(frame: Frame, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`functools.partial(function, *args, **kwargs)`; a partial of a partial is one of the inner function."""
-    function = realize(tx, function)
+    function = realize(frame, function)
     if static_lookup(function.python_type(), "__call__", None) is None:
-        raise tx.raised(TypeError, "the first argument must be callable")
-    if isinstance(function, PartialValue) and not function.attributes.items and not (function.obj is not None and function.obj.__dict__):
+        raise frame.raised(TypeError, "the first argument must be callable")
+    if (
+        isinstance(function, PartialValue)
+        and not function.attributes.items
+        and not (function.obj is not None and function.obj.__dict__)
+    ):
         args, kwargs = function.arguments(args, kwargs)
         function = function.function
     return PartialValue(function, TupleValue(args), DictValue(dict(kwargs)))
 
+
+@wraps(functools.partial)
+def _existing_partial(capture: Capture, obj: Any, source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, functools.partial)
+    function, args, keywords = (
+        wrap(capture, getattr(obj, part), AttrSource(source, part)) for part in ("func", "args", "keywords")
+    )
+    if not isinstance(args, TupleValue) or not isinstance(keywords, DictValue):
+        raise Unsupported("a functools.partial that was given its state by hand")
+    return PartialValue(function, args, keywords, obj, source)

@@ -6,15 +6,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
+from framejit.guards.sources import AttrSource
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterators import ItemsIterator
-from framejit.values.containers.sequence import ListValue, TupleValue, as_index, says
+from framejit.values.containers.sequence import ListValue, TupleValue, look_into, says
+from framejit.values.indices import as_index
+from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 _CHANGED = "deque mutated during iteration"
 
@@ -41,136 +45,139 @@ class DequeValue(ListValue):
             self._maxlen = self._maxlen()
         return self._maxlen
 
+    def plain_copy(self, frame: Frame) -> Any:
+        return deque(super().plain_copy(frame), self.maxlen)
+
     def make(self, items: list[Value]) -> ListValue:
         return DequeValue(self._bounded(items), self.maxlen)
 
     def _bounded(self, items: list[Value]) -> list[Value]:
         return items if self.maxlen is None else items[max(len(items) - self.maxlen, 0) :]
 
-    def iterator(self, tx: Frame) -> Value:
-        return DequeIterator(self, tx.seq)
+    def iterator(self, frame: Frame) -> Value:
+        return DequeIterator(self, frame.seq)
 
-    def reverse_iterator(self, tx: Frame) -> Value:
-        return DequeReverseIterator(self, tx.seq)
+    def reverse_iterator(self, frame: Frame) -> Value:
+        return DequeReverseIterator(self, frame.seq)
 
-    def iterate(self, tx: Frame) -> Any:
-        return tx.drain(self.iterator(tx))
+    def iterate(self, frame: Frame) -> Any:
+        return frame.drain(self.iterator(frame))
 
-    def push(self, tx: Frame, item: Value, left: bool = False) -> None:
+    def push(self, frame: Frame, item: Value, left: bool = False) -> None:
         """Add an item at one end; a full deque loses one at the other."""
-        self.touch(tx)
+        self.touch(frame)
         self.items.insert(0 if left else len(self.items), item)
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[-1 if left else 0]
 
-    def push_all(self, tx: Frame, iterable: Value, left: bool = False) -> None:
-        for item in list(self.items) if iterable is self else tx.iterate(iterable):
-            self.push(tx, item, left)
+    def push_all(self, frame: Frame, iterable: Value, left: bool = False) -> None:
+        for item in list(self.items) if iterable is self else frame.iterate(iterable):
+            self.push(frame, item, left)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         match name, len(args):
             case ("append" | "appendleft"), 1:
-                self.push(tx, args[0], name == "appendleft")
+                self.push(frame, args[0], name == "appendleft")
                 return NONE
             case ("extend" | "extendleft"), 1:
-                self.push_all(tx, args[0], name == "extendleft")
+                self.push_all(frame, args[0], name == "extendleft")
                 return NONE
             case "__iadd__", 1:
-                self.push_all(tx, args[0])
+                self.push_all(frame, args[0])
                 return self
             case "__imul__", 1:
-                repeated = self._repeated(tx, args[0])
+                repeated = self._repeated(frame, args[0])
                 if repeated is None:
                     return ConstantValue(NotImplemented)
-                self.change(tx, self._bounded(repeated))
+                self.change(frame, self._bounded(repeated))
                 return self
             case ("pop" | "popleft"), 0:
                 if not self.items:
-                    raise tx.raised(IndexError, "pop from an empty deque")
-                self.touch(tx)
+                    raise frame.raised(IndexError, "pop from an empty deque")
+                self.touch(frame)
                 return self.items.pop(-1 if name == "pop" else 0)
             case "insert", 2:
                 if self.maxlen is not None and len(self.items) >= self.maxlen:
-                    raise tx.raised(IndexError, _FULL)
-                self._edit(tx, list.insert, as_index(tx, args[0]), args[1])
+                    raise frame.raised(IndexError, _FULL)
+                self._edit(frame, list.insert, as_index(frame, args[0]), args[1])
                 return NONE
             case "remove", 1:
-                self._remove(tx, args[0])
+                self._remove(frame, args[0])
                 return NONE
             case "rotate", 0 | 1:
-                turned, n = deque(self.items), as_index(tx, args[0]) if args else 1
+                turned, n = deque(self.items), as_index(frame, args[0]) if args else 1
                 try:
                     turned.rotate(n)
                 except TypeError as e:
-                    raise tx.raised_from(e) from None
+                    raise frame.raised_from(e) from None
                 if len(turned) > 1:
-                    self.change(tx, list(turned))
+                    self.change(frame, list(turned))
                 return NONE
             case "clear", 0:
                 if self.items:
-                    self.change(tx, [])
+                    self.change(frame, [])
                 return NONE
             case "reverse", 0:
-                tx.capture.effects.changed(self)  # no iterator notices
+                frame.capture.effects.changed(self)  # no iterator notices
                 self.items.reverse()
                 self._assigned.update(range(len(self.items)))
                 return NONE
             case ("copy" | "__copy__"), 0:
                 return self.make(list(self.items))
             case "__getitem__", 1:
-                return self.items[self._at(tx, args[0], deque.__getitem__)]
+                return self.items[self._at(frame, args[0], deque.__getitem__)]
             case "__setitem__", 2:
-                at = self._at(tx, args[0], deque.__getitem__)
-                tx.capture.effects.changed(self)
+                at = self._at(frame, args[0], deque.__getitem__)
+                frame.capture.effects.changed(self)
                 self.items[at] = args[1]
                 self._assigned.add(at)
                 return NONE
             case "__delitem__", 1:
-                at = self._at(tx, args[0], deque.__getitem__)
-                self.touch(tx)
+                at = self._at(frame, args[0], deque.__getitem__)
+                self.touch(frame)
                 del self.items[at]
                 return NONE
             case "count", 1:
-                return ConstantValue(sum(tx.equal(item, args[0]) for item in self.iterate(tx)))
+                return ConstantValue(sum(frame.equal(item, args[0]) for item in self.iterate(frame)))
             case "__reversed__", 0:
-                return self.reverse_iterator(tx)
+                return self.reverse_iterator(frame)
             case "sort", _:
                 raise Unsupported("sorting a deque")
-        return super().call_method(tx, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
-    def _find(self, tx: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
+    def _find(self, frame: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
         changes = self.changes
         for at in range(start, len(self.items) if stop is None else min(stop, len(self.items))):
-            found = tx.equal(self.items[at], item)
+            found = frame.equal(self.items[at], item)
             if self.changes != changes:
-                raise tx.raised(RuntimeError, _CHANGED)
+                raise frame.raised(RuntimeError, _CHANGED)
             if found:
                 return at
         return -1
 
-    def _remove(self, tx: Frame, item: Value) -> None:
+    def _remove(self, frame: Frame, item: Value) -> None:
         changes = self.changes
         for at in range(len(self.items)):
-            found = tx.equal(self.items[at], item)
+            found = frame.equal(self.items[at], item)
             if self.changes != changes:
-                raise tx.raised(IndexError, "deque mutated during remove().")
+                raise frame.raised(IndexError, "deque mutated during remove().")
             if found:
-                self.touch(tx)
+                self.touch(frame)
                 del self.items[at]
                 return
         raise Unsupported("deque.remove() of what is not in it", "FJ161")  # the message has the item's repr
 
-    def _at(self, tx: Frame, key: Value, method: Any) -> int:
+    def _at(self, frame: Frame, key: Value, method: Any) -> int:
         """The place a subscript means, as CPython checks it."""
-        index = self._index(tx, key)
+        index = self._index(frame, key)
         try:
             method(deque([None]) * len(self.items), index)
         except (IndexError, TypeError) as e:
-            raise tx.raised_from(e) from None
+            raise frame.raised_from(e) from None
         return int(index) % len(self.items)
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        return ConstantValue(self.maxlen) if name == "maxlen" else super().getattr(tx, name)
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return ConstantValue(self.maxlen) if name == "maxlen" else super().getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(deque, lambda: (self._load_items(cg), cg.em.load_object(self.maxlen)), 2)
@@ -205,27 +212,33 @@ class DequeIterator(ItemsIterator):
     sequence: DequeValue
     checks_when_ended = True
 
-    def _check(self, tx: Frame) -> None:
+    def _check(self, frame: Frame) -> None:
         if self._changes != self.sequence.changes and (self._left or self.checks_when_ended):
             self._left = 0
-            raise tx.raised(RuntimeError, _CHANGED)
+            raise frame.raised(RuntimeError, _CHANGED)
 
-    def next(self, tx: Frame) -> Value:
-        self._check(tx)
+    def next(self, frame: Frame) -> Value:
+        self._check(frame)
         if not self._left:
             self.exhausted = True
         else:
             self._left -= 1
-        return super().next(tx)
+        return super().next(frame)
 
     def reconstruct(self, cg: Codegen) -> None:
-        if (self._left or self.checks_when_ended) and (self._changes != self.sequence.changes or self.sequence.source is not None and self.sequence.changes):
-            cg.capture.break_at(self._made_at, Unsupported("an iterator over a deque that has changed leaves captured code", "FJ151"))
-        cg.em.call_object(self.kind, lambda: (cg.load(self.sequence), cg.em.load_object(len(self.sequence.items) - self._left)), 2)
+        if (self._left or self.checks_when_ended) and (
+            self._changes != self.sequence.changes or self.sequence.source is not None and self.sequence.changes
+        ):
+            cg.capture.break_at(
+                self._made_at, Unsupported("an iterator over a deque that has changed leaves captured code", "FJ151")
+            )
+        cg.em.call_object(
+            self.kind, lambda: (cg.load(self.sequence), cg.em.load_object(len(self.sequence.items) - self._left)), 2
+        )
 
 
 class DequeReverseIterator(DequeIterator):
-    """The same from the right."""
+    """An iterator over a deque from its right end to its left."""
 
     checks_when_ended = False
 
@@ -235,3 +248,12 @@ class DequeReverseIterator(DequeIterator):
     def item(self, at: int) -> Value:
         return self.sequence.items[-1 - at]
 
+
+@wraps(deque)
+def _existing_deque(capture: Capture, obj: deque[Any], source: Source) -> Value:
+    def look_at_bound() -> int | None:
+        capture.add_guard(AttrSource(source, "maxlen"), native.C_EQUALS, obj.maxlen)
+        return obj.maxlen
+
+    capture.add_guard(source, native.C_TYPE, deque)
+    return DequeValue([], look_at_bound, source, look_into(capture, obj, source))

@@ -1,8 +1,8 @@
 """Keys of dicts and members of sets.
 
-Captured containers are Python's own dicts and sets of stand-ins, so that order, resizing, collisions and "changed size during iteration" are
-CPython's. A constant stands for itself; an `ObjectKey` stands for any other object, has the hash the object has, and when CPython compares
-it with another, asks the captured program.
+Captured containers are Python's own dicts and sets of stand-ins, so that order, resizing, collisions and "changed size
+during iteration" are CPython's. A constant stands for itself; an `ObjectKey` stands for any other object, has the hash
+the object has, and when CPython compares it with another, asks the captured program.
 """
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.inspection import module_of
-from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.inspection import is_a, module_of
+from framejit.values.lazy import LazyValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Frame
-    from framejit.values.objects.functions import MethodValue
 
-_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 _asking = threading.local()
 
 
 @contextmanager
 def asking(wanted: bool = True) -> Iterator[None]:
-    """Around what CPython's code does for the program: keys that it compares ask the program. Elsewhere framejit itself reads and moves
-    them, and they are equal only where they stand for one object."""
+    """Around what CPython's code does for the program: keys that it compares ask the program. Elsewhere framejit itself
+    reads and moves them, and they are equal only where they stand for one object."""
     before = getattr(_asking, "on", False)
     _asking.on = wanted
     try:
@@ -45,22 +45,23 @@ def asking(wanted: bool = True) -> Iterator[None]:
 
 
 class Refusal(NamedTuple):
-    """That a key has no hash: what the captured program raises, and the outermost key that was asked."""
+    """Says that a key has no hash: what the captured program raises, and the outermost key that was asked."""
 
     key: ObjectKey
     raised: Raised
 
 
 _WORDS: Final = "<what was raised>"
-"""Said by the TypeError that CPython's code gets in the program's place. From 3.14 on dicts and sets, though not all of their methods, make another of it,
-which tells what the key was for."""
+"""Said by the TypeError that CPython's code gets in the program's place. From 3.14 on dicts and sets, though not all of
+their methods, make another of it, which tells what the key was for."""
 
 
 class ObjectKey(Value):
     """Stands in a table for an object that is no constant.
 
-    `hashed` is its hash; where that depends on addresses (`exact` is False) it is any number that is the same for the same object. `ask` gives
-    the hash that the program defines, as often as CPython's code wants it. `told_apart` are the objects by whose identity hash and equality go.
+    `hashed` is its hash; where that depends on addresses (`exact` is False) it is any number that is the same for the
+    same object. `ask` gives the hash that the program defines, as often as CPython's code wants it. `told_apart` are
+    the objects by whose identity hash and equality go.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class ObjectKey(Value):
         if self.ask is not None and (self.hashed is None or is_asking()):
             hashed = self._asked()
             if self.hashed is not None and self.hashed != hashed:
-                raise Unsupported(f"{self.value.describe()}, whose hash has changed since it went into a table", "FJ122")
+                raise Unsupported(
+                    f"{self.value.describe()}, whose hash has changed since it went into a table", "FJ122"
+                )
             self.hashed = hashed
         assert self.hashed is not None
         return self.hashed
@@ -104,11 +107,11 @@ class ObjectKey(Value):
         value = key_value(other)
         if is_one(self.value, value):
             return True
-        tx = self.capture.frame
-        if tx is None or not is_asking():
+        frame = self.capture.frame
+        if frame is None or not is_asking():
             return False
         with asking(False):
-            return tx.equal(self.value, value)
+            return frame.equal(self.value, value)
 
     def constant(self) -> Any:
         return self.value.constant()
@@ -123,121 +126,108 @@ def is_asking() -> bool:
 
 def is_one(a: Value, b: Value) -> bool:
     """Whether two values surely are one object."""
-    return a is b or (isinstance(identity(a), torch.Tensor) and identity(a) is identity(b))
-
-
-def identity(value: Value) -> Any:
-    """What is the same for all values of one object: an operation may give the tensor it was given."""
-    from framejit.values.tensors.tensor import TensorValue
-
-    return value.fake if isinstance(value, TensorValue) else value
+    return a is b or (isinstance(a.identity(), torch.Tensor) and a.identity() is b.identity())
 
 
 def key_value(key: Any) -> Value:
     """The object that a key of a table stands for."""
-    from framejit.values.wrap import from_python
-
     if isinstance(key, ObjectKey):
         return key.value
     return key if isinstance(key, Value) else from_python(key)
 
 
-def as_key(tx: Frame, value: Value) -> Any:
-    """What stands for an object in a table. Its hash is asked for, or the TypeError raised, when CPython's code wants it."""
-    from framejit.values.builtins.reflection import IdValue
-    from framejit.values.containers.sequence import TupleValue
-    from framejit.values.containers.sets import SetValue
-    from framejit.values.objects.functions import MethodValue
-    from framejit.values.objects.weak_references import WeakReferenceValue
-
-    value = realize(tx, value)
+def as_key(frame: Frame, value: Value) -> Any:
+    """What stands for an object in a table. Its hash is asked for, or the TypeError raised, when CPython's code wants
+    it."""
+    value = realize(frame, value)
     method = static_lookup(value.python_type(), "__hash__", None)
     part = getattr(value, "base", None) or value
     if isinstance(part, TupleValue) and method is tuple.__hash__:
-        return _tuple_key(tx, value, part)
-    if isinstance(part, SetValue) and method is frozenset.__hash__ and not value.is_constant():
-        return frozen_key(tx, part, value)
-    if isinstance(value, IdValue):
-        return ObjectKey(tx.capture, value, hash(id(identity(value.owner))), (value.owner,), exact=False)
-    if isinstance(value, MethodValue):
-        return ObjectKey(tx.capture, value, _method_hash(value), (value.owner,), exact=False)
-    if isinstance(value, WeakReferenceValue):
-        return _weak_key(tx.capture, value, realize(tx, value.target))
-    value = deep_realize(tx, [value])[0]
+        return _tuple_key(frame, value, part)
+    if isinstance(part, HashTable) and method is frozenset.__hash__ and not value.is_constant():
+        return frozen_key(frame, part, value)
+    key = value.table_key(frame.capture)
+    if key is not None:
+        return key
+    value = deep_realize(frame, [value])[0]
     if method is None:
-        return ObjectKey(tx.capture, value, None, ask=partial(_unhashable, tx, value.python_type()))
-    if method in _BY_IDENTITY and not value.is_constant():
-        return ObjectKey(tx.capture, value, hash(id(identity(value))), (value,), exact=False)
-    if isinstance(method, types.FunctionType) and not (_is_library(method) and value.is_constant()):
-        return ObjectKey(tx.capture, value, None, ask=partial(own_hash, tx.capture, value))
+        return ObjectKey(frame.capture, value, None, ask=partial(_unhashable, frame, value.python_type()))
+    if _by_identity(method) and not value.is_constant():
+        return ObjectKey(frame.capture, value, hash(id(value.identity())), (value,), exact=False)
+    if is_a(method, types.FunctionType) and not (_is_library(method) and value.is_constant()):
+        return ObjectKey(frame.capture, value, None, ask=partial(own_hash, frame.capture, value))
     try:
         key = value.constant()
         hash(key)
     except NotConstant:
         raise Unsupported(f"{value.describe()} as a dictionary key", "FJ122") from None
     except TypeError as e:
-        return ObjectKey(tx.capture, value, None, ask=partial(_raise, tx, e))
+        return ObjectKey(frame.capture, value, None, ask=partial(_raise, frame, e))
+    if isinstance(key, type) and key in frame.capture.made_classes:
+        raise Unsupported(f"{value.describe()}, which was made here, as a dictionary key", "FJ122")
     return key
 
 
-def _unhashable(tx: Frame, cls: type) -> int:
-    raise tx.raised(TypeError, f"unhashable type: {cls.__name__!r}")
+def _by_identity(method: Any) -> bool:
+    """Whether a class's `__hash__` is that of object or of tensors. One of the program's own may have any `__eq__`."""
+    return method is object.__hash__ or method is torch.Tensor.__hash__
 
 
-def _raise(tx: Frame, error: TypeError) -> int:
-    raise tx.raised_from(error)
+def _unhashable(frame: Frame, cls: type) -> int:
+    raise frame.raised(TypeError, f"unhashable type: {cls.__name__!r}")
+
+
+def _raise(frame: Frame, error: TypeError) -> int:
+    raise frame.raised_from(error)
 
 
 def _is_library(method: types.FunctionType) -> bool:
-    """Whether a `__hash__` written in Python belongs to constants of the standard library or torch, and has no effects."""
+    """Whether a `__hash__` written in Python belongs to constants of the standard library or torch, and has no
+    effects."""
     return (method.__module__ or "").partition(".")[0] in ("enum", "torch", "re", "typing")
 
 
 def own_hash(capture: Capture, value: Value) -> int:
     """The hash that the program's own `__hash__` gives."""
-    from framejit.values.objects.user_object import class_attribute
-
-    tx = capture.frame
-    assert tx is not None
+    frame = capture.frame
+    assert frame is not None
     with asking(False):
-        given = realize(tx, class_attribute(tx, value, value.python_type(), "__hash__").call(tx, [], {}))
+        given = realize(frame, frame.class_attribute(value, value.python_type(), "__hash__").call(frame, [], {}))
     if not issubclass(given.python_type(), int):
-        raise tx.raised(TypeError, "__hash__ method should return an integer")
+        raise frame.raised(TypeError, "__hash__ method should return an integer")
     number = int(given.constant())
     if not -sys.maxsize - 1 <= number <= sys.maxsize:
         return hash(number)
     return -2 if number == -1 else number
 
 
-def _weak_key(capture: Capture, ref: Value, target: Value) -> ObjectKey:
+def referent_key(capture: Capture, reference: Value, target: Value) -> ObjectKey:
     """The key for a weak reference, which has the hash of what it leads to."""
-    from framejit.values.objects.classes import ClassValue
-
     method = static_lookup(target.python_type(), "__hash__", None)
-    if isinstance(target, ClassValue) and method is type.__hash__:
-        return ObjectKey(capture, ref, hash(target.cls))
-    if method not in _BY_IDENTITY or target.is_constant():
+    if method is type.__hash__ and target.is_constant():
+        return ObjectKey(capture, reference, hash(target.constant()))
+    if not _by_identity(method) or target.is_constant():
         raise Unsupported(f"a weak reference to {target.describe()} as a dictionary key", "FJ122")
-    return ObjectKey(capture, ref, hash(id(identity(target))), (target,), exact=False)
+    return ObjectKey(capture, reference, hash(id(target.identity())), (target,), exact=False)
 
 
-def _method_hash(method: MethodValue) -> int:
-    return hash((id(identity(method.owner)), id(method.function)))
-
-
-def _tuple_key(tx: Frame, value: Value, items: Any) -> Any:
-    keys = tuple(as_key(tx, item) for item in items.items)
-    items.items[:] = [realize(tx, item) for item in items.items]
+def _tuple_key(frame: Frame, value: Value, items: Any) -> Any:
+    keys = tuple(as_key(frame, item) for item in items.items)
+    items.items[:] = [realize(frame, item) for item in items.items]
     if value is items and value.source is None and not any(isinstance(k, ObjectKey) for k in keys):
         return value.constant()
     asks = any(map(has_own_hash, keys))
-    return ObjectKey(tx.capture, value, None if asks else hash(keys), _parts(keys), all(map(is_exact, keys)), partial(hash, keys) if asks else None)
+    return ObjectKey(
+        frame.capture, value, None if asks else hash(keys), _parts(keys), all(map(is_exact, keys)),
+        partial(hash, keys) if asks else None,
+    )
 
 
-def frozen_key(tx: Frame, members: Any, value: Value) -> ObjectKey:
-    """The key for a set: of a frozenset, or of a set that is looked for among frozensets. The members were asked when they came in."""
+def frozen_key(frame: Frame, members: Any, value: Value) -> ObjectKey:
+    """The key for a set: of a frozenset, or of a set that is looked for among frozensets. The members were asked when
+    they came in."""
     exact = all(map(is_exact, members.items))
-    key = ObjectKey(tx.capture, value, hash(frozenset(members.items)), _parts(members.items), exact)
+    key = ObjectKey(frame.capture, value, hash(frozenset(members.items)), _parts(members.items), exact)
     key.holds_own = any(map(has_own_hash, members.items))
     return key
 
@@ -257,12 +247,8 @@ def has_own_hash(key: Any) -> bool:
 
 
 def existing_key(capture: Capture, value: Value, stored: int) -> Any:
-    """The key for an object found in a table from outside, which hashed it when it came in. Unsupported for those that framejit can't compare."""
-    from framejit.values.containers.sequence import TupleValue
-    from framejit.values.objects.functions import MethodValue
-    from framejit.values.objects.user_object import ObjectValue
-    from framejit.values.objects.weak_references import WeakReferenceValue
-
+    """The key for an object found in a table from outside, which hashed it when it came in. Unsupported for those that
+    framejit can't compare."""
     if isinstance(value, ConstantValue):
         return value.constant()
     if isinstance(value, TupleValue):
@@ -271,16 +257,14 @@ def existing_key(capture: Capture, value: Value, stored: int) -> Any:
         if any(map(has_own_hash, keys)):
             raise Unsupported("a table with tuples of objects that have their own hash among its keys", "FJ122")
         return ObjectKey(capture, value, hash(tuple(keys)), _parts(keys), all(map(is_exact, keys)))
-    if isinstance(value, WeakReferenceValue):
-        target = value.target
-        return _weak_key(capture, value, target.realize_in(capture) if isinstance(target, LazyValue) else target)
+    key = value.table_key(capture)
+    if key is not None:
+        return key
     method = static_lookup(value.python_type(), "__hash__", None)
-    if method in _BY_IDENTITY and not value.is_constant():
-        return ObjectKey(capture, value, hash(id(identity(value))), (value,), exact=False)
-    if isinstance(method, types.FunctionType) and isinstance(value, ObjectValue):
+    if _by_identity(method) and not value.is_constant():
+        return ObjectKey(capture, value, hash(id(value.identity())), (value,), exact=False)
+    if is_a(method, types.FunctionType) and is_user_object(value):
         return ObjectKey(capture, value, stored, ask=partial(own_hash, capture, value))
-    if isinstance(value, MethodValue):
-        return ObjectKey(capture, value, _method_hash(value), (value.owner,), exact=False)
     try:
         key = value.constant()
         hash(key)
@@ -290,7 +274,8 @@ def existing_key(capture: Capture, value: Value, stored: int) -> Any:
 
 
 class HashTable(Value):
-    """What dicts and sets share. `items` is Python's own dict or set of stand-ins; only `changing` and `load` may change it."""
+    """What dicts and sets share. `items` is Python's own dict or set of stand-ins; only `changing` and `load` may
+    change it."""
 
     mutable = True
     items: Any
@@ -305,11 +290,12 @@ class HashTable(Value):
         """The object that the program knows."""
         return self if self.owner is None else self.owner
 
-    def look_up(self, tx: Frame, value: Value) -> Any:
+    def look_up(self, frame: Frame, value: Value) -> Any:
         """The key that stands for `value`, guarded to be none of the other objects in the table that it could be."""
-        return self.tell_apart(tx, as_key(tx, value))
+        return self.tell_apart(frame, as_key(frame, value))
 
-    def tell_apart(self, tx: Frame, key: Any) -> Any:
+    def tell_apart(self, frame: Frame, key: Any) -> Any:
+        self._meet_numbers(frame.capture, key)
         for part in key.told_apart if isinstance(key, ObjectKey) else ():
             if part.source is None:
                 continue
@@ -321,10 +307,23 @@ class HashTable(Value):
                 for other in self.items:
                     for theirs in other.told_apart if isinstance(other, ObjectKey) else ():
                         if theirs.source is not None and theirs.python_type() is cls:
-                            tx.capture.distinct.tell_apart(part, theirs)
+                            frame.capture.distinct.tell_apart(part, theirs)
             else:
-                tx.capture.distinct.tell_apart(part, self._apart[cls])
+                frame.capture.distinct.tell_apart(part, self._apart[cls])
         return key
+
+    def _meet_numbers(self, capture: Capture, key: Any) -> None:
+        """Where results of id() are looked for among plain numbers, or these among those, the objects behind them are
+        assumed."""
+        if isinstance(key, ObjectKey):
+            ids = list(key.value.ids())
+            if ids and (self.source is not None or any(type(other) in (int, tuple) for other in self.items)):
+                for number in ids:
+                    number.assume(capture)
+        elif type(key) in (int, tuple) and capture.ids_taken:
+            for other in self.items:
+                for number in other.value.ids() if isinstance(other, ObjectKey) else ():
+                    number.assume(capture)
 
     def shares_order(self) -> bool:
         """Whether the hashes of all keys are the real ones, so that sets lie in memory as in the program."""
@@ -332,7 +331,8 @@ class HashTable(Value):
 
 
 def hashes_of(keys: Iterable[Any], table: Iterable[Any] = ()) -> tuple[int | None, ...]:
-    """For code that builds a real table, or puts keys into `table`: the hashes that are known, None where the object is to be asked."""
+    """For code that builds a real table, or puts keys into `table`: the hashes that are known, None where the object is
+    to be asked."""
     keys = list(keys)
     if any(has_own_hash(key) and not key.exact for key in keys):
         raise Unsupported("a table of objects whose own hash depends on addresses", "FJ130")
@@ -340,38 +340,43 @@ def hashes_of(keys: Iterable[Any], table: Iterable[Any] = ()) -> tuple[int | Non
     every = {id(key): hash(key) for key in (*keys, *table) if is_exact(key)}
     own = {key.hashed for key in (*keys, *table) if has_own_hash(key)}
     if own and any(n > 1 and h in own for h, n in Counter(every.values()).items()):
-        raise Unsupported("a table of objects with equal hashes, which it would compare again when it is built", "FJ130")
+        raise Unsupported(
+            "a table of objects with equal hashes, which it would compare again when it is built", "FJ130"
+        )
     return found
 
 
-def real_call(tx: Frame, function: Any, table: Any, args: list[Any], kwargs: dict[str, Any], tells_use: bool = True) -> Any:
-    """Run a method of CPython's on stand-ins; what it raises itself, the captured program raises. `tells_use` is False where the program's own code would
-    not go on to tell what a key without a hash was for."""
+def real_call(
+    frame: Frame, function: Any, table: Any, args: list[Any], kwargs: dict[str, Any], tells_use: bool = True
+) -> Any:
+    """Run a method of CPython's on stand-ins; what it raises itself, the captured program raises. `tells_use` is False
+    where the program's own code would not go on to tell what a key without a hash was for."""
     try:
         with asking():
             return function(table, *args, **kwargs)
     except (TypeError, KeyError, RuntimeError, ValueError) as e:
         refusal, _asking.refusal = getattr(_asking, "refusal", None), None
         if refusal is not None and type(e) is TypeError:
-            raise _refused(tx, refusal, str(e) if tells_use else _WORDS) from None
+            raise _refused(frame, refusal, str(e) if tells_use else _WORDS) from None
         if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
             raise  # from framejit's own code, which the method called
-        exc = tx.make_exception(type(e), [key_value(a) for a in e.args])
-        tx.chain_context(exc)
+        exc = frame.make_exception(type(e), [key_value(a) for a in e.args])
+        frame.chain_context(exc)
         raise Raised(exc) from None
 
 
-def _refused(tx: Frame, refusal: Refusal, said: str) -> Raised:
+def _refused(frame: Frame, refusal: Refusal, said: str) -> Raised:
     """What the program raises where CPython's code said this of a stand-in that has no hash."""
     if said == _WORDS:
         return refusal.raised
-    from framejit.values.wrap import from_python
-
-    words = realize(tx, tx.call(from_python(str), [refusal.raised.value], {})).constant()
-    return tx.raised(TypeError, said.replace(_full_name(ObjectKey), _full_name(refusal.key.value.python_type())).replace(_WORDS, words))
+    words = realize(frame, frame.call(from_python(str), [refusal.raised.value], {})).constant()
+    return frame.raised(
+        TypeError,
+        said.replace(_full_name(ObjectKey), _full_name(refusal.key.value.python_type())).replace(_WORDS, words),
+    )
 
 
 def _full_name(cls: type) -> str:
-    """As CPython tells it of the class of a key."""
+    """A class's name as CPython writes it in an error about a key."""
     module = module_of(cls)
     return cls.__qualname__ if module in ("", "builtins", "__main__") else f"{module}.{cls.__qualname__}"

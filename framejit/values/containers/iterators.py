@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.constant import ITERATORS, ConstantValue
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
+    from framejit.values.containers.sequence import SequenceValue
     from framejit.values.context import Codegen, Frame
 
 
@@ -22,33 +22,34 @@ class IteratorValue(Value):
 
     mutable = True
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         raise NotImplementedError
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        return tx.drain(self)
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        return frame.drain(self)
 
-    def iterator(self, tx: Frame) -> Value:
+    def iterator(self, frame: Frame) -> Value:
         return self
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__iter__":
             return self
         if name == "__next__":
             try:
-                return tx.next(self)
+                return frame.next(self)
             except Exhausted:
-                raise self.stop(tx) from None
-        return super().call_method(tx, name, args, kwargs)
+                raise self.stop(frame) from None
+        return super().call_method(frame, name, args, kwargs)
 
 
-    def stop(self, tx: Frame) -> Raised:
+    def stop(self, frame: Frame) -> Raised:
         """The StopIteration that `next()` raises at the end."""
-        return tx.raised(StopIteration)
+        return frame.raised(StopIteration)
 
 
 class ItemsIterator(IteratorValue):
-    """Over a list (live, as Python's own list iterator) or over items fixed at its creation; once it has ended it stays so."""
+    """Over a list (live, as Python's own list iterator) or over items fixed at its creation; once it has ended it stays
+    so."""
 
     exhausted = False
 
@@ -65,26 +66,28 @@ class ItemsIterator(IteratorValue):
     def item(self, at: int) -> Value:
         return self.sequence.items[at]
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         if self.exhausted:
             raise Exhausted
-        tx.capture.effects.changed(self)
+        frame.capture.effects.changed(self)
         if self.index >= len(self.sequence.items):
             self.exhausted = True
             raise Exhausted
         self.index += 1
         return self.item(self.index - 1)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__length_hint__":
             return ConstantValue(0 if self.exhausted else max(len(self.sequence.items) - self.index, 0))
-        return super().call_method(tx, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.exhausted:
-            cg.em.call_object(_ended, lambda: cg.em.load_object(self.sequence.python_type() if isinstance(self.sequence, ListValue) else tuple))
-        elif isinstance(self.sequence, TupleValue) and self.sequence.source is None:
-            rest: Value = TupleValue(self.sequence.items[self.index :])
+            cg.em.call_object(
+                _ended, lambda: cg.em.load_object(self.sequence.python_type() if self.sequence.mutable else tuple)
+            )
+        elif not self.sequence.mutable and self.sequence.source is None:
+            rest = self.sequence.make(self.sequence.items[self.index :])
             cg.em.call_object(iter, lambda: cg.load(rest))
         else:
             cg.em.call_object(_iterator_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
@@ -93,7 +96,9 @@ class ItemsIterator(IteratorValue):
         """Bring the real iterator to where this one is."""
         if self.source is not None:
             steps = self.index - self._began_at
-            cg.em.call_object(_advance, lambda: (cg.load(self), cg.em.load_object(steps), cg.em.load_object(self.exhausted)), 3)
+            cg.em.call_object(
+                _advance, lambda: (cg.load(self), cg.em.load_object(steps), cg.em.load_object(self.exhausted)), 3
+            )
             cg.em.pop()
 
 
@@ -116,17 +121,17 @@ class ReverseIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.sequence,))
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         if not 0 <= self.index < len(self.sequence.items):
             self.index = -1
             raise Exhausted
         self.index -= 1
         return self.sequence.items[self.index + 1]
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__length_hint__":
             return ConstantValue(self.index + 1 if self.index < len(self.sequence.items) else 0)
-        return super().call_method(tx, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(_reversed_at, lambda: (cg.load(self.sequence), cg.em.load_object(self.index)), 2)
@@ -141,7 +146,8 @@ def _reversed_at(sequence: Any, index: int) -> Iterator[Any]:
 
 
 def _place(iterator: Any, sequence: Any, index: int, length: int) -> None:
-    """Put an iterator at an index. A list may be shorter than it was then, or not have all its items yet: __setstate__ would stop at its end."""
+    """Put an iterator at an index. A list may be shorter than it was then, or not have all its items yet: __setstate__
+    would stop at its end."""
     missing = length - len(sequence) if type(sequence) is list else 0
     if missing > 0:
         sequence.extend([None] * missing)
@@ -203,12 +209,12 @@ class SubscriptIterator(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         if self.index < 0:
             raise Exhausted
         try:
-            with tx.catching():
-                item = self.owner.call_method(tx, "__getitem__", [ConstantValue(self.index)], {})
+            with frame.catching():
+                item = self.owner.call_method(frame, "__getitem__", [ConstantValue(self.index)], {})
         except Raised as e:
             if not issubclass(e.value.cls, (IndexError, StopIteration)):
                 raise
@@ -233,7 +239,7 @@ class TextIterator(IteratorValue):
     def python_type(self) -> type:
         return type(iter(self.text))
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         if self.index >= len(self.text):
             raise Exhausted
         self.index += 1
@@ -250,7 +256,7 @@ class RangeIterator(IteratorValue):
     def python_type(self) -> type:
         return type(iter(self.rest))
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         if not self.rest:
             raise Exhausted
         first, self.rest = self.rest[0], self.rest[1:]
@@ -269,5 +275,8 @@ class OpaqueIterator(IteratorValue):
     def python_type(self) -> type:
         return type(self.obj)
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         raise Unsupported(f"stepping a {type(self.obj).__name__} made outside the graph", "FJ150")
+
+
+ITERATORS.update({str: TextIterator, bytes: TextIterator, range: RangeIterator})

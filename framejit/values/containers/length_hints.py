@@ -1,46 +1,65 @@
-"""What `list`, `tuple` and the like do before they take the items of an object: they ask how many there may be, and that runs code of its class."""
+"""What `list`, `tuple` and the like do before they take the items of an object: they ask how many there may be, and
+that runs code of its class."""
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, is_user_object, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.objects.user_object import ObjectValue
+from framejit.values.inspection import is_a
 from framejit.values.size import SizeValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
+    from framejit.values.objects.user_object import ObjectValue
 
 _WRITTEN_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
 
-def gathered(tx: Frame, iterable: Value) -> Iterator[Value]:
+def gathered(frame: Frame, iterable: Value) -> Iterator[Value]:
     """The items of a finite iterable whose length is asked for first."""
-    iterable = realize(tx, iterable)
-    if not isinstance(iterable, ObjectValue) or not any(_asks_the_program(iterable.cls, name) for name in ("__len__", "__length_hint__")):
-        return tx.iterate(iterable)
-    iterator = tx.get_iter(iterable)
-    _ask(tx, iterable)
-    return tx.drain(iterator)
+    iterable = realize(frame, iterable)
+    if not is_user_object(iterable) or not any(
+        _asks_the_program(iterable.cls, name) for name in ("__len__", "__length_hint__")
+    ):
+        return frame.iterate(iterable)
+    iterator = frame.get_iter(iterable)
+    _ask(frame, iterable)
+    return frame.drain(iterator)
 
 
-def gathered_in_tuple(tx: Frame, iterable: Value) -> Iterator[Value]:
-    """The items of a finite iterable that CPython makes a tuple of; from 3.15 on it does not ask for their number."""
-    return tx.iterate(iterable) if sys.version_info >= (3, 15) else gathered(tx, iterable)
+class _Probe:
+    asked = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        self.asked = True
+        return 0
+
+
+_probe = _Probe()
+tuple(_probe)
+
+
+def gathered_in_tuple(frame: Frame, iterable: Value) -> Iterator[Value]:
+    """The items of a finite iterable that CPython makes a tuple of; since a late release of 3.14 it does not ask for
+    their number."""
+    return gathered(frame, iterable) if _probe.asked else frame.iterate(iterable)
 
 
 def _asks_the_program(cls: type, name: str) -> bool:
     found = static_lookup(cls, name, None)
-    return found is not None and not isinstance(found, _WRITTEN_IN_C)
+    return found is not None and not is_a(found, _WRITTEN_IN_C)
 
 
-def _ask(tx: Frame, value: ObjectValue) -> None:
+def _ask(frame: Frame, value: ObjectValue) -> None:
     """What `operator.length_hint` does. A TypeError means that there is no such length."""
     for name in ("__len__", "__length_hint__"):
         if not _asks_the_program(value.cls, name):
@@ -48,14 +67,21 @@ def _ask(tx: Frame, value: ObjectValue) -> None:
                 return
             continue
         try:
-            with tx.catching():
-                answer = realize(tx, tx.call(value.special(tx, name), [], {}))  # type: ignore[arg-type]
+            with frame.catching():
+                answer = realize(frame, frame.call(value.special(frame, name), [], {}))  # type: ignore[arg-type]
         except Raised as e:
             if not issubclass(e.value.cls, TypeError):
                 raise
             continue
-        is_length = isinstance(answer, SizeValue) or isinstance(answer, ConstantValue) and isinstance(answer.value, int) and 0 <= answer.value <= _LARGEST
-        if not is_length and not (name == "__length_hint__" and isinstance(answer, ConstantValue) and answer.value is NotImplemented):
+        is_length = (
+            isinstance(answer, SizeValue)
+            or isinstance(answer, ConstantValue)
+            and isinstance(answer.value, int)
+            and 0 <= answer.value <= _LARGEST
+        )
+        if not is_length and not (
+            name == "__length_hint__" and isinstance(answer, ConstantValue) and answer.value is NotImplemented
+        ):
             raise Unsupported(f"{name}() of {value.describe()} gives something that is no length", "FJ161")
         return
 

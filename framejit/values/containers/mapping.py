@@ -6,16 +6,28 @@ import itertools
 import sys
 import types
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.hashing import HashTable, ObjectKey, asking, has_own_hash, hashes_of, key_value, real_call
+from framejit.values.containers.hashing import (
+    HashTable,
+    ObjectKey,
+    asking,
+    has_own_hash,
+    hashes_of,
+    key_value,
+    real_call,
+)
 from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.folding import plain
+from framejit.values.lazy import LazyValue
+from framejit.values.methods import BuiltinMethods, method
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -27,15 +39,21 @@ _OF_ONE_KEY = frozenset("get __contains__ setdefault pop __setitem__ __delitem__
 _READING = frozenset("get __contains__ __len__".split())
 _REWRITING = frozenset("__setitem__ move_to_end".split())  # they change a table that stays as large as it is
 _CHANGING = frozenset("setdefault pop popitem __setitem__ __delitem__ move_to_end clear".split())
+_FILLING = frozenset("__ior__ update __init__".split())
+
+MAKERS_OF_VIEWS: dict[str, Callable[[DictValue], Value]] = {}
+"""The views that `keys()`, `values()` and `items()` give, which register themselves."""
 
 
-class DictValue(HashTable):
+class DictValue(HashTable, BuiltinMethods):
     """A dict; `cls` is dict, OrderedDict, defaultdict or mappingproxy.
 
     `items` is a dict of values by stand-ins of their keys, an OrderedDict where the program's is one.
     """
 
-    def __init__(self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE) -> None:
+    def __init__(
+        self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE
+    ) -> None:
         super().__init__()
         self.items, self.source, self.cls, self.default_factory = self._table(items, cls), source, cls, default_factory
         self._found = list(self.items.items()) if source is not None else []  # what an existing dict holds
@@ -51,6 +69,12 @@ class DictValue(HashTable):
     def python_type(self) -> type:
         return self.cls
 
+    def realize_parts(self, frame: Frame) -> None:
+        self.replace_values(deep_realize(frame, list(self.items.values())))
+
+    def plain_copy(self, frame: Frame) -> Any:
+        return self.cls({k.constant() if isinstance(k, Value) else k: plain(frame, v) for k, v in self.items.items()})
+
     @property
     def real(self) -> Any:
         """The class whose methods run on `items`."""
@@ -65,7 +89,7 @@ class DictValue(HashTable):
     def taken_out(self) -> Iterator[Value]:
         return (k.value for k, _ in self._found if isinstance(k, ObjectKey) and id(k) in self._gone)
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return bool(self.items)
 
     def proxy(self) -> Any:
@@ -73,23 +97,21 @@ class DictValue(HashTable):
             raise Unsupported("a dictionary with object keys as an argument of a tensor operation", "FJ120")
         return {k: v.proxy() for k, v in self.items.items()}
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         return iter([key_value(k) for k in self.items])
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.table_iterator import TableIterator
+    def iterator(self, frame: Frame) -> Value:
+        return TableIterator(frame, self, self, "keys")
 
-        return TableIterator(tx, self, self, "keys")
-
-    def real_iterator(self, tx: Frame, kind: str, backwards: bool) -> Iterator[Any]:
+    def real_iterator(self, frame: Frame, kind: str, backwards: bool) -> Iterator[Any]:
         view = getattr(self.items, kind)()
         return reversed(view) if backwards else iter(view)
 
     def keys_and_values(self) -> list[tuple[Value, Value]]:
         return [(key_value(k), v) for k, v in self.items.items()]
 
-    def change(self, tx: Frame, items: dict[Any, Value]) -> None:
-        tx.capture.effects.changed(self)
+    def change(self, frame: Frame, items: dict[Any, Value]) -> None:
+        frame.capture.effects.changed(self)
         self.reshaped += 1
         self.items = self._table(items, self.cls)
 
@@ -105,63 +127,82 @@ class DictValue(HashTable):
 
     # ---- methods ----------------------------------------------------------------------------
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case "__getitem__", 1:
-                return self.getitem(tx, args[0])
-            case ("keys" | "values" | "items"), 0 if not kwargs:
-                from framejit.values.containers.dict_views import DictViewValue
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        writable = self.cls is not types.MappingProxyType
+        if name in _READING or (name in _CHANGING and writable):
+            return self._run(frame, name, args, kwargs)
+        if name in _FILLING and not writable or name == "__missing__" and self.cls is not defaultdict:
+            return Value.call_method(self, frame, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
-                return DictViewValue(self, name)
-            case "__iter__", 0:
-                return tx.get_iter(self)
-            case "__reversed__", 0:
-                from framejit.values.containers.table_iterator import TableIterator
+    @method("__getitem__")
+    def _getitem(self, frame: Frame, key: Value) -> Value:
+        return self.getitem(frame, key)
 
-                return TableIterator(tx, self, self, "keys", backwards=True)
-            case "copy" | "__copy__", 0 if not kwargs:
-                return DictValue(real_call(tx, self.real.copy, self.items, [], {}), None, self._plain_class(), self.default_factory)
-            case ("__or__" | "__ror__"), 1:
-                return self._merged(tx, name, args[0])
-            case ("__eq__" | "__ne__"), 1:
-                other = dict_part(args[0])
-                return ConstantValue(NotImplemented if other is None else self._equals(tx, other) == (name == "__eq__"))
-        if name in _READING or (name in _CHANGING and self.cls is not types.MappingProxyType):
-            return self._run(tx, name, args, kwargs)
-        if self.cls is not types.MappingProxyType:
-            match name, len(args):
-                case "__ior__", 1:
-                    self.update(tx, args, {})
-                    return self
-                case ("update" | "__init__"), 0 | 1:
-                    self.update(tx, args, kwargs)
-                    return NONE
-                case "__missing__", 1 if self.cls is defaultdict:
-                    return self.missing(tx, args[0], self)
-        return super().call_method(tx, name, args, kwargs)
+    @method("keys", "values", "items", tells_name=True)
+    def _view(self, frame: Frame, name: str) -> Value:
+        return MAKERS_OF_VIEWS[name](self)
+
+    @method("__iter__")
+    def _iter(self, frame: Frame) -> Value:
+        return frame.get_iter(self)
+
+    @method("__reversed__")
+    def _reversed(self, frame: Frame) -> Value:
+        return TableIterator(frame, self, self, "keys", backwards=True)
+
+    @method("copy", "__copy__")
+    def _copy(self, frame: Frame) -> Value:
+        return DictValue(
+            real_call(frame, self.real.copy, self.items, [], {}), None, self._plain_class(), self.default_factory
+        )
+
+    @method("__eq__")
+    def _equal_to(self, frame: Frame, value: Value) -> Value:
+        other = dict_part(value)
+        return ConstantValue(NotImplemented if other is None else self._equals(frame, other))
+
+    @method("__ne__")
+    def _unequal_to(self, frame: Frame, value: Value) -> Value:
+        other = dict_part(value)
+        return ConstantValue(NotImplemented if other is None else not self._equals(frame, other))
+
+    @method("__ior__")
+    def _update_in_place(self, frame: Frame, items: Value) -> Value:
+        self.update(frame, [items], {})
+        return self
+
+    @method("update", "__init__")
+    def _update(self, frame: Frame, items: Value | None = None, /, **kwargs: Value) -> Value:
+        self.update(frame, [] if items is None else [items], kwargs)
+        return NONE
+
+    @method("__missing__")
+    def _missing(self, frame: Frame, key: Value) -> Value:
+        return self.missing(frame, key, self)
 
     def _plain_class(self) -> type:
         return dict if self.cls is types.MappingProxyType else self.cls
 
-    def _run(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _run(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """A method of CPython's that looks for one key at most."""
         given: list[Any] = list(args)
-        named: dict[str, Any] = {k: realize(tx, v).constant() if k == "last" else v for k, v in kwargs.items()}
+        named: dict[str, Any] = {k: realize(frame, v).constant() if k == "last" else v for k, v in kwargs.items()}
         if name in _OF_ONE_KEY and given:
-            given[0] = self.look_up(tx, given[0])
+            given[0] = self.look_up(frame, given[0])
         elif name in _OF_ONE_KEY and "key" in named and self.cls is OrderedDict:
-            named["key"] = self.look_up(tx, named["key"])
+            named["key"] = self.look_up(frame, named["key"])
         if name == "move_to_end" or name == "popitem":
-            given[name == "move_to_end" :] = [realize(tx, v).constant() for v in args[name == "move_to_end" :]]
+            given[name == "move_to_end" :] = [realize(frame, v).constant() for v in args[name == "move_to_end" :]]
         adds = name == "setdefault" and len(given) < 2 and "default" not in named
         if adds:
             given.append(NONE) if given else named.update(default=NONE)
         size = len(self.items)
         if name in _REWRITING:
-            tx.capture.effects.changed(self)
-        result = real_call(tx, getattr(self.real, name), self.items, given, named)
+            frame.capture.effects.changed(self)
+        result = real_call(frame, getattr(self.real, name), self.items, given, named)
         if len(self.items) != size:
-            tx.capture.effects.changed(self)
+            frame.capture.effects.changed(self)
         self.reshaped += len(self.items) != size or name == "move_to_end"
         if self._found and len(self.items) < size:
             self._cleared |= name == "clear"
@@ -170,122 +211,137 @@ class DictValue(HashTable):
             return TupleValue([key_value(result[0]), result[1]])
         return result if isinstance(result, Value) else ConstantValue(result)
 
-    def getitem(self, tx: Frame, key: Value, owner: Value | None = None) -> Value:
+    def getitem(self, frame: Frame, key: Value, owner: Value | None = None) -> Value:
         """`self[key]`, or that of the instance of a subclass that this is the dict of."""
-        found = real_call(tx, dict.get, self.items, [self.look_up(tx, key), None], {})
+        found = real_call(frame, dict.get, self.items, [self.look_up(frame, key), None], {})
         if found is not None:
             return found
         missing = None if owner is None else static_lookup(owner.python_type(), "__missing__", None)
         if owner is not None and missing is not None and missing is not defaultdict.__dict__["__missing__"]:
-            return tx.call_special(owner, "__missing__", [key], "has no __missing__")
+            return frame.call_special(owner, "__missing__", [key], "has no __missing__")
         if self.cls is defaultdict:
-            return self.missing(tx, key, owner or self)
-        raise tx.raised(KeyError, key)
+            return self.missing(frame, key, owner or self)
+        raise frame.raised(KeyError, key)
 
-    def missing(self, tx: Frame, key: Value, owner: Value) -> Value:
+    def missing(self, frame: Frame, key: Value, owner: Value) -> Value:
         """defaultdict.__missing__."""
         if self.default_factory.is_constant() and self.default_factory.constant() is None:
-            raise tx.raised(KeyError, key)
-        made = tx.call(self.default_factory, [], {})
-        tx.call_special(owner, "__setitem__", [key, made], "does not support item assignment")
+            raise frame.raised(KeyError, key)
+        made = frame.call(self.default_factory, [], {})
+        frame.call_special(owner, "__setitem__", [key, made], "does not support item assignment")
         return made
 
-    def _equals(self, tx: Frame, other: DictValue) -> bool:
+    def _equals(self, frame: Frame, other: DictValue) -> bool:
         for key in other.items:
-            self.tell_apart(tx, key)
-        left, right = self._comparable(tx), other._comparable(tx)
-        return bool(real_call(tx, type(left).__eq__, left, [right], {}))
+            self.tell_apart(frame, key)
+        left, right = self._comparable(frame), other._comparable(frame)
+        return bool(real_call(frame, type(left).__eq__, left, [right], {}))
 
-    def _comparable(self, tx: Frame) -> dict[Any, Any]:
-        return type(self.items)((k, _Compared(tx, v)) for k, v in self.items.items())
+    def _comparable(self, frame: Frame) -> dict[Any, Any]:
+        return type(self.items)((k, _Compared(frame, v)) for k, v in self.items.items())
 
-    def _merged(self, tx: Frame, name: str, value: Value) -> Value:
+    @method("__or__", "__ror__", tells_name=True)
+    def _merged(self, frame: Frame, name: str, value: Value) -> Value:
         other = dict_part(value)
         if other is None:
             return ConstantValue(NotImplemented)
         first, second = (self, other) if name == "__or__" else (other, self)
         cls = self._plain_class()
         made = DictValue(first.copied(), None, cls, self.default_factory)
-        made.items = real_call(tx, made.real.copy, made.items, [], {})
-        made.merge(tx, second if second is self else value)
+        made.items = real_call(frame, made.real.copy, made.items, [], {})
+        made.merge(frame, second if second is self else value)
         return made
 
     # ---- taking the items of others --------------------------------------------------------------
 
-    def update(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
+    def update(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
         """`update(*args, **kwargs)`, of one argument at most."""
-        tx.capture.effects.changed(self)
+        frame.capture.effects.changed(self)
         self.reshaped += 1
         if args:
-            self.merge(tx, args[0])
+            self.merge(frame, args[0])
         for name, value in kwargs.items():
-            real_call(tx, self.real.__setitem__, self.items, [name, value], {})
+            real_call(frame, self.real.__setitem__, self.items, [name, value], {})
 
-    def put(self, tx: Frame, key: Value, value: Value) -> None:
+    def put(self, frame: Frame, key: Value, value: Value) -> None:
         """Set an item of a dict that is being built."""
-        real_call(tx, dict.__setitem__, self.items, [self.look_up(tx, key), value], {})
+        real_call(frame, dict.__setitem__, self.items, [self.look_up(frame, key), value], {})
 
-    def count(self, tx: Frame, item: Value) -> None:
+    def take_keys(self, frame: Frame, keys: list[Any], value: Value) -> None:
+        """Take the keys of a dict or set into this one, which is empty; like CPython's code, that asks none of them for
+        its hash."""
+        for key in keys:
+            self.tell_apart(frame, key)
+        frame.capture.effects.changed(self)
+        self.items = dict.fromkeys(keys, value)
+
+    def count(self, frame: Frame, item: Value) -> None:
         """Count an item, as collections.Counter does: it is asked for its hash once."""
-        key = self.look_up(tx, item)
-        before = real_call(tx, dict.get, self.items, [key, ConstantValue(0)], {}, tells_use=False)
-        after = tx.binary("+", before, ConstantValue(1))
-        tx.capture.effects.changed(self)
+        key = self.look_up(frame, item)
+        before = real_call(frame, dict.get, self.items, [key, ConstantValue(0)], {}, tells_use=False)
+        after = frame.binary("+", before, ConstantValue(1))
+        frame.capture.effects.changed(self)
         self.reshaped += 1
         known = key.hashed if isinstance(key, ObjectKey) else hash(key)
-        real_call(tx, native.dict_set_known_hash, self.items, [key, known, after], {})
+        real_call(frame, native.dict_set_known_hash, self.items, [key, known, after], {})
 
-    def set_factory(self, tx: Frame, factory: Value) -> None:
+    def set_factory(self, frame: Frame, factory: Value) -> None:
         known = factory.is_constant() and factory.constant() is None
         if not known and static_lookup(factory.python_type(), "__call__", None) is None:
-            raise tx.raised(TypeError, "first argument must be callable or None")
+            raise frame.raised(TypeError, "first argument must be callable or None")
         self.default_factory = factory
 
-    def merge(self, tx: Frame, value: Value) -> None:
+    def merge(self, frame: Frame, value: Value) -> None:
         """Take what `dict(value)` would take: of another dict, of what has keys(), or pairs."""
-        value = realize(tx, value)
-        other = plain_dict_part(tx, value)
+        value = realize(frame, value)
+        other = plain_dict_part(frame, value)
         if other is not None:
             for key in other.items:
-                self.tell_apart(tx, key)
-            real_call(tx, self.real.update, self.items, [other.items], {})
+                self.tell_apart(frame, key)
+            real_call(frame, self.real.update, self.items, [other.items], {})
             return
         try:
-            with tx.catching():
-                keys = value.getattr(tx, "keys")
+            with frame.catching():
+                keys = value.getattr(frame, "keys")
         except Raised as e:
             if not issubclass(e.value.cls, AttributeError):
                 raise
         else:
-            self.merge_keys(tx, value, keys)
+            self.merge_keys(frame, value, keys)
             return
-        for n, pair in enumerate(tx.drain(tx.get_iter(value))):
-            self._take_pair(tx, n, realize(tx, pair))
+        for n, pair in enumerate(frame.drain(frame.get_iter(value))):
+            self._take_pair(frame, n, realize(frame, pair))
 
-    def merge_keys(self, tx: Frame, value: Value, keys: Value) -> None:
+    def merge_keys(self, frame: Frame, value: Value, keys: Value) -> None:
         """Take the items of a mapping by its method `keys`."""
-        for key in tx.drain(tx.get_iter(tx.call(keys, [], {}))):
-            item = tx.call_special(value, "__getitem__", [key], "is not subscriptable")
-            real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, key), item], {})
+        for key in frame.drain(frame.get_iter(frame.call(keys, [], {}))):
+            item = frame.call_special(value, "__getitem__", [key], "is not subscriptable")
+            real_call(frame, self.real.__setitem__, self.items, [self.look_up(frame, key), item], {})
 
-    def _take_pair(self, tx: Frame, n: int, pair: Value) -> None:
+    def _take_pair(self, frame: Frame, n: int, pair: Value) -> None:
         try:
-            with tx.catching():
-                iterator = tx.get_iter(pair)
+            with frame.catching():
+                iterator = frame.get_iter(pair)
         except Raised as e:
             if not issubclass(e.value.cls, TypeError):
                 raise
-            said = "object is not iterable" if sys.version_info >= (3, 14) else f"cannot convert dictionary update sequence element #{n} to a sequence"
-            raise tx.raised(TypeError, said) from None
-        items = list(tx.drain(iterator))
+            said = (
+                "object is not iterable"
+                if sys.version_info >= (3, 14)
+                else f"cannot convert dictionary update sequence element #{n} to a sequence"
+            )
+            raise frame.raised(TypeError, said) from None
+        items = list(frame.drain(iterator))
         if len(items) != 2:
-            raise tx.raised(ValueError, f"dictionary update sequence element #{n} has length {len(items)}; 2 is required")
-        real_call(tx, self.real.__setitem__, self.items, [self.look_up(tx, items[0]), items[1]], {})
+            raise frame.raised(
+                ValueError, f"dictionary update sequence element #{n} has length {len(items)}; 2 is required"
+            )
+        real_call(frame, self.real.__setitem__, self.items, [self.look_up(frame, items[0]), items[1]], {})
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name == "default_factory" and self.cls is defaultdict:
             return self.default_factory
-        return super().getattr(tx, name)
+        return super().getattr(frame, name)
 
     # ---- output -------------------------------------------------------------------------------
 
@@ -307,7 +363,9 @@ class DictValue(HashTable):
             cg.load(value)
         cg.em.build("TUPLE", len(self.items))
         cg.em.store_fast(values)
-        cg.em.call_object(dict_of, lambda: (cg.em.load_fast(keys), cg.em.load_object(hashes), cg.em.load_fast(values)), 3)
+        cg.em.call_object(
+            dict_of, lambda: (cg.em.load_fast(keys), cg.em.load_object(hashes), cg.em.load_fast(values)), 3
+        )
 
     def reconstruct(self, cg: Codegen) -> None:
         content: DictValue = self
@@ -331,11 +389,16 @@ class DictValue(HashTable):
             raise Unsupported("an OrderedDict of objects that have their own hash", "FJ130")
         stay = [(k, realized(v)) for k, v in self._found if id(k) not in self._gone]
         gone = [k for k, _ in self._found if id(k) in self._gone]
-        if self._cleared or any(map(has_own_hash, gone)) or not all(a[0] is b[0] for a, b in itertools.zip_longest(stay, now[: len(stay)], fillvalue=(None,))):
+        if (
+            self._cleared
+            or any(map(has_own_hash, gone))
+            or not all(a[0] is b[0] for a, b in itertools.zip_longest(stay, now[: len(stay)], fillvalue=(None,)))
+        ):
             em.call_object(self.real.clear, lambda: cg.load(self))
             em.pop()
             changes = now
-        else:  # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen
+        else:
+            # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen
             for key in gone:
                 cg.call_function(self.real.__delitem__, self, key_value(key))
                 em.pop()
@@ -350,21 +413,19 @@ class DictValue(HashTable):
 class _Compared:
     """Stands for an item of a dict that is compared with another dict: CPython's code asks the captured program."""
 
-    def __init__(self, tx: Frame, value: Value) -> None:
-        self.tx, self.value = tx, value
+    def __init__(self, frame: Frame, value: Value) -> None:
+        self.frame, self.value = frame, value
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, _Compared)
         with asking(False):
-            return self.tx.equal(self.value, other.value)
+            return self.frame.equal(self.value, other.value)
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def realized(value: Value) -> Value:
     """What a value that waits to be looked at turned out to be, if anybody looked."""
-    from framejit.values.lazy import LazyValue
-
     return value.realized or value if isinstance(value, LazyValue) else value
 
 
@@ -432,20 +493,20 @@ def dict_part(value: Value) -> DictValue | None:
     return part if isinstance(part, DictValue) else None
 
 
-def plain_dict_part(tx: Frame, value: Value) -> DictValue | None:
-    """The same where CPython's C code reads the table itself, instead of calling keys() and __getitem__."""
-    from framejit.values.objects.user_object import InstanceDictValue
-
-    if isinstance(value, InstanceDictValue):
-        return value.snapshot(tx)
+def plain_dict_part(frame: Frame, value: Value) -> DictValue | None:
+    """The dict whose table CPython's C code reads itself, instead of calling keys() and __getitem__; None for other
+    mappings."""
+    snapshot = value.dict_snapshot(frame)
+    if isinstance(snapshot, DictValue):
+        return snapshot
     part = dict_part(value)
     if part is None or part is value:
         return part if part is None or part.cls is not types.MappingProxyType else part
     return part if static_lookup(value.python_type(), "__iter__") is dict.__iter__ else None
 
 
-def pairs(tx: Frame, value: Value) -> dict[Any, Value]:
+def pairs(frame: Frame, value: Value) -> dict[Any, Value]:
     """The items that `dict(value)` would have."""
     made = DictValue({})
-    made.merge(tx, value)
+    made.merge(frame, value)
     return made.items

@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from framejit.guards.sources import static_lookup
-from framejit.signals import NotConstant, Unsupported
-from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue, SliceValue
-from framejit.values.inspection import module_of
-from framejit.values.lazy import deep_realize
+from framejit import _native as native
+from framejit.guards.sources import IndexSource, static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value, deep_realize, is_user_object, realize
+from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
+from framejit.values.containers.iterators import ItemsIterator, ReverseIterator
+from framejit.values.containers.length_hints import gathered
+from framejit.values.containers.sorting import sort_values
+from framejit.values.folding import plain
+from framejit.values.indices import as_index
+from framejit.values.inspection import instance_dict, module_of
+from framejit.values.lazy import LazyValue
+from framejit.values.methods import BuiltinMethods, method
+from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.builtins.reflection import IdValue
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 LARGEST_REPETITION = 1_000_000
 """Sequences that are repeated to more items than this are left to Python."""
 
 
-def as_index(tx: Frame, value: Value) -> Any:
-    """The int that `__index__` of an object gives; anything else as it is known."""
-    from framejit.values.objects.user_object import ObjectValue
-
-    value = realize(tx, value)
-    if isinstance(value, ObjectValue) and static_lookup(value.cls, "__index__", None) is not None:
-        value = realize(tx, value.call_method(tx, "__index__", [], {}))
-        if value.python_type() is not int:
-            raise Unsupported(f"__index__ that returns {value.describe()}", "FJ122")
-    try:
-        return value.constant()
-    except NotConstant:
-        raise Unsupported(f"{value.describe()} as an index", "FJ122") from None
-
-
-def missing_item(tx: Frame, cls: type, item: Value) -> str:
+def missing_item(frame: Frame, cls: type, item: Value) -> str:
     """What `index` says of an item that is not there."""
-    from framejit.values.builtins.formatting import text_of
-
     said = says(() if issubclass(cls, tuple) else cls(), "index", 0)
-    return said.replace("0", str(text_of(tx, repr, [realize(tx, item)]).constant()), 1) if said.startswith("0") else said
+    return (
+        said.replace("0", str(frame.call(from_python(repr), [item], {}).constant()), 1)
+        if said.startswith("0")
+        else said
+    )
 
 
 def says(owner: Any, method: str, *args: Any) -> str:
@@ -59,17 +56,22 @@ def is_namedtuple_class(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
 
 
-_NAMED_ANEW = frozenset(("__new__", "__repr__", "__getnewargs__", "__doc__"))  # what namedtuple() itself writes into a class
+# what namedtuple() itself writes into a class
+_NAMED_ANEW = frozenset(("__new__", "__repr__", "__getnewargs__", "__doc__"))
 
 
 def adds_only_names(cls: type) -> bool:
-    """Whether a namedtuple class works like a tuple: no class among its bases has a method of tuple's, or a field's name, anew."""
+    """Whether a namedtuple class works like a tuple: no class among its bases has a method of tuple's, or a field's
+    name, anew."""
     fields = getattr(cls, "_fields", ())
     return (
         is_namedtuple_class(cls)
         and type(fields) is tuple
         and all(static_lookup(cls, n) is static for n, static in tuple.__dict__.items() if n not in _NAMED_ANEW)
-        and all(static_lookup(cls, n) is object.__dict__[n] for n in ("__setattr__", "__delattr__", "__reduce__", "__reduce_ex__", "__init__"))
+        and all(
+            static_lookup(cls, n) is object.__dict__[n]
+            for n in ("__setattr__", "__delattr__", "__reduce__", "__reduce_ex__", "__init__")
+        )
         and static_lookup(cls, "__getattr__", None) is None
         and all(type(static_lookup(cls, f, None)).__name__ == "_tuplegetter" for f in fields)
         and all(getattr(static_lookup(cls, n), "__module__", None) == "collections" for n in ("_replace", "_asdict"))
@@ -87,134 +89,160 @@ def is_return_type(cls: type) -> bool:
     return module_of(cls) == "torch.return_types"
 
 
-class SequenceValue(Value):
+class SequenceValue(BuiltinMethods):
     items: list[Value]
 
     def children(self) -> Iterator[Value]:
         return iter(self.items)
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return bool(self.items)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def realize_parts(self, frame: Frame) -> None:
+        self.items[:] = deep_realize(frame, self.items)
+
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         """The items as an iterator finds them: it sees what is added and removed meanwhile."""
         at = 0
         while at < len(self.items):
             yield self.items[at]
             at += 1
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.iterators import ItemsIterator
-
+    def iterator(self, frame: Frame) -> Value:
         cls = self.python_type()
         return ItemsIterator(self, type(iter(cls() if cls in (list, tuple) else ())))
 
-    def reverse_iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.iterators import ReverseIterator
+    def reverse_iterator(self, frame: Frame) -> Value:
+        return ReverseIterator(
+            self, type(reversed(self.python_type()() if self.python_type() in (list, tuple) else ()))
+        )
 
-        return ReverseIterator(self, type(reversed(self.python_type()() if self.python_type() in (list, tuple) else ())))
-
-    def realized(self, tx: Frame) -> list[Value]:
+    def realized(self, frame: Frame) -> list[Value]:
         """The items, every one looked at: for what goes into a graph or is compared."""
-        self.items[:] = [realize(tx, i) for i in self.items]
+        self.items[:] = [realize(frame, i) for i in self.items]
         return self.items
 
     def make(self, items: list[Value]) -> SequenceValue:
         """A new sequence of the built-in kind, as slicing and + give."""
         raise NotImplementedError
 
-    def _index(self, tx: Frame, key: Value) -> Any:
+    def _index(self, frame: Frame, key: Value) -> Any:
         """The int or slice a subscript stands for."""
-        key = deep_realize(tx, [key])[0]
+        key = deep_realize(frame, [key])[0]
         if isinstance(key, SliceValue):
             start, stop, step = key.parts
-            step = as_index(tx, step)
-            return slice(as_index(tx, start), as_index(tx, stop), step)
-        return as_index(tx, key)
+            step = as_index(frame, step)
+            return slice(as_index(frame, start), as_index(frame, stop), step)
+        return as_index(frame, key)
 
-    def _subscript(self, tx: Frame, key: Value) -> Value:
-        index = self._index(tx, key)
+    def _subscript(self, frame: Frame, key: Value) -> Value:
+        index = self._index(frame, key)
         try:
             found = self.items[index]
         except (IndexError, TypeError, ValueError):
             try:  # for what this very class says
                 (tuple if issubclass(self.python_type(), tuple) else list)()[index]
             except (IndexError, TypeError, ValueError) as e:
-                raise tx.raised_from(e) from None
+                raise frame.raised_from(e) from None
             raise
         if isinstance(index, slice):
             return self.make(found)
         return found
 
-    def _find(self, tx: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
+    def _find(self, frame: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
         """The place of the first item that equals; -1 without one. Comparing may change the sequence."""
         at = start
         while at < len(self.items) and (stop is None or at < stop):
-            if tx.equal(self.items[at], item):
+            if frame.equal(self.items[at], item):
                 return at
             at += 1
         return -1
 
-    def _bounds(self, tx: Frame, args: list[Value]) -> tuple[int, int]:
+    def _bounds(self, frame: Frame, args: list[Value]) -> tuple[int, int]:
         """Start and stop of a search, counted from the front."""
-        found = [as_index(tx, a) for a in args]
+        found = [as_index(frame, a) for a in args]
         for value, given in zip(found, args):
             if not isinstance(value, int):
                 raise Unsupported(f"searching a {self.python_type().__name__} from {given.describe()}", "FJ122")
         size = len(self.items)
         return tuple(max(b + size, 0) if b < 0 else b for b in [*found, *[0, size][len(found) :]])
 
-    def _repeated(self, tx: Frame, count: Value) -> list[Value] | None:
+    def _repeated(self, frame: Frame, count: Value) -> list[Value] | None:
         """The items several times over; None if `count` is no number."""
-        from framejit.values.objects.user_object import ObjectValue
-
-        if isinstance(count, ObjectValue) and static_lookup(count.cls, "__index__", None) is None:
+        if is_user_object(count) and static_lookup(count.cls, "__index__", None) is None:
             return None
-        times = as_index(tx, count)
+        times = as_index(frame, count)
         if not isinstance(times, int):
             return None
         if len(self.items) * times > LARGEST_REPETITION:
             raise Unsupported(f"a {self.python_type().__name__} of {len(self.items) * times} items")
         return list(self.items) * times
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case "__getitem__", 1:
-                return self._subscript(tx, args[0])
-            case "__len__", 0:
-                return ConstantValue(len(self.items))
-            case "__contains__", 1:
-                return ConstantValue(self._find(tx, args[0]) >= 0)
-            case "__iter__", 0:
-                return tx.get_iter(self)
-            case "index", 1 | 2 | 3:
-                at = self._find(tx, args[0], *self._bounds(tx, args[1:]))
-                if at >= 0:
-                    return ConstantValue(at)
-                raise tx.raised(ValueError, missing_item(tx, self.python_type(), args[0]))
-            case "count", 1:
-                return ConstantValue(sum(tx.equal(item, args[0]) for item in self.iterate(tx)))
-            case "__add__", 1:
-                other_part = sequence_part(args[0])
-                if other_part is not None and issubclass(args[0].python_type(), self.make([]).python_type()):
-                    return self._joined(self, other_part)
-                return ConstantValue(NotImplemented)
-            case (("__mul__" | "__rmul__"), 1):
-                repeated = self._repeated(tx, args[0])
-                return ConstantValue(NotImplemented) if repeated is None else self.make(repeated)
-            case (("__eq__" | "__ne__"), 1):
-                other = sequence_part(args[0])
-                if other is None or not self._comparable(other):
-                    return ConstantValue(NotImplemented)
-                differing = self._first_difference(tx, other) if len(self.items) == len(other.items) else 0
-                ended = differing >= min(len(self.items), len(other.items))  # also where comparing items has made them fewer
-                return ConstantValue((ended and len(self.items) == len(other.items)) == (name == "__eq__"))
-            case (("__lt__" | "__le__" | "__gt__" | "__ge__"), 1):
-                other = sequence_part(args[0])
-                return ConstantValue(NotImplemented) if other is None or not self._comparable(other) else self._order(tx, name, other)
-            case (("__repr__" | "__str__" | "__hash__"), 0):
-                return ConstantValue(getattr(self.constant(), name)())
-        return super().call_method(tx, name, args, kwargs)
+    @method("__getitem__")
+    def _getitem(self, frame: Frame, key: Value) -> Value:
+        return self._subscript(frame, key)
+
+    @method("__len__")
+    def _len(self, frame: Frame) -> Value:
+        return ConstantValue(len(self.items))
+
+    @method("__contains__")
+    def _contains(self, frame: Frame, item: Value) -> Value:
+        return ConstantValue(self._find(frame, item) >= 0)
+
+    @method("__iter__")
+    def _iter(self, frame: Frame) -> Value:
+        return frame.get_iter(self)
+
+    @method("index")
+    def _index_of(self, frame: Frame, item: Value, start: Value | None = None, stop: Value | None = None) -> Value:
+        at = self._find(frame, item, *self._bounds(frame, [bound for bound in (start, stop) if bound is not None]))
+        if at >= 0:
+            return ConstantValue(at)
+        raise frame.raised(ValueError, missing_item(frame, self.python_type(), item))
+
+    @method("count")
+    def _count(self, frame: Frame, wanted: Value) -> Value:
+        return ConstantValue(sum(frame.equal(item, wanted) for item in self.iterate(frame)))
+
+    @method("__add__")
+    def _add(self, frame: Frame, value: Value) -> Value:
+        other = sequence_part(value)
+        if other is not None and issubclass(value.python_type(), self.make([]).python_type()):
+            return self._joined(self, other)
+        return ConstantValue(NotImplemented)
+
+    @method("__mul__", "__rmul__")
+    def _multiply(self, frame: Frame, count: Value) -> Value:
+        repeated = self._repeated(frame, count)
+        return ConstantValue(NotImplemented) if repeated is None else self.make(repeated)
+
+    @method("__eq__")
+    def _equals(self, frame: Frame, value: Value) -> Value:
+        other = sequence_part(value)
+        if other is None or not self._comparable(other):
+            return ConstantValue(NotImplemented)
+        differing = self._first_difference(frame, other) if len(self.items) == len(other.items) else 0
+        ended = differing >= min(len(self.items), len(other.items))  # also where comparing items has made them fewer
+        return ConstantValue(ended and len(self.items) == len(other.items))
+
+    @method("__ne__")
+    def _differs(self, frame: Frame, value: Value) -> Value:
+        equal = self._equals(frame, value)
+        return equal if is_not_implemented(equal) else ConstantValue(not equal.constant())
+
+    @method("__lt__", "__le__", "__gt__", "__ge__", tells_name=True)
+    def _compare(self, frame: Frame, name: str, value: Value) -> Value:
+        other = sequence_part(value)
+        return (
+            ConstantValue(NotImplemented)
+            if other is None or not self._comparable(other)
+            else self._order(frame, name, other)
+        )
+
+    @method("__repr__", "__str__", "__hash__", tells_name=True)
+    def _of_constants(self, frame: Frame, name: str) -> Value:
+        return ConstantValue(getattr(self.constant(), name)())
 
     def _joined(self, first: SequenceValue, second: SequenceValue) -> SequenceValue:
         return self.make(first.items + second.items)
@@ -223,19 +251,17 @@ class SequenceValue(Value):
         mine, its = self.python_type(), other.python_type()
         return issubclass(mine, its) or issubclass(its, mine) or (issubclass(mine, tuple) and issubclass(its, tuple))
 
-    def _first_difference(self, tx: Frame, other: SequenceValue) -> int:
+    def _first_difference(self, frame: Frame, other: SequenceValue) -> int:
         """The place of the first items that differ, or where the shorter one ends. Comparing items may change both."""
         at = 0
-        while at < min(len(self.items), len(other.items)) and tx.equal(self.items[at], other.items[at]):
+        while at < min(len(self.items), len(other.items)) and frame.equal(self.items[at], other.items[at]):
             at += 1
         return at
 
-    def _order(self, tx: Frame, name: str, other: SequenceValue) -> Value:
-        from framejit.values.operators import compare
-
-        differing = self._first_difference(tx, other)
+    def _order(self, frame: Frame, name: str, other: SequenceValue) -> Value:
+        differing = self._first_difference(frame, other)
         if differing < min(len(self.items), len(other.items)):
-            return compare(tx, name.strip("_"), realize(tx, self.items[differing]), realize(tx, other.items[differing]))
+            return frame.compare(name.strip("_"), self.items[differing], other.items[differing])
         return ConstantValue(getattr(len(self.items), name)(len(other.items)))
 
 
@@ -251,14 +277,27 @@ class TupleValue(SequenceValue):
         return self.cls
 
     def make(self, items: list[Value]) -> TupleValue:
-        if self.cls is tuple and not self.is_part and len(items) == len(self.items) and all(a is b for a, b in zip(items, self.items)):
+        if (
+            self.cls is tuple
+            and not self.is_part
+            and len(items) == len(self.items)
+            and all(a is b for a, b in zip(items, self.items))
+        ):
             return self  # as CPython does for the whole of a tuple
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def _joined(self, first: SequenceValue, second: SequenceValue) -> SequenceValue:
-        if not first.items and second.python_type() is tuple and self.cls is tuple and not getattr(second, "is_part", False):
+        if (
+            not first.items
+            and second.python_type() is tuple
+            and self.cls is tuple
+            and not getattr(second, "is_part", False)
+        ):
             return second
         return super()._joined(first, second)
+
+    def ids(self) -> Iterator[IdValue]:
+        return itertools.chain.from_iterable(item.ids() for item in self.items)
 
     def constant(self) -> Any:
         return self.real([i.constant() for i in self.items]) if self.existing is None else self.existing
@@ -271,13 +310,16 @@ class TupleValue(SequenceValue):
         """The Python tuple of this class that holds `items`."""
         return tuple.__new__(self.cls, items) if is_namedtuple_class(self.cls) else self.cls(items)
 
+    def plain_copy(self, frame: Frame) -> Any:
+        return self.real([plain(frame, i) for i in self.items])
+
     def proxy(self) -> Any:
         parts = [i.proxy() for i in self.items]
         if is_namedtuple_class(self.cls):
             return tuple.__new__(self.cls, parts)
         return tuple(parts)
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if is_namedtuple_class(self.cls) and name in self.cls._fields:  # type: ignore[attr-defined]
             return self.items[self.cls._fields.index(name)]  # type: ignore[attr-defined]
         if is_return_type(self.cls):
@@ -287,27 +329,23 @@ class TupleValue(SequenceValue):
                 probe = self.cls(range(len(self.items)))
                 return self.items[getattr(probe, name)]
             if member is None:
-                raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+                raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if is_namedtuple_class(self.cls) and not hasattr(tuple, name):
-            from framejit.values.objects.user_object import class_attribute
+            return frame.class_attribute(self, self.cls, name)
+        return super().getattr(frame, name)
 
-            return class_attribute(tx, self, self.cls, name)
-        return super().getattr(tx, name)
-
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.cls is torch.Size and name == "numel":
             numel: Value = ConstantValue(1)
             for item in self.items:
-                numel = tx.binary("*", numel, item)
+                numel = frame.binary("*", numel, item)
             return numel
         if name == "_replace" and not args:
             fields = self.cls._fields  # type: ignore[attr-defined]
             return TupleValue([kwargs.get(f, i) for f, i in zip(fields, self.items)], self.cls)
         if name == "_asdict":
-            from framejit.values.containers.mapping import DictValue
-
-            return DictValue(dict(zip(self.cls._fields, self.items)))  # type: ignore[attr-defined]
-        return super().call_method(tx, name, args, kwargs)
+            return frame.call(from_python(dict), [], dict(zip(self.cls._fields, self.items)))  # type: ignore[attr-defined]
+        return super().call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.existing is not None:
@@ -332,7 +370,9 @@ class ListValue(SequenceValue):
 
     cls: type = list
 
-    def __init__(self, items: list[Value], source: Source | None = None, look: Callable[[], list[Value]] | None = None) -> None:
+    def __init__(
+        self, items: list[Value], source: Source | None = None, look: Callable[[], list[Value]] | None = None
+    ) -> None:
         self.source = source
         self.changes = 0  # how often it was changed, by which iterators and sorting notice
         self._items = list(items)
@@ -361,115 +401,135 @@ class ListValue(SequenceValue):
     def make(self, items: list[Value]) -> ListValue:
         return ListValue(items)
 
+    def plain_copy(self, frame: Frame) -> Any:
+        return [plain(frame, i) for i in self.items]
+
     def proxy(self) -> Any:
         return [i.proxy() for i in self.items]
 
     def constants_inside(self) -> list[Any]:
         return [i.constant() for i in self.items]
 
-    def touch(self, tx: Frame) -> None:
+    def touch(self, frame: Frame) -> None:
         """Called before each change."""
-        tx.capture.effects.changed(self)
+        frame.capture.effects.changed(self)
         self.changes += 1
 
-    def change(self, tx: Frame, items: list[Value]) -> None:
-        self.touch(tx)
+    def change(self, frame: Frame, items: list[Value]) -> None:
+        self.touch(frame)
         self.items[:] = items
 
-    def _extend(self, tx: Frame, other: Value) -> None:
+    def _extend(self, frame: Frame, other: Value) -> None:
         """Append items one at a time, as they come: what gives them may read this very list."""
         if other is self or isinstance(other, SequenceValue) and other.python_type() in (list, tuple):
-            self.change(tx, self.items + other.items)
+            self.change(frame, self.items + other.items)
             return
-        from framejit.values.containers.length_hints import gathered
-
-        for item in gathered(tx, other):
-            self.touch(tx)
+        for item in gathered(frame, other):
+            self.touch(frame)
             self.items.append(item)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name == "append" and len(args) == 1:
-            self.touch(tx)
-            self._items.append(args[0])
-            return NONE
-        match name, len(args):
-            case "extend", 1:
-                self._extend(tx, args[0])
-                return NONE
-            case "__iadd__", 1:
-                self._extend(tx, args[0])
-                return self
-            case "__imul__", 1:
-                repeated = self._repeated(tx, args[0])
-                if repeated is None:
-                    return ConstantValue(NotImplemented)
-                self.change(tx, repeated)
-                return self
-            case "insert", 2:
-                self._edit(tx, list.insert, as_index(tx, args[0]), args[1])
-                return NONE
-            case "pop", 0 | 1:
-                found = self._edit(tx, list.pop, *(as_index(tx, a) for a in args))
-                assert isinstance(found, Value)
-                return found
-            case "remove", 1:
-                at = self._find(tx, args[0])
-                if at < 0:
-                    raise tx.raised(ValueError, _NOT_REMOVED)
-                self._edit(tx, list.pop, at)
-                return NONE
-            case "clear", 0:
-                self.change(tx, [])
-                return NONE
-            case "reverse", 0:
-                self.change(tx, self.items[::-1])
-                return NONE
-            case "copy", 0:
-                return self.make(list(self.items))
-            case "__reversed__", 0:
-                return self.reverse_iterator(tx)
-            case "sort", 0:
-                self._sort(tx, kwargs)
-                return NONE
-            case "__setitem__", 2:
-                key, value = self._index(tx, args[0]), args[1]
-                if not isinstance(key, slice):
-                    self._edit(tx, list.__setitem__, key, value)
-                    return NONE
-                value = realize(tx, value)
-                if isinstance(value, ConstantValue) and not hasattr(type(value.value), "__iter__"):
-                    self._edit(tx, list.__setitem__, key, value.value)  # raises
-                self._edit(tx, list.__setitem__, key, list(tx.iterate(value)))
-                return NONE
-            case "__delitem__", 1:
-                self._edit(tx, list.__delitem__, self._index(tx, args[0]))
-                return NONE
-        return super().call_method(tx, name, args, kwargs)
+    @method("append")
+    def _append(self, frame: Frame, item: Value) -> Value:
+        self.touch(frame)
+        self._items.append(item)
+        return NONE
 
-    def _edit(self, tx: Frame, method: Callable[..., Any], *args: Any) -> Any:
+    @method("extend")
+    def _extended(self, frame: Frame, items: Value) -> Value:
+        self._extend(frame, items)
+        return NONE
+
+    @method("__iadd__")
+    def _extended_in_place(self, frame: Frame, items: Value) -> Value:
+        self._extend(frame, items)
+        return self
+
+    @method("__imul__")
+    def _multiply_in_place(self, frame: Frame, count: Value) -> Value:
+        repeated = self._repeated(frame, count)
+        if repeated is None:
+            return ConstantValue(NotImplemented)
+        self.change(frame, repeated)
+        return self
+
+    @method("insert")
+    def _insert(self, frame: Frame, place: Value, item: Value) -> Value:
+        self._edit(frame, list.insert, as_index(frame, place), item)
+        return NONE
+
+    @method("pop")
+    def _pop(self, frame: Frame, *place: Value) -> Value:
+        found = self._edit(frame, list.pop, *(as_index(frame, a) for a in place))
+        assert isinstance(found, Value)
+        return found
+
+    @method("remove")
+    def _remove_item(self, frame: Frame, item: Value) -> Value:
+        at = self._find(frame, item)
+        if at < 0:
+            raise frame.raised(ValueError, _NOT_REMOVED)
+        self._edit(frame, list.pop, at)
+        return NONE
+
+    @method("clear")
+    def _clear(self, frame: Frame) -> Value:
+        self.change(frame, [])
+        return NONE
+
+    @method("reverse")
+    def _reverse(self, frame: Frame) -> Value:
+        self.change(frame, self.items[::-1])
+        return NONE
+
+    @method("copy")
+    def _copy(self, frame: Frame) -> Value:
+        return self.make(list(self.items))
+
+    @method("__reversed__")
+    def _reversed(self, frame: Frame) -> Value:
+        return self.reverse_iterator(frame)
+
+    @method("__setitem__")
+    def _setitem(self, frame: Frame, place: Value, value: Value) -> Value:
+        key = self._index(frame, place)
+        if not isinstance(key, slice):
+            self._edit(frame, list.__setitem__, key, value)
+            return NONE
+        value = realize(frame, value)
+        if isinstance(value, ConstantValue) and not hasattr(type(value.value), "__iter__"):
+            self._edit(frame, list.__setitem__, key, value.value)  # raises
+        self._edit(frame, list.__setitem__, key, list(frame.iterate(value)))
+        return NONE
+
+    @method("__delitem__")
+    def _delitem(self, frame: Frame, place: Value) -> Value:
+        self._edit(frame, list.__delitem__, self._index(frame, place))
+        return NONE
+
+    def _edit(self, frame: Frame, method: Callable[..., Any], *args: Any) -> Any:
         """Change the items by a real method of lists; what it raises, the program raises."""
         items = list(self.items)
         try:
             result = method(items, *args)
         except (IndexError, ValueError, TypeError, OverflowError) as e:
-            raise tx.raised(type(e), str(e)) from None
-        self.change(tx, items)
+            raise frame.raised(type(e), str(e)) from None
+        self.change(frame, items)
         return result
 
-    def _sort(self, tx: Frame, kwargs: dict[str, Value]) -> None:
+    @method("sort")
+    def _sort(self, frame: Frame, /, **kwargs: Value) -> Value:
         """Sort in place: meanwhile the list is empty, and whoever changes it is told."""
-        from framejit.values.builtins.sorting import sort_values
-
         items = list(self.items)
-        self.change(tx, [])
+        self.change(frame, [])
         changes = self.changes
         try:
-            sort_values(tx, items, kwargs)
+            sort_values(frame, items, kwargs)
         finally:
             modified = self.changes != changes
-            self.change(tx, items)
+            self.change(frame, items)
         if modified:
-            raise tx.raised(ValueError, "list modified during sort")
+            raise frame.raised(ValueError, "list modified during sort")
+        return NONE
 
     def reconstruct(self, cg: Codegen) -> None:
         if cg.holds_itself(self):
@@ -500,3 +560,52 @@ class ListValue(SequenceValue):
 
 
 _NOT_REMOVED = says([], "remove", 0)
+
+
+def existing_items(items: Iterable[Any], source: Source) -> list[Value]:
+    return [LazyValue(item, IndexSource(source, i)) for i, item in enumerate(items)]
+
+
+@wraps(tuple, subclasses=True)
+def _existing_tuple(capture: Capture, obj: tuple[Any, ...], source: Source) -> Value | None:
+    cls = type(obj)
+    if (
+        cls not in (tuple, torch.Size)
+        and not is_return_type(cls)
+        and not (adds_only_names(cls) and instance_dict(obj) is None)
+    ):
+        return None
+    capture.add_guard(source, native.C_TYPE, cls)
+    capture.add_guard(source, native.C_LEN, tuple.__len__(obj))
+    return TupleValue(existing_items(tuple.__iter__(obj), source), cls, source)
+
+
+@makes(tuple, subclasses=True)
+def _made_tuple(obj: tuple[Any, ...]) -> Value | None:
+    cls = type(obj)
+    if cls not in (tuple, torch.Size) and not adds_only_names(cls):
+        return None
+    made = TupleValue([from_python(x) for x in obj], cls)
+    made.existing = obj if is_constant_object(obj) else None
+    return made
+
+
+@wraps(list)
+def _existing_list(capture: Capture, obj: list[Any], source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, list)
+    return ListValue([], source, look_into(capture, obj, source))
+
+
+def look_into(capture: Capture, obj: Any, source: Source) -> Callable[[], list[Value]]:
+    """What gives the items of an existing list or deque, and guards how many there are."""
+
+    def look() -> list[Value]:
+        capture.add_guard(source, native.C_LEN, len(obj))
+        return existing_items(obj, source)
+
+    return look
+
+
+@makes(list)
+def _made_list(obj: list[Any]) -> Value:
+    return ListValue([from_python(x) for x in obj])

@@ -10,8 +10,18 @@ from framejit.guards.sources import CallSource
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.hashing import HashTable, asking, frozen_key, has_own_hash, hashes_of, key_value, real_call
+from framejit.values.containers.hashing import (
+    HashTable,
+    asking,
+    frozen_key,
+    has_own_hash,
+    hashes_of,
+    key_value,
+    real_call,
+)
+from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.table_iterator import TableIterator
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -32,26 +42,31 @@ class Layout:
     def __init__(self, source: Source, found: native.SetLayout) -> None:
         self.source, self.found = source, found
 
-    def guard(self, tx: Frame) -> None:
+    def guard(self, frame: Frame) -> None:
         where = CallSource(self.source, native.set_layout)
         plain = not any(isinstance(k, type) for k in self.found[-1])
-        tx.capture.add_guard(where, native.C_EQUALS if plain else native.C_PY, self.found if plain else self.found.__eq__)
+        frame.capture.add_guard(
+            where, native.C_EQUALS if plain else native.C_PY, self.found if plain else self.found.__eq__
+        )
 
 
 class SetValue(HashTable):
     """A set or frozenset.
 
-    The members of a set that was made here lie in `items` as they would in the program's set; so do those of an existing set of constants, whose
-    layout is taken over. `layouts` are the existing sets that the order goes back to. The order of objects hashed by their address is that
-    of the existing set (`order`) until it changes, and not known otherwise.
+    The members of a set that was made here lie in `items` as they would in the program's set; so do those of an
+    existing set of constants, whose layout is taken over. `layouts` are the existing sets that the order goes back to.
+    The order of objects hashed by their address is that of the existing set (`order`) until it changes, and not known
+    otherwise.
     """
 
     def __init__(
-        self, items: set[Any] | frozenset[Any], source: Source | None = None, layouts: tuple[Layout, ...] = (), order: list[Any] | None = None
+        self, items: set[Any] | frozenset[Any], source: Source | None = None, layouts: tuple[Layout, ...] = (),
+        order: list[Any] | None = None
     ) -> None:
         super().__init__()
         self.items, self.source, self.cls, self.layouts, self.order = items, source, type(items), layouts, order
-        self._changes: list[tuple[str, list[Value]]] = []  # of an existing set: methods of set and their arguments, for the real one
+        # of an existing set: methods of set and their arguments, for the real one
+        self._changes: list[tuple[str, list[Value]]] = []
 
     def python_type(self) -> type:
         return self.cls
@@ -61,17 +76,23 @@ class SetValue(HashTable):
             return self.items
         raise NotConstant(self.describe())
 
+    def plain_copy(self, frame: Frame) -> Any:
+        if any(isinstance(k, Value) for k in self.items):
+            raise NotConstant(self.describe())
+        self.in_order(frame)
+        return self.items
+
     def children(self) -> Iterator[Value]:
         yield from (key_value(k) for k in self.items if isinstance(k, Value))
         for _, args in self._changes:
             yield from args
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return bool(self.items)
 
     # ---- order ------------------------------------------------------------------------------
 
-    def in_order(self, tx: Frame) -> list[Any]:
+    def in_order(self, frame: Frame) -> list[Any]:
         """The keys in the order of iteration, which is guarded."""
         if len(self.items) < 2:
             return list(self.items)
@@ -80,58 +101,56 @@ class SetValue(HashTable):
         if not self.shares_order():
             raise Unsupported("the order of a set of objects", "FJ123")
         for layout in self.layouts:
-            layout.guard(tx)
+            layout.guard(frame)
         return list(self.items)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        return iter([key_value(k) for k in self.in_order(tx)])
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        return iter([key_value(k) for k in self.in_order(frame)])
 
     def unordered(self) -> list[Value]:
         """The members, for those who do not look at their order."""
         return [key_value(k) for k in self.items]
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.table_iterator import TableIterator
+    def iterator(self, frame: Frame) -> Value:
+        return TableIterator(frame, self, self, "keys")
 
-        return TableIterator(tx, self, self, "keys")
-
-    def real_iterator(self, tx: Frame, kind: str, backwards: bool) -> Iterator[Any]:
-        keys = self.in_order(tx)
+    def real_iterator(self, frame: Frame, kind: str, backwards: bool) -> Iterator[Any]:
+        keys = self.in_order(frame)
         return iter(self.items) if self.order is None else _noticing(self, keys)
 
     # ---- methods ----------------------------------------------------------------------------
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        args = [realize(tx, a) for a in args]
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        args = [realize(frame, a) for a in args]
         if name == "__iter__" and not args:
-            return tx.get_iter(self)
+            return frame.get_iter(self)
         if name in _READING:
-            return self._read(tx, name, args, kwargs)
+            return self._read(frame, name, args, kwargs)
         if self.cls is set:
             if name in _OF_ONE_MEMBER and len(args) == 1 and not kwargs:
-                return self._change_member(tx, name, args[0])
+                return self._change_member(frame, name, args[0])
             if name == "pop" and not args and not kwargs:
-                return self._pop(tx)
+                return self._pop(frame)
             if name in _IN_PLACE or name in _UPDATES or name in _OF_ONE_MEMBER or name == "pop":
-                return self._update(tx, name, args, kwargs)
+                return self._update(frame, name, args, kwargs)
             if name == "__init__" and len(args) < 2 and not kwargs:
-                self._update(tx, "clear", [], {})
-                return self._update(tx, "update", args, {})
-        return super().call_method(tx, name, args, kwargs)
+                self._update(frame, "clear", [], {})
+                return self._update(frame, "update", args, {})
+        return super().call_method(frame, name, args, kwargs)
 
-    def _read(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _read(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "copy" and self.cls is frozenset and not args:
             return self
         if len(args) == 1 and name == "__contains__":
-            operands = [self._member(tx, args[0])]
+            operands = [self._member(frame, args[0])]
         elif len(args) == 1 and (name in _RELATIONS or name in _OPERATORS):
             part = set_part(args[0])
             if part is None:
                 return ConstantValue(NotImplemented)
-            operands = [self._operand(tx, part)]
+            operands = [self._operand(frame, part)]
         else:
-            operands = [self._operand(tx, a) for a in args]
-        result = real_call(tx, getattr(self.cls, name), self.items, operands, kwargs)
+            operands = [self._operand(frame, a) for a in args]
+        result = real_call(frame, getattr(self.cls, name), self.items, operands, kwargs)
         if isinstance(result, (set, frozenset)):
             return SetValue(result, None, self._layouts_with(args))
         return ConstantValue(result)
@@ -141,32 +160,30 @@ class SetValue(HashTable):
         parts = [self, *(p for p in map(set_part, args) if p is not None)]
         return tuple({id(layout): layout for part in parts for layout in part.layouts}.values())
 
-    def _member(self, tx: Frame, value: Value) -> Any:
+    def _member(self, frame: Frame, value: Value) -> Any:
         """The key of something that is looked for; a set is looked for as the frozenset that equals it."""
         part = set_part(value)
         if part is not None and part.cls is set and value.python_type().__hash__ is None:
-            return self.tell_apart(tx, frozen_key(tx, part, value))
-        return self.look_up(tx, value)
+            return self.tell_apart(frame, frozen_key(frame, part, value))
+        return self.look_up(frame, value)
 
-    def _operand(self, tx: Frame, value: Value) -> Any:
+    def _operand(self, frame: Frame, value: Value) -> Any:
         """A set or dict of stand-ins, or an iterator that takes the next item when CPython's code asks for it."""
-        from framejit.values.containers.mapping import DictValue
-
         part = set_part(value)
         table = part if part is not None else value if isinstance(value, DictValue) and value.cls is dict else None
         if table is not None:
             for key in table.items:
-                self.tell_apart(tx, key)
+                self.tell_apart(frame, key)
             return table.items
-        iterator = tx.get_iter(value)
-        return self._keys_from(tx, iterator)
+        iterator = frame.get_iter(value)
+        return self._keys_from(frame, iterator)
 
-    def _keys_from(self, tx: Frame, iterator: Value) -> Iterator[Any]:
-        items = tx.drain(iterator)
+    def _keys_from(self, frame: Frame, iterator: Value) -> Iterator[Any]:
+        items = frame.drain(iterator)
         while True:
             with asking(False):
                 item = next(items, None)
-                key = None if item is None else self.look_up(tx, item)
+                key = None if item is None else self.look_up(frame, item)
             if item is None:
                 return
             yield key
@@ -179,60 +196,66 @@ class SetValue(HashTable):
 
     # ---- changes ------------------------------------------------------------------------------
 
-    def put(self, tx: Frame, member: Value) -> None:
+    def put(self, frame: Frame, member: Value) -> None:
         """Add a member to a set that is being built."""
-        real_call(tx, set.add, self.items, [self.look_up(tx, member)], {})
+        real_call(frame, set.add, self.items, [self.look_up(frame, member)], {})
 
-    def _change_member(self, tx: Frame, name: str, member: Value) -> Value:
-        key = self.look_up(tx, member) if name == "add" else self._member(tx, member)
+    def _change_member(self, frame: Frame, name: str, member: Value) -> Value:
+        key = self.look_up(frame, member) if name == "add" else self._member(frame, member)
         before = len(self.items)
-        real_call(tx, set.add if name == "add" else set.discard, self.items, [key], {})
+        real_call(frame, set.add if name == "add" else set.discard, self.items, [key], {})
         if len(self.items) != before:
-            tx.capture.effects.changed(self)
+            frame.capture.effects.changed(self)
             if self.source is not None:
                 if has_own_hash(key):
                     raise Unsupported("changing a set from outside by objects that have their own hash", "FJ123")
                 hashes_of((*self.items, key))
             part = set_part(member)
-            looked_for = part.frozen() if part is not None and part.cls is set else key_value(key)  # a set may yet be empty where this is replayed
-            self._changed(tx, "add" if name == "add" else "discard", [looked_for])
+            # a set may yet be empty where this is replayed
+            looked_for = part.frozen() if part is not None and part.cls is set else key_value(key)
+            self._changed(frame, "add" if name == "add" else "discard", [looked_for])
         elif name == "remove":
-            raise tx.raised(KeyError, member)
+            raise frame.raised(KeyError, member)
         return NONE
 
-    def _pop(self, tx: Frame) -> Value:
+    def _pop(self, frame: Frame) -> Value:
         if not self.items:
-            raise tx.raised(KeyError, "pop from an empty set")
+            raise frame.raised(KeyError, "pop from an empty set")
         if self.order is not None and len(self.items) > 1:
             raise Unsupported("the order of a set of objects", "FJ123")
-        self.in_order(tx)
+        self.in_order(frame)
         key = self.items.pop()
-        self._changed(tx, "pop", [])
+        self._changed(frame, "pop", [])
         return key_value(key)
 
-    def _update(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _update(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in _IN_PLACE and len(args) == 1:
             part = set_part(args[0])
             if part is None:
                 return ConstantValue(NotImplemented)
             args = [part]
-        operands = [self._operand(tx, a) for a in args]
+        operands = [self._operand(frame, a) for a in args]
         layouts = self._layouts_with(args)
         taken = [self if o is self.items else _snapshot(o) for o in operands] if self.source is not None else []
         operands = [t.noting(o) if isinstance(t, _Taken) else o for t, o in zip(taken, operands)] or operands
-        self._changed(tx, name, taken)
+        self._changed(frame, name, taken)
         before = list(self.items)
-        real_call(tx, getattr(set, name), self.items, operands, kwargs)
+        real_call(frame, getattr(set, name), self.items, operands, kwargs)
         if self.source is not None:
-            seen = [key for t in taken for key in (t.keys if isinstance(t, _Taken) else t.items if isinstance(t, HashTable) else ())]
+            seen = [
+                key
+                for t in taken
+                for key in (t.keys if isinstance(t, _Taken) else t.items if isinstance(t, HashTable) else ())
+            ]
             if name != "clear" and any(map(has_own_hash, (*before, *self.items, *seen))):
                 raise Unsupported("changing a set from outside by objects that have their own hash", "FJ123")
         self.layouts = layouts
         return self if name in _IN_PLACE else NONE
 
-    def _changed(self, tx: Frame, name: str, args: list[Value]) -> None:
-        """Note a change: nothing is known of the order of objects any more, and an existing set is changed alike at the end."""
-        tx.capture.effects.changed(self)
+    def _changed(self, frame: Frame, name: str, args: list[Value]) -> None:
+        """Note a change: nothing is known of the order of objects any more, and an existing set is changed alike at the
+        end."""
+        frame.capture.effects.changed(self)
         self.order = None
         self.reshaped += 1
         if self.source is None:
@@ -296,8 +319,6 @@ class _Taken(TupleValue):
 
 def _snapshot(operand: Any) -> Value:
     """What the operand of an update holds now, for the replay."""
-    from framejit.values.containers.mapping import DictValue
-
     if isinstance(operand, (set, frozenset)):
         slots, taken, left, finger, members = native.set_layout(operand)
         return SetValue(native.set_of_layout(set, slots, taken, left, finger, members, (None,) * len(members)))
@@ -306,12 +327,17 @@ def _snapshot(operand: Any) -> Value:
     return _Taken()
 
 
-def frozen(tx: Frame, iterable: Value) -> Value:
+def frozen(frame: Frame, iterable: Value) -> Value:
     """`frozenset(iterable)`."""
-    if isinstance(iterable, ConstantValue) and type(iterable.value) is frozenset or isinstance(iterable, SetValue) and iterable.cls is frozenset:
+    if (
+        isinstance(iterable, ConstantValue)
+        and type(iterable.value) is frozenset
+        or isinstance(iterable, SetValue)
+        and iterable.cls is frozenset
+    ):
         return iterable
     made = SetValue(set())
-    made.call_method(tx, "update", [iterable], {})
+    made.call_method(frame, "update", [iterable], {})
     return made.frozen()
 
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 class TableIterator(IteratorValue):
     """Over `iterable`: `table` itself, or its view of `kind` (keys, values or items)."""
 
-    def __init__(self, tx: Frame, iterable: Value, table: Any, kind: str, backwards: bool = False) -> None:
+    def __init__(self, frame: Frame, iterable: Value, table: Any, kind: str, backwards: bool = False) -> None:
         self.iterable, self.table, self.kind, self.backwards = iterable, table, kind, backwards
-        self._real = table.real_iterator(tx, kind, backwards)
-        self._kind_of_iterator = type(self._real) if not isinstance(self._real, types.GeneratorType) else type(iter(set()))
-        self._made_at, self._taken, self._finished = tx.seq, 0, False
+        self._real = table.real_iterator(frame, kind, backwards)
+        self._kind_of_iterator = (
+            type(self._real) if not isinstance(self._real, types.GeneratorType) else type(iter(set()))
+        )
+        self._made_at, self._taken, self._finished = frame.seq, 0, False
         self._shape = table.reshaped
 
     def python_type(self) -> type:
@@ -37,7 +39,7 @@ class TableIterator(IteratorValue):
     def _loaded(self) -> Value:
         return getattr(self.iterable, "whole", self.iterable)
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         try:
             with asking():
                 found = next(self._real)
@@ -45,7 +47,7 @@ class TableIterator(IteratorValue):
             self._finished = True
             raise Exhausted from None
         except RuntimeError as e:  # the table was changed
-            raise tx.raised_from(e) from None
+            raise frame.raised_from(e) from None
         self._taken += 1
         if self.kind == "values":
             return found
@@ -58,7 +60,9 @@ class TableIterator(IteratorValue):
         replayed = self.table.source is not None and cg.capture.effects.has_changed(self.table)
         filled_later = self.table.source is None and (self.table.owner is not None or cg.holds_itself(self.table))
         if replayed or filled_later or self.table.reshaped != self._shape:
-            cg.capture.break_at(self._made_at, Unsupported(f"an iterator over {self.table.describe()} leaves captured code", "FJ151"))
+            cg.capture.break_at(
+                self._made_at, Unsupported(f"an iterator over {self.table.describe()} leaves captured code", "FJ151")
+            )
         make = advanced_backwards if self.backwards else advanced
         cg.em.call_object(make, lambda: (cg.load(self._loaded), cg.em.load_object(self._taken)), 2)
 
@@ -80,5 +84,8 @@ def ended_iterator(kind: type) -> Iterator[Any]:
 def _nothing() -> Iterator[Iterable[Any]]:
     tables: tuple[dict[Any, Any], ...] = ({}, collections.OrderedDict())
     for table in tables:
-        yield from (table.keys(), table.values(), table.items(), reversed(table.keys()), reversed(table.values()), reversed(table.items()))
+        yield from (
+            table.keys(), table.values(), table.items(), reversed(table.keys()), reversed(table.values()),
+            reversed(table.items()),
+        )
     yield set()

@@ -26,27 +26,35 @@ HINT = "define the class at module level"
 _DECORATORS = ("staticmethod", "classmethod", "property")
 _PLAIN = frozenset(
     """
-        RESUME NOP EXTENDED_ARG CACHE LOAD_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE LOAD_CLOSURE BUILD_TUPLE PRECALL CALL PUSH_NULL COPY STORE_NAME
-        COPY_FREE_VARS MAKE_CELL STORE_DEREF LOAD_FAST STORE_FAST LOAD_LOCALS RETURN_VALUE RETURN_CONST
-    """.split()
+    RESUME NOP EXTENDED_ARG CACHE LOAD_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE LOAD_CLOSURE BUILD_TUPLE PRECALL
+    CALL PUSH_NULL COPY STORE_NAME COPY_FREE_VARS MAKE_CELL STORE_DEREF LOAD_FAST STORE_FAST LOAD_LOCALS RETURN_VALUE
+    RETURN_CONST
+""".split()
 )
-_RULED = ("__slots__", "__qualname__", "__classcell__", "__classdictcell__")  # names whose values `type` has something to say to
+# names whose values `type` has something to say to
+_RULED = ("__slots__", "__qualname__", "__classcell__", "__classdictcell__")
 _CELLS = ["__classdictcell__", "__classcell__"]
 _LOADS_CELL = ("LOAD_CLOSURE", "LOAD_FAST", "LOAD_FAST_BORROW")  # which in the body of a class only the compiler does
 _METACLASSES = (type, torch.autograd.function.FunctionMeta)
 
 
 @handles(builtins.__build_class__)
-def _class_statement(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _class_statement(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     body = args[0] if args else None
-    if kwargs or len(args) > 3 or not isinstance(body, NestedFunctionValue) or not _only_defines(tx, body.code) or not all(map(_is_inert_base, args[2:])):
+    if (
+        kwargs
+        or len(args) > 3
+        or not isinstance(body, NestedFunctionValue)
+        or not _only_defines(frame, body.code)
+        or not all(map(_is_inert_base, args[2:]))
+    ):
         raise Unsupported("a class statement", "FJ160", HINT)
-    return UnbuiltClassValue(tx.capture, tx.seq, args)
+    return UnbuiltClassValue(frame.capture, frame.seq, args)
 
 
-def _only_defines(tx: Frame, body: CodeType) -> bool:
+def _only_defines(frame: Frame, body: CodeType) -> bool:
     """Whether the class's body defines methods and constants and does nothing else that anybody could notice."""
-    if any(name in tx.globals for name in _DECORATORS):
+    if any(name in frame.globals for name in _DECORATORS):
         return False
     instructions = list(dis.get_instructions(body))
     names = (ins.argval in ("__name__", *_DECORATORS) for ins in instructions if ins.opname == "LOAD_NAME")
@@ -91,22 +99,22 @@ class UnbuiltClassValue(Value):
     def constant(self) -> Any:
         return self._needed()
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         return self._needed()
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         self._needed()
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self._needed()
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self._needed()
 
-    def truth(self, tx: Frame) -> bool:
+    def truth(self, frame: Frame) -> bool:
         return self._needed()
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         return self._needed()
 
     def reconstruct(self, cg: Codegen) -> None:

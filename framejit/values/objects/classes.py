@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import enum
-import itertools
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,25 +13,42 @@ import torch
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
-from framejit.signals import SkipFrame, Unsupported
+from framejit.models.registry import REALS, is_modelled
+from framejit.signals import Raised, SkipFrame, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.builtins.instance_checks import by_type
 from framejit.values.constant import ConstantValue, is_none
 from framejit.values.containers.mapping import DICT_CLASSES, DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
-from framejit.values.containers.sets import SetValue
-from framejit.values.inspection import module_of
+from framejit.values.containers.sets import SetValue, frozen
+from framejit.values.folding import fold
+from framejit.values.handlers import HANDLERS
+from framejit.values.inspection import is_a, module_of, qualified_name
+from framejit.values.objects.builtin_attributes import super_builtin_method
+from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.exceptions import ExceptionValue, check_plain_exception
 from framejit.values.objects.functions import CallableValue
-from framejit.values.objects.user_object import ObjectValue, bind_attribute, guard_missing, native_class
+from framejit.values.objects.instance_checks import by_type
+from framejit.values.objects.models import call_model
+from framejit.values.objects.signatures import checked
+from framejit.values.objects.user_object import (
+    ObjectValue,
+    bind_attribute,
+    class_attribute,
+    guard_missing,
+    native_class,
+)
+from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 _ABSENT = object()
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 _TOLD_BY_TYPE = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
-_PURE = (torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset, range)
+_PURE = (
+    torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset,
+    range,
+)
 
 
 def is_python_class(cls: type) -> bool:
@@ -42,7 +58,7 @@ def is_python_class(cls: type) -> bool:
 
 def is_finalized(cls: type) -> bool:
     """Whether the program has code that runs when the last reference to an instance goes."""
-    return isinstance(static_lookup(cls, "__del__", None), types.FunctionType)
+    return is_a(static_lookup(cls, "__del__", None), types.FunctionType)
 
 
 class ClassValue(Value):
@@ -53,89 +69,117 @@ class ClassValue(Value):
         return type(self.cls)
 
     def describe(self) -> str:
-        return f"class {self.cls.__qualname__}"
+        return f"class {qualified_name(self.cls)}"
 
     def constant(self) -> Any:
         return self.cls
 
     # ---- attributes -------------------------------------------------------------------------
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python
+    def getattr(self, frame: Frame, name: str) -> Value:
+        meta = type(self.cls)
+        if not is_a(static_lookup(meta, "__getattribute__"), types.WrapperDescriptorType):
+            raise Unsupported(f"attribute {name!r} of {self.describe()}, whose metaclass has its own __getattribute__")
+        if static_lookup(meta, "__getattr__", None) is None:
+            return self._found(frame, name)
+        try:
+            with frame.catching():
+                return self._found(frame, name)
+        except Raised as e:
+            if not issubclass(e.value.cls, AttributeError):
+                raise
+        return class_attribute(frame, self, meta, "__getattr__").call(frame, [ConstantValue(name)], {})
 
+    def _found(self, frame: Frame, name: str) -> Value:
+        """The attribute, as `type` finds it."""
         if name == "__class__":
             return from_python(type(self.cls))
         if name in _TOLD_BY_TYPE and static_lookup(type(self.cls), name) is vars(type)[name]:
-            return self._told_by_type(tx, name)
+            return self._told_by_type(frame, name)
         if name == "__abstractmethods__" and static_lookup(type(self.cls), name) is vars(type)[name]:
             try:
-                return tx.wrap(self.cls.__abstractmethods__, AttrSource(self._where(), name))  # type: ignore[attr-defined]
+                return frame.wrap(self.cls.__abstractmethods__, AttrSource(self._where(), name))  # type: ignore[attr-defined]
             except AttributeError as e:
-                tx.capture.guard_no_attribute(self._where(), name)
-                raise tx.raised_from(e) from None
+                frame.capture.guard_no_attribute(self._where(), name)
+                raise frame.raised_from(e) from None
         if name == "__dict__":
-            return tx.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
-        written = tx.capture.effects.attribute(self.cls, name)
+            return frame.wrap(self.cls.__dict__, AttrSource(self._where(), "__dict__"))
+        written = frame.capture.effects.attribute(self.cls, name)
         if written is not None:
-            if static_lookup(written.python_type(), "__get__", None) is not None and not isinstance(written, CallableValue):
-                raise Unsupported(f"reading {name!r} of {self.describe()}, to which a {written.python_type().__name__} was written")
+            if static_lookup(written.python_type(), "__get__", None) is not None and not isinstance(
+                written, CallableValue
+            ):
+                raise Unsupported(
+                    f"reading {name!r} of {self.describe()}, to which a {written.python_type().__name__} was written"
+                )
             return written
-        tx.capture.effects.check_not_inherited(self.cls, name)
+        frame.capture.effects.check_not_inherited(self.cls, name)
         if issubclass(self.cls, enum.Enum) and name in self.cls.__members__:
             return from_python(self.cls.__members__[name])
         meta = static_lookup(type(self.cls), name, _ABSENT)
-        if meta is not _ABSENT and (hasattr(type(meta), "__set__") or static_lookup(self.cls, name, _ABSENT) is _ABSENT):
-            return bind_attribute(tx, meta, self, type(self.cls), name)
+        if meta is not _ABSENT and (
+            hasattr(type(meta), "__set__") or static_lookup(self.cls, name, _ABSENT) is _ABSENT
+        ):
+            return bind_attribute(frame, meta, self, type(self.cls), name)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is _ABSENT:
-            guard_missing(tx, self.cls, name)
-            raise tx.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+            guard_missing(frame, self.cls, name)
+            raise frame.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
         if name == "__new__" and static is object.__new__:
             return from_python(object.__new__)
-        return bind_attribute(tx, static, None, self.cls, name)
+        return bind_attribute(frame, static, None, self.cls, name)
 
-    def _told_by_type(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python
-
+    def _told_by_type(self, frame: Frame, name: str) -> Value:
+        if name == "__doc__":
+            own = vars(type)["__dict__"].__get__(self.cls).get(name)
+            if own is not None and static_lookup(type(own), "__get__", None) is not None:
+                return bind_attribute(frame, own, None, self.cls, name)  # as dataclasses have them from 3.15 on
         told = getattr(self.cls, name)
-        if is_python_class(self.cls) and module_of(self.cls).partition(".")[0] != "torch":  # else nobody can, or does, give it another
+        # else nobody can, or does, give it another
+        if is_python_class(self.cls) and module_of(self.cls).partition(".")[0] != "torch":
             if name == "__doc__" and type(told) is not str:
-                return tx.wrap(told, AttrSource(self._where(), name))
-            tx.capture.add_guard(AttrSource(self._where(), name), native.C_EQUALS if type(told) is str else native.C_ID, told)
+                return frame.wrap(told, AttrSource(self._where(), name))
+            frame.capture.add_guard(
+                AttrSource(self._where(), name), native.C_EQUALS if type(told) is str else native.C_ID, told
+            )
         return from_python(told)
 
     def _where(self) -> Source:
         return self.source or const_source(self.cls)
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         meta = type(self.cls)
         if meta.__setattr__ is not type.__setattr__ or meta.__delattr__ is not type.__delattr__:
-            raise Unsupported(f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__")
+            raise Unsupported(
+                f"setting attribute {name!r} of {self.describe()}, whose metaclass has its own __setattr__"
+            )
         if name.startswith("__") and name.endswith("__") or hasattr(meta, name) or not is_python_class(self.cls):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}, which means more than keeping it")
         if value is None and name not in self.cls.__dict__:
             raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
-        tx.capture.effects.set_attribute(self, self.cls, name, value)
+        frame.capture.effects.set_attribute(self, self.cls, name, value)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__getitem__" and issubclass(self.cls, enum.Enum):
-            from framejit.values.wrap import from_python
-
-            if type(self.cls).__getitem__ is not enum.EnumMeta.__getitem__ or not all(a.is_constant() for a in args) or len(args) != 1:
+            if (
+                type(self.cls).__getitem__ is not enum.EnumMeta.__getitem__
+                or not all(a.is_constant() for a in args)
+                or len(args) != 1
+            ):
                 raise Unsupported(f"a subscript of {self.describe()}")
             member = self.cls._member_map_.get(args[0].constant())
             if member is None:
-                raise tx.raised(KeyError, args[0])
+                raise frame.raised(KeyError, args[0])
             return from_python(member)
         if name == "__getitem__":  # list[int] and friends
-            from framejit.values.folding import fold
-
             if not all(a.is_constant() for a in args):
-                return super().call_method(tx, name, args, kwargs)
-            return fold(tx, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
+                return super().call_method(frame, name, args, kwargs)
+            return fold(frame, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
-        if name in ("__instancecheck__", "__subclasscheck__") and isinstance(static_lookup(type(self.cls), name), types.FunctionType):
+        if name in ("__instancecheck__", "__subclasscheck__") and is_a(
+            static_lookup(type(self.cls), name), types.FunctionType
+        ):
             # reached by super() from the metaclass's own: what `type` does
             if name == "__instancecheck__":
                 return ConstantValue(by_type(args[0], self.cls))
@@ -144,70 +188,85 @@ class ClassValue(Value):
             return ListValue([ClassValue(c) for c in self.cls.__mro__])
         if name == "__subclasses__":
             raise Unsupported("__subclasses__()")
-        return self.getattr(tx, name).call(tx, args, kwargs)
+        return self.getattr(frame, name).call(frame, args, kwargs)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         if issubclass(self.cls, enum.Enum):
             return iter([ConstantValue(m) for m in self.cls])
-        raise tx.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
+        raise frame.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
 
     # ---- instantiation ------------------------------------------------------------------------
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.builtins.constructors import construct_builtin
-
-        made = construct_builtin(tx, self.cls, [realize(tx, a) for a in args], {k: realize(tx, v) for k, v in kwargs.items()})
-        return made if made is not None else instantiate(tx, self.cls, args, kwargs)
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        made = _construct_builtin(
+            frame, self.cls, [realize(frame, a) for a in args], {k: realize(frame, v) for k, v in kwargs.items()}
+        )
+        return made if made is not None else instantiate(frame, self.cls, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_class(self.cls)
 
 
-def instantiate(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _construct_builtin(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Call a class that framejit models; None for others."""
+    handler = HANDLERS.get(cls)
+    if handler is not None:
+        return handler(frame, *checked(frame, cls, args, kwargs))
+    if is_modelled(cls):
+        return (
+            call_model(frame, cls, args, kwargs)
+            if cls in REALS
+            else call_model(frame, cls, *checked(frame, cls, args, kwargs))
+        )
+    return None
+
+
+def instantiate(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls(*args, **kwargs)` for a class written in Python: inline `__new__` and `__init__`."""
     if issubclass(cls, enum.Enum):
-        return enum_member(tx, cls, args, kwargs)
+        return enum_member(frame, cls, args, kwargs)
     if cls in _PURE:
-        from framejit.values.folding import fold
-
-        return fold(tx, cls, args, kwargs)
+        return fold(frame, cls, args, kwargs)
     meta_call = static_lookup(type(cls), "__call__")
     if meta_call is not type.__dict__["__call__"] and module_of(type(cls)) != "torch":
-        return bind_attribute(tx, meta_call, ClassValue(cls), type(cls), "__call__").call(tx, args, kwargs)
+        return bind_attribute(frame, meta_call, ClassValue(cls), type(cls), "__call__").call(frame, args, kwargs)
     if issubclass(cls, torch.Tensor):
-        raise Unsupported(f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in")
+        raise Unsupported(
+            f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in"
+        )
     if "_make" in cls.__dict__ and adds_only_names(cls) and cls.__new__.__module__.startswith("namedtuple_"):
-        return namedtuple_instance(tx, cls, args, kwargs)
+        return namedtuple_instance(frame, cls, args, kwargs)
     if is_return_type(cls) and len(args) == 1:
-        return TupleValue(list(tx.iterate(args[0])), cls)
+        return TupleValue(list(frame.iterate(args[0])), cls)
     if is_finalized(cls):
         raise SkipFrame(f"makes a {cls.__qualname__}, whose __del__ runs when the last reference goes", "FJ213")
-    instance = new_value(tx, cls, args, kwargs)
+    instance = new_value(frame, cls, args, kwargs)
     if cls in instance.python_type().__mro__:
         if isinstance(instance, ObjectValue):
-            init_instance(tx, instance, args, kwargs)
+            init_instance(frame, instance, args, kwargs)
         elif static_lookup(instance.python_type(), "__init__") is not object.__init__:
             raise Unsupported(f"{cls.__qualname__}.__new__ gives {instance.describe()}, which is then initialized")
     return instance
 
 
-def enum_member(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def enum_member(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls(value)`: the member that has the value."""
-    values = tx.constants(args)
-    if len(values) == 1 and not kwargs and issubclass(type(cls), enum.EnumMeta) and type(cls).__call__ is enum.EnumMeta.__call__:
+    values = frame.constants(args)
+    if (
+        len(values) == 1
+        and not kwargs
+        and issubclass(type(cls), enum.EnumMeta)
+        and type(cls).__call__ is enum.EnumMeta.__call__
+    ):
         for member in cls:
             if type(member._value_) is type(values[0]) and member._value_ == values[0] or member is values[0]:
                 return ConstantValue(member)
         if issubclass(cls, enum.Flag) and cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
-            from framejit.values.folding import fold
-
-            return fold(tx, cls, args, {})
+            return fold(frame, cls, args, {})
     raise Unsupported(f"calling {cls.__qualname__} with something that is no value of a member")
 
 
-def namedtuple_instance(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    from framejit.values.wrap import from_python
-
+def namedtuple_instance(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(cls._fields, args))
     given.update(kwargs)
     for field, default in cls._field_defaults.items():
@@ -218,25 +277,25 @@ def namedtuple_instance(tx: Frame, cls: Any, args: list[Value], kwargs: dict[str
     return TupleValue([given[f] for f in cls._fields], cls)
 
 
-def new_value(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def new_value(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls.__new__(cls, *args, **kwargs)`."""
     new = static_lookup(cls, "__new__")
-    if isinstance(new, staticmethod):
+    if is_a(new, staticmethod):
         new = new.__func__
-    if isinstance(new, types.FunctionType):
-        function = tx.wrap(
+    if is_a(new, types.FunctionType):
+        function = frame.wrap(
             new,
             AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__")
-            if isinstance(static_lookup(cls, "__new__"), staticmethod)
+            if is_a(static_lookup(cls, "__new__"), staticmethod)
             else TypeLookupSource(const_source(cls), "__new__"),
         )
-        return function.call(tx, [ClassValue(cls), *args], kwargs)
+        return function.call(frame, [ClassValue(cls), *args], kwargs)
     if kwargs and issubclass(cls, frozenset) and static_lookup(cls, "__init__") is object.__init__:
-        raise tx.raised(TypeError, "frozenset() takes no keyword arguments")
-    return bare_instance(tx, cls, args, kwargs)
+        raise frame.raised(TypeError, "frozenset() takes no keyword arguments")
+    return bare_instance(frame, cls, args, kwargs)
 
 
-def bare_instance(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def bare_instance(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What the built-in `__new__` that `cls` inherits makes."""
     if issubclass(cls, BaseException):
         check_plain_exception(cls, args)
@@ -249,31 +308,31 @@ def bare_instance(tx: Frame, cls: type, args: list[Value], kwargs: dict[str, Val
     if issubclass(cls, tuple):
         if len(args) > 1 or kwargs:
             raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
-        return ObjectValue(cls, base=TupleValue(list(tx.iterate(args[0])) if args else []))
+        return ObjectValue(cls, base=TupleValue(list(frame.iterate(args[0])) if args else []))
     if issubclass(cls, set):
         return ObjectValue(cls, base=SetValue(set()))
     if issubclass(cls, frozenset):
-        from framejit.values.containers.sets import frozen
-
         if len(args) > 1:
-            raise tx.raised(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
-        part = frozen(tx, args[0]) if args else SetValue(frozenset())
+            raise frame.raised(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
+        part = frozen(frame, args[0]) if args else SetValue(frozenset())
         return ObjectValue(cls, base=part.frozen() if isinstance(part, SetValue) else SetValue(part.constant()))
     if native_class(cls) is types.SimpleNamespace:
         return ObjectValue(cls)
     makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
-    if all(m is object.__new__ or isinstance(m, (staticmethod, types.FunctionType)) for m in makers):
+    if all(m is object.__new__ or is_a(m, (staticmethod, types.FunctionType)) for m in makers):
         if cls.__flags__ & _ABSTRACT:
             raise Unsupported(f"making a {cls.__qualname__}, which is abstract", "FJ112")
-        if (args or kwargs) and (static_lookup(cls, "__new__") is not object.__new__ or static_lookup(cls, "__init__") is object.__init__):
+        if (args or kwargs) and (
+            static_lookup(cls, "__new__") is not object.__new__ or static_lookup(cls, "__init__") is object.__init__
+        ):
             raise Unsupported(f"object.__new__() of {cls.__qualname__} takes no arguments", "FJ112")
         return ObjectValue(cls)
     raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C", "FJ113")
 
 
-def init_instance(tx: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+def init_instance(frame: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
     init = static_lookup(instance.cls, "__init__")
-    given = tx.call(bind_attribute(tx, init, instance, instance.cls, "__init__"), args, kwargs)
+    given = frame.call(bind_attribute(frame, init, instance, instance.cls, "__init__"), args, kwargs)
     if not is_none(given):
         raise Unsupported(f"__init__() of {instance.cls.__qualname__} should return None", "FJ112")
 
@@ -300,30 +359,31 @@ class SuperValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.builtins.c_methods import BuiltinMethodValue, super_builtin_method
-
-        on_class = isinstance(self.owner, ClassValue) and self.start in self.owner.cls.__mro__  # else in a method of a metaclass
+    def getattr(self, frame: Frame, name: str) -> Value:
+        # else in a method of a metaclass
+        on_class = isinstance(self.owner, ClassValue) and self.start in self.owner.cls.__mro__
         cls = self.owner.cls if on_class else self.owner.python_type()  # type: ignore[attr-defined]
         if name == "__class__":
             return ClassValue(super)
-        tx.capture.effects.check_not_inherited(cls, name)
+        frame.capture.effects.check_not_inherited(cls, name)
         mro = cls.__mro__
         for klass in mro[mro.index(self.start) + 1 :] if self.start in mro else ():
             if name in klass.__dict__:
                 static = klass.__dict__[name]
-                if not isinstance(static, (types.FunctionType, property, staticmethod, classmethod)) and not on_class:
-                    return super_builtin_method(tx, self.owner, name, static, klass)
-                if isinstance(static, staticmethod) and name == "__new__":
-                    return tx.wrap(static.__func__, AttrSource(TypeLookupSource(const_source(klass), name), "__func__"))
-                if static is object.__new__ or isinstance(static, types.BuiltinFunctionType) and name == "__new__":
+                if not is_a(static, (types.FunctionType, property, staticmethod, classmethod)) and not on_class:
+                    return super_builtin_method(frame, self.owner, name, static, klass)
+                if is_a(static, staticmethod) and name == "__new__":
+                    return frame.wrap(
+                        static.__func__, AttrSource(TypeLookupSource(const_source(klass), name), "__func__")
+                    )
+                if static is object.__new__ or is_a(static, types.BuiltinFunctionType) and name == "__new__":
                     return BuiltinNewValue(getattr(static, "__self__", object))
-                if on_class and not isinstance(static, classmethod):
-                    return bind_attribute(tx, static, None, cls, name, klass)
-                return bind_attribute(tx, static, self.owner if not on_class else None, cls, name, klass)
+                if on_class and not is_a(static, classmethod):
+                    return bind_attribute(frame, static, None, cls, name, klass)
+                return bind_attribute(frame, static, self.owner if not on_class else None, cls, name, klass)
         if isinstance(self.owner, ObjectValue) and name in ("__setattr__", "__delattr__", "__getattribute__"):
             return BuiltinMethodValue(self.owner, name, getattr(object, name))
-        raise tx.raised(AttributeError, f"'super' object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"'super' object has no attribute {name!r}")
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(super, lambda: (cg.em.load_object(self.start), cg.load(self.owner)), 2)
@@ -338,38 +398,22 @@ class BuiltinNewValue(Value):
     def python_type(self) -> type:
         return types.BuiltinFunctionType
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not args or not isinstance(args[0], ClassValue):
             raise Unsupported("__new__ without a known class")
         cls = args[0].cls
         maker = next(k for k in native_class(cls).__mro__ if "__new__" in k.__dict__)
         if self.owner is not maker or is_finalized(cls):
             raise Unsupported(f"{self.owner.__name__}.__new__() of a {cls.__qualname__}", "FJ113")
-        return bare_instance(tx, cls, args[1:], kwargs)
+        return bare_instance(frame, cls, args[1:], kwargs)
 
 
-ITERATOR_CLASSES = (
-    enumerate,
-    zip,
-    map,
-    filter,
-    reversed,
-    itertools.chain,
-    itertools.count,
-    itertools.repeat,
-    itertools.islice,
-    itertools.product,
-    itertools.cycle,
-    itertools.accumulate,
-    itertools.zip_longest,
-    itertools.starmap,
-    itertools.takewhile,
-    itertools.dropwhile,
-    itertools.combinations,
-    itertools.permutations,
-    itertools.pairwise,
-    itertools.groupby,
-    itertools.compress,
-    itertools.filterfalse,
-    itertools.combinations_with_replacement,
-)
+@wraps(type, subclasses=True)
+def _existing_class(capture: Capture, obj: type, source: Source) -> Value:
+    capture.add_guard(source, native.C_ID, obj)
+    return ClassValue(obj, source)
+
+
+@makes(type, subclasses=True)
+def _made_class(obj: type) -> Value:
+    return ClassValue(obj)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import sysconfig
 import types
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, IndexSource, Source, key_source, static_lookup
+from framejit.guards.sources import AttrSource, IndexSource, Source, const_source, key_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.hashing import ObjectKey
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.lazy import LazyValue
+from framejit.values.handlers import HANDLERS, handler_of_family
+from framejit.values.inspection import is_a
+from framejit.values.lazy import LazyValue, wrap_attribute
+from framejit.values.wrap import from_python, makes, wrap, wraps
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame
+
+_ASKS_MODES = frozenset("has_torch_function has_torch_function_unary has_torch_function_variadic".split())
 
 
 class CellValue(Value):
@@ -37,15 +46,15 @@ class CellValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(()) if self.contents is None else iter((self.contents,))
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name != "cell_contents":
-            return super().getattr(tx, name)
+            return super().getattr(frame, name)
         if self.contents is None:
-            raise tx.raised(ValueError, "Cell is empty")
+            raise frame.raised(ValueError, "Cell is empty")
         return self.contents
 
-    def set(self, tx: Frame, value: Value | None) -> None:
-        tx.capture.effects.changed(self)
+    def set(self, frame: Frame, value: Value | None) -> None:
+        frame.capture.effects.changed(self)
         self.contents = value
 
     def reconstruct(self, cg: Codegen) -> None:
@@ -69,24 +78,24 @@ class CallableValue(Value):
     code: CodeType
     globals: dict[str, Any]
 
-    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+    def defaults(self, frame: Frame) -> tuple[list[Value], dict[str, Value]]:
         raise NotImplementedError
 
-    def closure(self, tx: Frame) -> list[CellValue]:
+    def closure(self, frame: Frame) -> list[CellValue]:
         raise NotImplementedError
 
     def python_type(self) -> type:
         return FunctionType
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return tx.inline(self, bind(tx, self, args, kwargs))
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return frame.inline(self, bind(frame, self, args, kwargs))
 
     def globals_source(self) -> Source | None:
         """Where the function's globals are, when they are not those of the running frame."""
         return None
 
 
-def bind(tx: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind(frame: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
     """Arguments to parameters, as Python would; Unsupported where Python would raise (it then does, for real)."""
     code, name = fn.code, fn.code.co_qualname
     n_pos, n_kw = code.co_argcount, code.co_kwonlyargcount
@@ -113,7 +122,7 @@ def bind(tx: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Valu
     if code.co_flags & 8:
         bound[names[rest]] = DictValue(extra)
     if any(p not in bound for p in (*positional, *keyword_only)):
-        defaults, kw_defaults = fn.defaults(tx)
+        defaults, kw_defaults = fn.defaults(frame)
         for key, value in zip(positional[n_pos - len(defaults) :], defaults):
             bound.setdefault(key, value)
         for key in keyword_only:
@@ -129,7 +138,9 @@ def bind(tx: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, Valu
 def _is_library(filename: str) -> bool:
     """Whether a file belongs to the standard library or an installed package."""
     paths = sysconfig.get_paths()
-    return filename.startswith("<") or any(filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib"))
+    return filename.startswith("<") or any(
+        filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib")
+    )
 
 
 _COMPUTED = frozenset(
@@ -172,86 +183,123 @@ class FunctionValue(CallableValue):
     def is_constant(self) -> bool:
         return True
 
+    @property
+    def is_one_of_many(self) -> bool:  # type: ignore[override]
+        return self.capture is not None
+
     def proxy(self) -> Any:
         raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")
 
-    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
+    def defaults(self, frame: Frame) -> tuple[list[Value], dict[str, Value]]:
         where, kw_where = AttrSource(self.source, "__defaults__"), AttrSource(self.source, "__kwdefaults__")
         if self.fn.__defaults__ is not None:
-            tx.capture.add_guard(where, native.C_LEN, len(self.fn.__defaults__))  # of how many parameters they are the defaults
-        positional: list[Value] = [LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())]
-        keyword: dict[str, Value] = {k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()}
+            # of how many parameters they are the defaults
+            frame.capture.add_guard(where, native.C_LEN, len(self.fn.__defaults__))
+        positional: list[Value] = [
+            LazyValue(d, IndexSource(where, i)) for i, d in enumerate(self.fn.__defaults__ or ())
+        ]
+        keyword: dict[str, Value] = {
+            k: LazyValue(d, key_source(kw_where, k)) for k, d in (self.fn.__kwdefaults__ or {}).items()
+        }
         return positional, keyword
 
-    def closure(self, tx: Frame) -> list[CellValue]:
+    def closure(self, frame: Frame) -> list[CellValue]:
         if not _is_library(self.code.co_filename):  # nobody swaps the code of an installed function
-            tx.capture.add_guard(AttrSource(self.source, "__code__"), native.C_ID, self.code)
+            frame.capture.add_guard(AttrSource(self.source, "__code__"), native.C_ID, self.code)
         where = AttrSource(self.source, "__closure__")
         cells = []
         for i, (name, cell) in enumerate(zip(self.code.co_freevars, self.fn.__closure__ or ())):
-            cells.append(tx.capture.cell(cell, IndexSource(where, i), name))
+            cells.append(frame.capture.cell(cell, IndexSource(where, i), name))
         return cells
 
     def globals_source(self) -> Source | None:
         return AttrSource(self.source, "__globals__")
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from framejit.values.tensors.torch_functions import call_known_function
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        made = self.handled(frame, args, kwargs)
+        return super().call(frame, args, kwargs) if made is None else made
 
-        known = call_known_function(tx, self.fn, args, kwargs)
-        if known is not None:
-            return known
-        return super().call(tx, args, kwargs)
+    def handled(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        """What the call gives where it is not inlined."""
+        handler = HANDLERS.get(self.fn)
+        if handler is not None and frame.capture.overrides.modes and not _ASKS_MODES.isdisjoint(self.code.co_names):
+            raise Unsupported(f"{self.fn.__name__}() under a function mode", "FJ141")
+        handler = handler or handler_of_family(self.fn)
+        if handler is None:
+            return None
+        return handler(frame, [realize(frame, a) for a in args], {k: realize(frame, v) for k, v in kwargs.items()})
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python, wrap_attribute
-
-        overlay = tx.capture.effects.attribute(self.fn, name)
+    def getattr(self, frame: Frame, name: str) -> Value:
+        overlay = frame.capture.effects.attribute(self.fn, name)
         if overlay is not None:
             return overlay
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            return from_python(getattr(self.fn, name))
+            return self._told(frame, name)
         if name == "__class__":
             return from_python(FunctionType)
         if name == "__get__":
             return BoundGetValue(self)
         if name == "__dict__":
-            tx.capture.effects.show_namespace(self.fn.__dict__)
-        own = self._seen_namespace(tx)
+            frame.capture.effects.show_namespace(self.fn.__dict__)
+        own = self._seen_namespace(frame)
         if own is not None and name in own.items:
             return own.items[name]
         if _is_method(name):
-            return super().getattr(tx, name)
+            return super().getattr(frame, name)
         if own is not None and not is_special(name):
-            raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"'function' object has no attribute {name!r}")
         try:
             value = getattr(self.fn, name)
         except AttributeError as e:
-            tx.capture.guard_no_attribute(self.source, name)
-            raise tx.raised(AttributeError, str(e)) from None
+            frame.capture.guard_no_attribute(self.source, name)
+            raise frame.raised(AttributeError, str(e)) from None
         except Exception as e:  # annotations that can't be evaluated
-            raise Unsupported(f"attribute {name!r} of {self.describe()}, reading which raises {type(e).__name__}") from None
+            raise Unsupported(
+                f"attribute {name!r} of {self.describe()}, reading which raises {type(e).__name__}"
+            ) from None
         if name in self.fn.__dict__:
-            return wrap_attribute(tx.capture, value, self.source, name)
+            return wrap_attribute(value, self.source, name)
         if name in _COMPUTED:
-            return wrap_attribute(tx.capture, value, self.source, name)
+            return wrap_attribute(value, self.source, name)
         raise Unsupported(f"attribute {name!r} of {self.describe()}")
 
-    def _seen_namespace(self, tx: Frame) -> DictValue | None:
+    def _told(self, frame: Frame, name: str) -> Value:
+        """What the function says of itself, which the program may change."""
+        told = getattr(self.fn, name)
+        if str(self.fn.__globals__.get("__name__")).partition(".")[0] == "torch":  # whose functions stay as they are
+            return from_python(told)
+        source = AttrSource(self.source or const_source(self.fn), name)
+        if type(told) is not str:
+            return frame.wrap(told, source)
+        frame.capture.add_guard(source, native.C_EQUALS, told)
+        return from_python(told)
+
+    def _seen_namespace(self, frame: Frame) -> DictValue | None:
         """The function's `__dict__`, if the program looked at it as a dict."""
-        own = tx.capture.known(self.fn.__dict__)
+        own = frame.capture.known(self.fn.__dict__)
         return own if isinstance(own, DictValue) else None
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         if is_special(name):
             raise Unsupported(f"changing {name} of {self.describe()}")
-        own = self._seen_namespace(tx)
+        own = self._seen_namespace(frame)
         if own is not None:
-            change_item(tx, own, name, value, self.describe())
+            change_item(frame, own, name, value, self.describe())
             return
         if value is None and name not in self.fn.__dict__:
             raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which may have none")
-        tx.capture.effects.set_attribute(self, self.fn, name, value)
+        frame.capture.effects.set_attribute(self, self.fn, name, value)
+
+
+def _docstring(code: CodeType) -> str | None:
+    """The first constant; from 3.14 on a flag says whether it is one, or any text that the code begins with."""
+    first = code.co_consts[0] if code.co_consts else None
+    if sys.version_info >= (3, 14) and not code.co_flags & _HAS_DOCSTRING:
+        return None
+    return first if isinstance(first, str) else None
+
+
+_HAS_DOCSTRING = 0x4000000  # CO_HAS_DOCSTRING
 
 
 def is_special(name: str) -> bool:
@@ -289,18 +337,18 @@ class NestedFunctionValue(CallableValue):
         yield from self.attributes.values()
         yield self.namespace
 
-    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
-        return list(tx.iterate(self.positional)) if self.positional else [], dict(self.keyword.items) if self.keyword else {}
+    def defaults(self, frame: Frame) -> tuple[list[Value], dict[str, Value]]:
+        return list(frame.iterate(self.positional)) if self.positional else [], dict(
+            self.keyword.items
+        ) if self.keyword else {}
 
-    def closure(self, tx: Frame) -> list[CellValue]:
+    def closure(self, frame: Frame) -> list[CellValue]:
         return self.cells
 
     def globals_source(self) -> Source | None:
         return self._globals_from
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python
-
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
         if name == "__name__":
@@ -310,7 +358,7 @@ class NestedFunctionValue(CallableValue):
         if name == "__module__":
             return ConstantValue(self.globals.get("__name__"))
         if name == "__doc__":
-            return ConstantValue(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
+            return ConstantValue(_docstring(self.code))
         if name == "__dict__":
             return self.namespace
         if name == "__defaults__":
@@ -329,7 +377,9 @@ class NestedFunctionValue(CallableValue):
             return self.annotate or NONE
         if name == "__annotations__":
             if self.annotate is not None:
-                raise Unsupported(f"annotations of {self.describe()}, which was made here and computes them when they are asked for")
+                raise Unsupported(
+                    f"annotations of {self.describe()}, which was made here and computes them when they are asked for"
+                )
             self.annotations = self.annotations or DictValue({})
             return self.annotations
         if name == "__type_params__" and is_special(name):
@@ -337,19 +387,19 @@ class NestedFunctionValue(CallableValue):
         if name in self.namespace.items:
             return self.namespace.items[name]
         if _is_method(name):
-            return super().getattr(tx, name)
+            return super().getattr(frame, name)
         if is_special(name):
             raise Unsupported(f"attribute {name!r} of {self.describe()}")
-        raise tx.raised(AttributeError, f"'function' object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"'function' object has no attribute {name!r}")
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         if not is_special(name):
-            change_item(tx, self.namespace, name, value, self.describe())
+            change_item(frame, self.namespace, name, value, self.describe())
             return
         if value is None:
             raise Unsupported("deleting an attribute of a function")
-        value = realize(tx, value) if is_special(name) else value
-        tx.capture.effects.version += 1
+        value = realize(frame, value) if is_special(name) else value
+        frame.capture.effects.version += 1
         if name == "__defaults__" and (is_none(value) or isinstance(value, TupleValue) and value.cls is tuple):
             self.positional = None if is_none(value) else value
         elif name == "__kwdefaults__" and (is_none(value) or isinstance(value, DictValue) and value.cls is dict):
@@ -366,7 +416,13 @@ class NestedFunctionValue(CallableValue):
             raise Unsupported(f"changing {name} of {self.describe()}")
 
     def reconstruct(self, cg: Codegen) -> None:
-        em, parts = cg.em, [self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations, self.annotate]
+        em, parts = (
+            cg.em,
+            [
+                self.positional, self.keyword, TupleValue(list(self.cells)) if self.cells else None, self.annotations,
+                self.annotate,
+            ],
+        )
 
         def load() -> None:
             em.load_object(self.code)
@@ -389,21 +445,22 @@ class NestedFunctionValue(CallableValue):
 
 def _is_method(name: str) -> bool:
     """Whether functions have a method of this name, which is no attribute of their own."""
-    return isinstance(static_lookup(FunctionType, name, None), (types.WrapperDescriptorType, types.MethodDescriptorType))
+    return is_a(static_lookup(FunctionType, name, None), (types.WrapperDescriptorType, types.MethodDescriptorType))
 
 
-def change_item(tx: Frame, namespace: DictValue, name: str, value: Value | None, whose: str) -> None:
+def change_item(frame: Frame, namespace: DictValue, name: str, value: Value | None, whose: str) -> None:
     """Set or delete what a namespace holds under `name`."""
     if value is not None:
-        namespace.call_method(tx, "__setitem__", [ConstantValue(name), value], {})
+        namespace.call_method(frame, "__setitem__", [ConstantValue(name), value], {})
     elif name in namespace.items:
-        namespace.call_method(tx, "__delitem__", [ConstantValue(name)], {})
+        namespace.call_method(frame, "__delitem__", [ConstantValue(name)], {})
     else:
         raise Unsupported(f"deleting attribute {name!r} of {whose}, which has none", "FJ161")
 
 
 def make_function(
-    code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any, annotations: dict[str, Any] | None, annotate: Any
+    code: CodeType, globals: dict[str, Any], defaults: Any, kwdefaults: Any, closure: Any,
+    annotations: dict[str, Any] | None, annotate: Any
 ) -> FunctionType:
     fn = FunctionType(code, globals, code.co_name, defaults, closure)
     fn.__qualname__ = code.co_qualname
@@ -421,7 +478,7 @@ class BoundGetValue(Value):
     def __init__(self, function: Value) -> None:
         self.function = function
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args[0].is_constant() and args[0].constant() is None:
             return self.function
         return MethodValue(self.function, args[0])
@@ -441,31 +498,113 @@ class MethodValue(Value):
     def describe(self) -> str:
         return f"method {self.function.describe().removeprefix('function ')}"
 
+    def table_key(self, capture: Capture) -> ObjectKey:
+        return ObjectKey(
+            capture, self, hash((id(self.owner.identity()), id(self.function))), (self.owner,), exact=False
+        )
+
     def children(self) -> Iterator[Value]:
         return iter((self.function, self.owner))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.function.call(tx, [self.owner, *args], kwargs)
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(frame, [self.owner, *args], kwargs)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "__get__":
+            return self  # bound once and for all
         if name not in ("__eq__", "__ne__") or len(args) != 1:
-            return super().call_method(tx, name, args, kwargs)
+            return super().call_method(frame, name, args, kwargs)
         other = args[0]
         if not isinstance(other, MethodValue):
             return ConstantValue(NotImplemented)
-        equal = tx.equal(self.function, other.function) and tx.same(self.owner, other.owner)
+        equal = frame.equal(self.function, other.function) and frame.same(self.owner, other.owner)
         return ConstantValue(equal == (name == "__eq__"))
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name == "__self__":
             return self.owner
         if name == "__func__":
             return self.function
-        if name == "__class__":
-            from framejit.values.wrap import from_python
-
-            return from_python(types.MethodType)
-        return self.function.getattr(tx, name)
+        if name != "__doc__" and static_lookup(types.MethodType, name, None) is not None:
+            return super().getattr(frame, name)
+        return self.function.getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(types.MethodType, lambda: (cg.load(self.function), cg.load(self.owner)), 2)
+
+
+# What torch wraps around its own functions to keep Dynamo out of them; here they are looked through.
+_DYNAMO_WRAPPERS = {
+    "_disable_dynamo.<locals>.inner": "__wrapped__",
+    "DisableContext.__call__.<locals>._fn": "_torchdynamo_orig_callable",
+}
+_TORCH = os.path.dirname(torch.__file__)
+
+
+@wraps(FunctionType)
+def _existing_function(capture: Capture, obj: FunctionType, source: Source) -> Value:
+    inner = _DYNAMO_WRAPPERS.get(obj.__code__.co_qualname)
+    if (
+        inner is not None
+        and obj.__code__.co_filename.startswith(_TORCH)
+        and inner in obj.__dict__
+        and obj.__dict__[inner].__module__.startswith("torch.")
+    ):
+        capture.add_guard(source, native.C_ID, obj)
+        return wrap(capture, obj.__dict__[inner], AttrSource(source, inner))
+    if "<locals>" in obj.__qualname__ and not hasattr(obj, "_framejit_resume"):
+        # Made anew by each call of what defines it: the same code with other cells and defaults, which are read from
+        # it.
+        capture.add_guard(source, native.C_TYPE, FunctionType)
+        capture.add_guard(AttrSource(source, "__code__"), native.C_ID, obj.__code__)
+        capture.add_guard(AttrSource(source, "__globals__"), native.C_ID, obj.__globals__)
+        return FunctionValue(obj, source, capture)
+    capture.add_guard(source, native.C_ID, obj)
+    return FunctionValue(obj, source)
+
+
+@makes(FunctionType)
+def _made_function(obj: FunctionType) -> Value:
+    return FunctionValue(obj, const_source(obj))
+
+
+@wraps(types.MethodType)
+def _existing_method(capture: Capture, obj: types.MethodType, source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, types.MethodType)
+    return MethodValue(
+        wrap(capture, obj.__func__, AttrSource(source, "__func__")),
+        wrap(capture, obj.__self__, AttrSource(source, "__self__")),
+        source,
+    )
+
+
+@wraps(native.Dispatcher, subclasses=True)
+def _optimized_function(capture: Capture, obj: Any, source: Source) -> Value:
+    """An optimized function that captured code calls is looked through."""
+    capture.add_guard(source, native.C_ID, obj)
+    return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+
+
+@wraps(types.CellType)
+def _existing_cell(capture: Capture, obj: types.CellType, source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, types.CellType)
+    return capture.cell(obj, source, source.name())
+
+
+class CodeValue(Value):
+    """A code object among a function's constants."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+
+    def python_type(self) -> type:
+        return types.CodeType
+
+    def constant(self) -> Any:
+        return self.code
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.em.load_object(self.code)
+
+
+makes(types.CodeType)(CodeValue)

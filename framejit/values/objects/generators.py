@@ -37,10 +37,10 @@ class GeneratorValue(IteratorValue):
     def children(self) -> Iterator[Value]:
         return iter(())
 
-    def next(self, tx: Frame) -> Value:
-        return self.resume(tx, NONE, None)
+    def next(self, frame: Frame) -> Value:
+        return self.resume(frame, NONE, None)
 
-    def resume(self, tx: Frame, sent: Value, raising: Raised | None) -> Value:
+    def resume(self, frame: Frame, sent: Value, raising: Raised | None) -> Value:
         """Run to the next yield; Exhausted carries the return value in `self.result`."""
         if self.finished:
             self.result = NONE  # only the first StopIteration carries it
@@ -48,8 +48,8 @@ class GeneratorValue(IteratorValue):
                 raise Raised(raising.value)
             raise Exhausted
         if self.frame.running:
-            raise tx.raised(ValueError, "generator already executing")
-        self.frame.caller = tx
+            raise frame.raised(ValueError, "generator already executing")
+        self.frame.caller = frame
         try:
             if raising is not None and not self.started:
                 self.finished = True
@@ -58,7 +58,7 @@ class GeneratorValue(IteratorValue):
         except Raised as e:
             self.finished = True
             if issubclass(e.value.cls, StopIteration):  # PEP 479
-                wrapped = tx.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
+                wrapped = frame.make_exception(RuntimeError, [ConstantValue("generator raised StopIteration")])
                 wrapped.cause = wrapped.context = e.value
                 wrapped.suppress_context = True
                 raise Raised(wrapped) from None
@@ -73,36 +73,36 @@ class GeneratorValue(IteratorValue):
 
     result: Value = NONE
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in ("send", "throw"):
             raising = None
             if name == "throw":
                 given = [a for a in args[:2] if not (a.is_constant() and a.constant() is None)]
-                raising = Raised(tx.exception_from(given[-1]))
+                raising = Raised(frame.exception_from(given[-1]))
             try:
-                return self.resume(tx, args[0] if name == "send" else NONE, raising)
+                return self.resume(frame, args[0] if name == "send" else NONE, raising)
             except Exhausted:
-                raise self.stop(tx) from None
+                raise self.stop(frame) from None
         if name == "close":
             if self.started and not self.finished:
                 try:
-                    with tx.catching():
-                        self.resume(tx, NONE, Raised(tx.make_exception(GeneratorExit, [])))
+                    with frame.catching():
+                        self.resume(frame, NONE, Raised(frame.make_exception(GeneratorExit, [])))
                 except Exhausted:
                     return self.result if sys.version_info >= (3, 13) else NONE
                 except Raised as e:
                     if not issubclass(e.value.cls, GeneratorExit):
                         raise
                     return NONE
-                raise tx.raised(RuntimeError, "generator ignored GeneratorExit")
+                raise frame.raised(RuntimeError, "generator ignored GeneratorExit")
             self.finished = True
             return NONE
         if name == "__del__":
             raise Unsupported("generator.__del__")
-        return super().call_method(tx, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
-    def stop(self, tx: Frame) -> Raised:
-        return tx.raised(StopIteration, *([] if self.result is NONE else [self.result]))
+    def stop(self, frame: Frame) -> Raised:
+        return frame.raised(StopIteration, *([] if self.result is NONE else [self.result]))
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.finished:
@@ -116,22 +116,30 @@ class GeneratorValue(IteratorValue):
         if isinstance(self.function, FunctionValue):
             return cg.load(self.function)
         code = self.frame.code
-        names = {name: code.co_qualname if name == "__qualname__" else code.co_name for name in ("__name__", "__qualname__")}
+        names = {
+            name: code.co_qualname if name == "__qualname__" else code.co_name for name in ("__name__", "__qualname__")
+        }
         for name, value in getattr(self.function, "attributes", {}).items():
             if name in names:
                 if not value.is_constant():
-                    cg.capture.break_at(self.made_at, Unsupported(f"{self.describe()} has a name that was made at run time", "FJ151"))
+                    cg.capture.break_at(
+                        self.made_at, Unsupported(f"{self.describe()} has a name that was made at run time", "FJ151")
+                    )
                 names[name] = value.constant()
-        template = types.FunctionType(code, {}, names["__name__"], None, tuple(types.CellType() for _ in code.co_freevars))
+        template = types.FunctionType(
+            code, {}, names["__name__"], None, tuple(types.CellType() for _ in code.co_freevars)
+        )
         template.__qualname__ = names["__qualname__"]
         cg.em.load_object(template)
 
 
 def ended_generator(function: types.FunctionType) -> types.GeneratorType[Any, Any, Any]:
-    """A generator of the function that has nothing more to give. Its frame is gone, and with it whatever the generator was made with."""
+    """A generator of the function that has nothing more to give. Its frame is gone, and with it whatever the generator
+    was made with."""
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-    nothing = () if code.co_name == "<genexpr>" else None  # a generator expression looks at its argument when it is called, from 3.15 on
+    # a generator expression looks at its argument when it is called, from 3.15 on
+    nothing = () if code.co_name == "<genexpr>" else None
     generator: types.GeneratorType[Any, Any, Any] = function(*[nothing] * code.co_argcount, **dict.fromkeys(keywords))
     generator.close()
     return generator

@@ -15,14 +15,17 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 Module = torch.nn.Module
 _SLICED = (torch.nn.ModuleList.__getitem__, torch.nn.Sequential.__getitem__)
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-_GLOBAL_HOOKS = ("_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
+_GLOBAL_HOOKS = (
+    "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)
 
 
 class ModuleValue(ObjectValue):
@@ -30,44 +33,55 @@ class ModuleValue(ObjectValue):
 
     obj: Module
 
-    def missing(self, tx: Frame, name: str) -> Value:
+    def missing(self, frame: Frame, name: str) -> Value:
         if static_lookup(self.cls, "__getattr__") is not Module.__getattr__ or self.source is None:
-            return super().missing(tx, name)
+            return super().missing(frame, name)
         own = DictSource(self.source)
         for table in MODULE_TABLES:
-            entries = self.attrs.get(table) or tx.capture.known(self.obj.__dict__.get(table))
+            entries = self.attrs.get(table) or frame.capture.known(self.obj.__dict__.get(table))
             if isinstance(entries, DictValue):  # the captured code has seen, and may have changed, this table
                 if name in entries.items:
                     return entries.items[name]
             elif name in self.obj.__dict__.get(table, ()):
-                return tx.wrap(self.obj.__dict__[table][name], key_source(key_source(own, table), name))
+                return frame.wrap(self.obj.__dict__[table][name], key_source(key_source(own, table), name))
         for table in MODULE_TABLES:
-            tx.capture.add_guard(key_source(own, table), native.C_NO_KEY, name)
-        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            frame.capture.add_guard(key_source(own, table), native.C_NO_KEY, name)
+        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
-    def instance_attribute(self, tx: Frame, name: str, shadowing: bool = False) -> Value | None:
-        if not shadowing and name not in self.attrs and name not in self.obj.__dict__ and any(name in self.obj.__dict__.get(t, ()) for t in MODULE_TABLES):
+    def instance_attribute(self, frame: Frame, name: str, shadowing: bool = False) -> Value | None:
+        if (
+            not shadowing
+            and name not in self.attrs
+            and name not in self.obj.__dict__
+            and any(name in self.obj.__dict__.get(t, ()) for t in MODULE_TABLES)
+        ):
             return None  # found in a table: setattr keeps the instance dict and the tables apart
-        return super().instance_attribute(tx, name, shadowing)
+        return super().instance_attribute(frame, name, shadowing)
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if self.forwards_directly(tx):
-            return self.getattr(tx, "forward").call(tx, args, kwargs)
-        return super().call(tx, args, kwargs)
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if self.forwards_directly(frame):
+            return self.getattr(frame, "forward").call(frame, args, kwargs)
+        return super().call(frame, args, kwargs)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         key = args[0] if name == "__getitem__" and len(args) == 1 else None
-        if isinstance(key, ConstantValue) and isinstance(key.value, slice) and static_lookup(self.cls, name) in _SLICED:
-            whole = super().call_method(tx, "__iter__", [], {})
-            return ModuleSliceValue(self, key.value, list(tx.iterate(whole))[key.value])
-        return super().call_method(tx, name, args, kwargs)
+        if (
+            isinstance(key, ConstantValue)
+            and isinstance(key.value, slice)
+            and any(static_lookup(self.cls, name) is own for own in _SLICED)
+        ):
+            whole = super().call_method(frame, "__iter__", [], {})
+            return ModuleSliceValue(self, key.value, list(frame.iterate(whole))[key.value])
+        return super().call_method(frame, name, args, kwargs)
 
-    def forwards_directly(self, tx: Frame) -> bool:
+    def forwards_directly(self, frame: Frame) -> bool:
         """Whether calling the module is calling its forward, there being no hooks; guarded if so."""
-        stock = (static_lookup(self.cls, "__call__") is Module.__call__ or _is_call_of_graph_module(self.cls)) and "_call_impl" not in self.obj.__dict__
-        return stock and self.source is not None and not self._has_hooks(tx)
+        stock = (
+            static_lookup(self.cls, "__call__") is Module.__call__ or _is_call_of_graph_module(self.cls)
+        ) and "_call_impl" not in self.obj.__dict__
+        return stock and self.source is not None and not self._has_hooks(frame)
 
-    def _has_hooks(self, tx: Frame) -> bool:
+    def _has_hooks(self, frame: Frame) -> bool:
         """Whether Module.__call__ would do more than forward; guarded when it would not."""
         own = self.obj.__dict__
         if (
@@ -80,24 +94,29 @@ class ModuleValue(ObjectValue):
         assert self.source is not None
         where: Source = DictSource(self.source)
         for hook in _HOOKS:
-            known = tx.capture.known(own.get(hook))
+            known = frame.capture.known(own.get(hook))
             if isinstance(known, DictValue) and known.items:
                 return True
-            tx.capture.add_guard(key_source(where, hook), native.C_LEN, 0)
+            frame.capture.add_guard(key_source(where, hook), native.C_LEN, 0)
         if "_compiled_call_impl" in own:
-            tx.capture.add_guard(key_source(where, "_compiled_call_impl"), native.C_ID, None)
+            frame.capture.add_guard(key_source(where, "_compiled_call_impl"), native.C_ID, None)
         for hook in _GLOBAL_HOOKS:
-            tx.capture.add_guard(const_source(getattr(torch_module, hook), hook), native.C_LEN, 0)
+            frame.capture.add_guard(const_source(getattr(torch_module, hook), hook), native.C_LEN, 0)
         return False
 
 
 def _is_call_of_graph_module(cls: type) -> bool:
-    """Whether `__call__` is what torch.fx gives the classes of its modules, which calls nn.Module's and tells more of exceptions."""
+    """Whether `__call__` is what torch.fx gives the classes of its modules, which calls nn.Module's and tells more of
+    exceptions."""
     if not issubclass(cls, torch.fx.GraphModule):
         return False
     code = getattr(static_lookup(cls, "__call__"), "__code__", None)
     wrapped = static_lookup(cls, "_wrapped_call", None)
-    return code is not None and code.co_qualname == "GraphModule.recompile.<locals>.call_wrapped" and getattr(wrapped, "cls_call", True) is None
+    return (
+        code is not None
+        and code.co_qualname == "GraphModule.recompile.<locals>.call_wrapped"
+        and getattr(wrapped, "cls_call", True) is None
+    )
 
 
 class ModuleSliceValue(ListValue):
@@ -110,21 +129,27 @@ class ModuleSliceValue(ListValue):
     def python_type(self) -> type:
         return self.whole.cls
 
-    def change(self, tx: Frame, items: list[Value]) -> None:
+    def change(self, frame: Frame, items: list[Value]) -> None:
         raise Unsupported(f"changing a slice of {self.whole.describe()}")
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not issubclass(self.whole.cls, torch.nn.Sequential) or kwargs or len(args) != 1:
-            return super().call(tx, args, kwargs)
+            return super().call(frame, args, kwargs)
         value = args[0]
         for module in self.items:
-            value = tx.call(module, [value], {})
+            value = frame.call(module, [value], {})
         return value
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of a slice of {self.whole.describe()}")
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.whole)
         cg.load(ConstantValue(self.key))
         cg.em.subscript()
+
+
+@wraps(Module, subclasses=True)
+def _existing_module(capture: Capture, obj: Module, source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, type(obj))
+    return ModuleValue(type(obj), obj, source)

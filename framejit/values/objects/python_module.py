@@ -1,17 +1,21 @@
 """Imported Python modules (types.ModuleType)."""
 from __future__ import annotations
 
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, DictSource, Source, key_source
+from framejit.guards.sources import AttrSource, DictSource, Source, const_source, key_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
+from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
+from framejit.values.inspection import is_a, is_of_torch
+from framejit.values.wrap import makes, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 class PythonModuleValue(Value):
@@ -29,36 +33,75 @@ class PythonModuleValue(Value):
     def constant(self) -> Any:
         return self.module
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         namespace = self.module.__dict__
-        written = tx.capture.effects.globals_of(namespace)
+        written = frame.capture.effects.globals_of(namespace)
         if name in written:
             found = written[name]
             if found is None:
                 raise Unsupported(f"reading {self.module.__name__}.{name} after deleting it")
             return found
-        known = tx.capture.known(namespace)
+        known = frame.capture.known(namespace)
         if isinstance(known, DictValue):  # it was seen, and maybe changed, as a dict
             if name not in known.items:
                 raise Unsupported(f"reading {self.module.__name__}.{name}, which its dict had not")
-            return realize(tx, known.items[name])
+            return realize(frame, known.items[name])
         if name in namespace:
-            return tx.wrap(namespace[name], key_source(DictSource(self.source), name))
+            return frame.wrap(namespace[name], key_source(DictSource(self.source), name))
+        own = namespace.get("__getattr__")
+        if (
+            is_a(own, types.FunctionType)
+            and not is_of_torch(namespace.get("__name__"))
+            and static_lookup(type(self.module), name, None) is None
+        ):
+            frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+            return frame.wrap(own, key_source(DictSource(self.source), "__getattr__")).call(
+                frame, [ConstantValue(name)], {}
+            )
         try:
             value = getattr(self.module, name)  # __getattr__ of the module, __dict__, __name__ ...
         except AttributeError as e:
-            tx.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
-            raise tx.raised(AttributeError, str(e)) from None
-        return tx.wrap(value, AttrSource(self.source, name))
+            frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+            raise frame.raised(AttributeError, str(e)) from None
+        return frame.wrap(value, AttrSource(self.source, name))
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         namespace = self.module.__dict__
         kind = type(self.module)
-        if kind.__setattr__ is not object.__setattr__ and kind.__setattr__ is not types.ModuleType.__setattr__ or hasattr(kind, name):
+        if (
+            kind.__setattr__ is not object.__setattr__
+            and kind.__setattr__ is not types.ModuleType.__setattr__
+            or hasattr(kind, name)
+        ):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
-        if isinstance(tx.capture.known(namespace), DictValue) or value is None and name not in namespace:
+        if isinstance(frame.capture.known(namespace), DictValue) or value is None and name not in namespace:
             raise Unsupported(f"setting or deleting attribute {name!r} of {self.describe()}")
-        tx.capture.effects.set_global(namespace, name, value)
+        frame.capture.effects.set_global(namespace, name, value)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.module)
+
+
+@wraps(types.ModuleType, subclasses=True)
+def _existing_module(capture: Capture, obj: types.ModuleType, source: Source) -> Value:
+    if static_lookup(type(obj), "__getattribute__") is not types.ModuleType.__getattribute__:
+        raise Unsupported(f"a module of the class {type(obj).__qualname__}, whose __getattribute__ is its own")
+    capture.add_guard(source, native.C_ID, obj)
+    return PythonModuleValue(obj, source)
+
+
+@makes(types.ModuleType, subclasses=True)
+def _made_module(obj: types.ModuleType) -> Value:
+    return PythonModuleValue(obj, const_source(obj))
+
+
+if sys.version_info >= (3, 15):
+
+    @wraps(types.LazyImportType)
+    def _not_imported_yet(capture: Capture, obj: Any, source: Source) -> Value:
+        """Python itself imports what a global names by `lazy import`, when it is first read, and puts it in the place
+        of this object."""
+        capture.add_guard(source, native.C_TYPE, type(obj))
+        raise Unsupported(
+            f"the first use of {source.name()}, which is imported lazily", "FJ118", "import it at the top of the file"
+        )

@@ -32,11 +32,13 @@ class InterpolationValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(self.parts.values())
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        return self.parts[name] if name in self.parts else super().getattr(tx, name)
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return self.parts[name] if name in self.parts else super().getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
-        cg.em.call_object(templatelib.Interpolation, lambda: [cg.load(part) for part in self.parts.values()], len(self.parts))
+        cg.em.call_object(
+            templatelib.Interpolation, lambda: [cg.load(part) for part in self.parts.values()], len(self.parts)
+        )
 
 
 class TemplateValue(Value):
@@ -63,32 +65,32 @@ class TemplateValue(Value):
             found += self.interpolations.items[i : i + 1]
         return found
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         match name:
             case "strings":
                 return self._strings
             case "interpolations":
                 return self.interpolations
             case "values":
-                return TupleValue([part.getattr(tx, "value") for part in self.interpolations.items])
-        return super().getattr(tx, name)
+                return TupleValue([part.getattr(frame, "value") for part in self.interpolations.items])
+        return super().getattr(frame, name)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
+    def iterate(self, frame: Frame) -> Iterator[Value]:
         return iter(self.items())
 
-    def iterator(self, tx: Frame) -> Value:
+    def iterator(self, frame: Frame) -> Value:
         return TemplateIterator(TupleValue(self.items()), _ITERATOR)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__iter__":
-            return self.iterator(tx)
+            return self.iterator(frame)
         if name == "__add__" and isinstance(args[0], TemplateValue):
             left, right = self.strings, args[0].strings
             strings = [*left[:-1], left[-1] + right[0], *right[1:]]
             return TemplateValue(strings, TupleValue([*self.interpolations.items, *args[0].interpolations.items]))
         if name == "__add__":
             raise Unsupported(f"adding {args[0].describe()} to a template string")
-        return super().call_method(tx, name, args, kwargs)
+        return super().call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         items = self.items()
@@ -100,4 +102,6 @@ class TemplateIterator(ItemsIterator):
 
     def reconstruct(self, cg: Codegen) -> None:
         rest = [] if self.exhausted else self.sequence.items[self.index :]
-        cg.em.call_object(iter, lambda: cg.em.call_object(templatelib.Template, lambda: [cg.load(item) for item in rest], len(rest)))
+        cg.em.call_object(
+            iter, lambda: cg.em.call_object(templatelib.Template, lambda: [cg.load(item) for item in rest], len(rest))
+        )

@@ -10,18 +10,32 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, DictSource, Source, TypeLookupSource, const_source, key_source, static_lookup
+from framejit.guards.sources import (
+    AttrSource,
+    DictSource,
+    Source,
+    TypeLookupSource,
+    const_source,
+    key_source,
+    static_lookup,
+)
 from framejit.guards.type_flags import HEAP_TYPE
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.hashing import HashTable
+from framejit.values.containers.iterators import IteratorValue, SubscriptIterator
 from framejit.values.containers.mapping import DictValue, fill_method, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import instance_dict, module_of
+from framejit.values.inspection import instance_dict, is_a, module_of
+from framejit.values.lazy import LazyValue
+from framejit.values.objects.c_methods import BuiltinMethodValue
+from framejit.values.objects.functions import FunctionValue, MethodValue
+from framejit.values.objects.inherited_methods import call_inherited
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -53,6 +67,7 @@ class ObjectValue(Value):
     """
 
     mutable = True
+    looked_up = True
 
     def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
         self.cls, self.obj, self.source, self.base = cls, obj, source, base
@@ -75,55 +90,66 @@ class ObjectValue(Value):
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         override = static_lookup(self.cls, "__getattribute__")
         check_ordinary(self, override, "__getattribute__")
-        if isinstance(override, types.FunctionType):
-            return self._with_fallback(tx, name, lambda: class_attribute(tx, self, self.cls, "__getattribute__").call(tx, [ConstantValue(name)], {}))
-        return self._with_fallback(tx, name, lambda: self.generic_getattr(tx, name))
+        if is_a(override, types.FunctionType):
+            return self._with_fallback(
+                frame,
+                name,
+                lambda: class_attribute(frame, self, self.cls, "__getattribute__").call(
+                    frame, [ConstantValue(name)], {}
+                ),
+            )
+        return self._with_fallback(frame, name, lambda: self.generic_getattr(frame, name))
 
-    def _with_fallback(self, tx: Frame, name: str, read: Any) -> Value:
+    def _with_fallback(self, frame: Frame, name: str, read: Any) -> Value:
         if static_lookup(self.cls, "__getattr__", None) is None:
             return read()
         try:
-            with tx.catching():
+            with frame.catching():
                 return read()
         except Raised as e:
             if not issubclass(e.value.cls, AttributeError):
                 raise
-        return self.missing(tx, name)
+        return self.missing(frame, name)
 
-    def missing(self, tx: Frame, name: str) -> Value:
+    def missing(self, frame: Frame, name: str) -> Value:
         """The class's `__getattr__`, after ordinary lookup found nothing."""
-        return class_attribute(tx, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
+        return class_attribute(frame, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
 
-    def generic_getattr(self, tx: Frame, name: str) -> Value:
+    def generic_getattr(self, frame: Frame, name: str) -> Value:
         """object.__getattribute__ (https://docs.python.org/3/howto/descriptor.html#invocation-from-an-instance)."""
         if name == "__class__" and not self.claims_another_class():
-            from framejit.values.wrap import from_python
-
             return from_python(self.cls)
-        tx.capture.effects.check_not_inherited(self.cls, name)
-        if name == "__dict__" and (self.cls.__dictoffset__ if self.obj is None else instance_dict(self.obj) is not None):
+        frame.capture.effects.check_not_inherited(self.cls, name)
+        if name == "__dict__" and (
+            self.cls.__dictoffset__ if self.obj is None else instance_dict(self.obj) is not None
+        ):
             return InstanceDictValue(self)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is not _ABSENT and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
-            return bind_attribute(tx, static, self, self.cls, name)
-        found = self.instance_attribute(tx, name, shadowing=static is not _ABSENT)
+            return bind_attribute(frame, static, self, self.cls, name)
+        found = self.instance_attribute(frame, name, shadowing=static is not _ABSENT)
         if found is not None:
             return found
         if static is not _ABSENT:
-            return bind_attribute(tx, static, self, self.cls, name)
-        if self.obj is not None and not self.cls.__flags__ & HEAP_TYPE:  # it may have a tp_getattr, which the MRO does not show
-            raise Unsupported(f"attribute {name!r} of {self.describe()}, whose class is written in C and may look attributes up in its own way", "FJ111")
-        guard_missing(tx, self.cls, name)
-        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            return bind_attribute(frame, static, self, self.cls, name)
+        # it may have a tp_getattr, which the MRO does not show
+        if self.obj is not None and not self.cls.__flags__ & HEAP_TYPE:
+            raise Unsupported(
+                f"attribute {name!r} of {self.describe()}, whose class is written in C and may look attributes up in "
+                "its own way",
+                "FJ111",
+            )
+        guard_missing(frame, self.cls, name)
+        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def claims_another_class(self) -> bool:
         """Whether the class defines `__class__` itself, as proxies do."""
         return static_lookup(self.cls, "__class__") is not object.__dict__["__class__"]
 
-    def instance_attribute(self, tx: Frame, name: str, shadowing: bool = False) -> Value | None:
+    def instance_attribute(self, frame: Frame, name: str, shadowing: bool = False) -> Value | None:
         """What the instance's own dict holds under `name`, guarding absence."""
         if name in self.attrs:
             return self.attrs[name]
@@ -134,65 +160,76 @@ class ObjectValue(Value):
             return None
         where = DictSource(self.source)
         if name in own:
-            from framejit.values.lazy import LazyValue
-
-            return LazyValue(own[name], key_source(where, name)).realize(tx)
-        tx.capture.add_guard(where, native.C_NO_KEY, name)
+            return LazyValue(own[name], key_source(where, name)).realize(frame)
+        frame.capture.add_guard(where, native.C_NO_KEY, name)
         return None
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
         override = static_lookup(self.cls, special)
         check_ordinary(self, override, special)
         args = [ConstantValue(name)] + ([value] if value is not None else [])
-        if isinstance(override, types.FunctionType):
-            class_attribute(tx, self, self.cls, special).call(tx, args, {})
+        if is_a(override, types.FunctionType):
+            class_attribute(frame, self, self.cls, special).call(frame, args, {})
             return
-        self.generic_setattr(tx, name, value)
+        self.generic_setattr(frame, name, value)
 
-    def generic_setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def generic_setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and _is_data_descriptor(static) and not isinstance(static, types.MemberDescriptorType):
+        if static is not _ABSENT and _is_data_descriptor(static) and not is_a(static, types.MemberDescriptorType):
             method = "__set__" if value is not None else "__delete__"
-            if isinstance(static, property):
+            if is_a(static, property):
                 accessor = static.fset if value is not None else static.fdel
                 if accessor is None:
-                    raise tx.raised(
-                        AttributeError, f"property {name!r} of {self.cls.__qualname__!r} object has no {'setter' if value is not None else 'deleter'}"
+                    raise frame.raised(
+                        AttributeError,
+                        f"property {name!r} of {self.cls.__qualname__!r} object has no "
+                        f"{'setter' if value is not None else 'deleter'}",
                     )
-                part = AttrSource(TypeLookupSource(const_source(self.cls), name), "fset" if value is not None else "fdel")
-                tx.wrap(accessor, part).call(tx, [self] + ([value] if value is not None else []), {})
+                part = AttrSource(
+                    TypeLookupSource(const_source(self.cls), name), "fset" if value is not None else "fdel"
+                )
+                frame.wrap(accessor, part).call(frame, [self] + ([value] if value is not None else []), {})
                 return
             setter = static_lookup(type(static), method, None)
-            if isinstance(setter, types.FunctionType):
-                descriptor = tx.wrap(static, TypeLookupSource(const_source(self.cls), name))
-                class_attribute(tx, descriptor, type(static), method).call(tx, [self] + ([value] if value is not None else []), {})
+            if is_a(setter, types.FunctionType):
+                descriptor = frame.wrap(static, TypeLookupSource(const_source(self.cls), name))
+                class_attribute(frame, descriptor, type(static), method).call(
+                    frame, [self] + ([value] if value is not None else []), {}
+                )
                 return
             raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
-        if isinstance(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
+        if is_a(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
             raise Unsupported(f"setting {name!r} of {self.describe()}, which a class written in C keeps")
         if value is None:
-            self.delete_attribute(tx, name)
+            self.delete_attribute(frame, name)
             return
-        if not isinstance(static, types.MemberDescriptorType) and (not self.cls.__dictoffset__ or self.obj is not None and instance_dict(self.obj) is None):
+        if not is_a(static, types.MemberDescriptorType) and (
+            not self.cls.__dictoffset__ or self.obj is not None and instance_dict(self.obj) is None
+        ):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
         if name in self.attrs and self.attrs[name] is None:
             raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
-        tx.capture.effects.changed(self)
+        frame.capture.effects.changed(self)
         self.attrs[name] = value
 
-    def delete_attribute(self, tx: Frame, name: str) -> None:
+    def delete_attribute(self, frame: Frame, name: str) -> None:
         """`del self.name`, or of an entry of the instance's dict."""
         written = name in self.attrs
         own = instance_dict(self.obj) or {}
-        slot = isinstance(static_lookup(self.cls, name, None), types.MemberDescriptorType)
-        if self.attrs.get(name, _ABSENT) is None or not written and not slot and self.instance_attribute(tx, name) is None:
-            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        slot = is_a(static_lookup(self.cls, name, None), types.MemberDescriptorType)
+        if (
+            self.attrs.get(name, _ABSENT) is None
+            or not written
+            and not slot
+            and self.instance_attribute(frame, name) is None
+        ):
+            raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if slot and not written:
-            self.getattr(tx, name)
-        tx.capture.effects.changed(self)
+            self.getattr(frame, name)
+        frame.capture.effects.changed(self)
         if written and name not in own and not (slot and hasattr(self.obj, name)):
             del self.attrs[name]  # the real object never had it
         else:
@@ -200,64 +237,65 @@ class ObjectValue(Value):
 
     # ---- behaviour ----------------------------------------------------------------------------
 
-    def special(self, tx: Frame, name: str) -> Value | None:
+    def special(self, frame: Frame, name: str) -> Value | None:
         """The special method `name` of the class (never the instance's), bound; None without one."""
         static = static_lookup(self.cls, name, _ABSENT)
         if static is None:
             raise Unsupported(f"{name} of {self.describe()}, which is None")
-        tx.capture.effects.check_not_inherited(self.cls, name)
-        return None if static is _ABSENT else bind_attribute(tx, static, self, self.cls, name)
+        frame.capture.effects.check_not_inherited(self.cls, name)
+        return None if static is _ABSENT else bind_attribute(frame, static, self, self.cls, name)
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        method = self.special(tx, "__call__")
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.special(frame, "__call__")
         if method is None:
-            raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
-        return method.call(tx, args, kwargs)
+            raise frame.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
+        return method.call(frame, args, kwargs)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Special methods, as operators and built-in functions call them; NotImplemented where the class has none."""
-        method = self.special(tx, name)
+        method = self.special(frame, name)
         if method is None:
             if name in ("__eq__", "__ne__"):
                 return ConstantValue(NotImplemented)
-            raise tx.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
-        return tx.call(method, args, kwargs)
+            raise frame.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
+        return frame.call(method, args, kwargs)
 
-    def truth(self, tx: Frame) -> bool:
+    def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return call_inherited(frame, self, name, static, args, kwargs)
+
+    def truth(self, frame: Frame) -> bool:
         if static_lookup(self.cls, "__bool__", None) is not None:
-            answer = self.call_method(tx, "__bool__", [], {})
+            answer = self.call_method(frame, "__bool__", [], {})
             if answer.python_type() is not bool:
                 said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
-                raise wrong_answer(tx, self.cls, "__bool__", bool, answer, said)
-            return tx.truth(answer)
-        return static_lookup(self.cls, "__len__", None) is None or self.length(tx) > 0
+                raise wrong_answer(frame, self.cls, "__bool__", bool, answer, said)
+            return frame.truth(answer)
+        return static_lookup(self.cls, "__len__", None) is None or self.length(frame) > 0
 
-    def length(self, tx: Frame) -> int:
+    def length(self, frame: Frame) -> int:
         """`len(self)`."""
-        size = self.call_method(tx, "__len__", [], {}).constant()
+        size = self.call_method(frame, "__len__", [], {}).constant()
         if not isinstance(size, int) or size > sys.maxsize:
             raise Unsupported(f"__len__() of {self.describe()} gives something that is no length")
         if size < 0:
-            raise tx.raised(ValueError, "__len__() should return >= 0")
+            raise frame.raised(ValueError, "__len__() should return >= 0")
         return int(size)
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.containers.iterators import IteratorValue, SubscriptIterator
-
-        method = self.special(tx, "__iter__")
+    def iterator(self, frame: Frame) -> Value:
+        method = self.special(frame, "__iter__")
         if method is None:
             if static_lookup(self.cls, "__getitem__", None) is None:
-                raise tx.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
+                raise frame.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
             return SubscriptIterator(self)
-        made = tx.call(method, [], {})
+        made = frame.call(method, [], {})
         if not isinstance(made, IteratorValue) and static_lookup(made.python_type(), "__next__", None) is None:
             raise Unsupported(f"iter() of {self.describe()} gives {made.describe()}, which is no iterator")
         return made
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        if self.base is not None and not isinstance(static_lookup(self.cls, "__iter__", None), types.FunctionType):
-            return self.base.iterate(tx)
-        return tx.drain(tx.get_iter(self))
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        if self.base is not None and not is_a(static_lookup(self.cls, "__iter__", None), types.FunctionType):
+            return self.base.iterate(frame)
+        return frame.drain(frame.get_iter(self))
 
     # ---- output -------------------------------------------------------------------------------
 
@@ -281,7 +319,11 @@ class ObjectValue(Value):
         if module_of(self.cls).startswith(_MODELS):
             return
         em = cg.em
-        if self.source is None and isinstance(self.base, (DictValue, ListValue, SetValue)) and self.base.python_type() is not frozenset:
+        if (
+            self.source is None
+            and isinstance(self.base, (DictValue, ListValue, SetValue))
+            and self.base.python_type() is not frozenset
+        ):
             fill = {DictValue: fill_method(self.cls), ListValue: list.extend, SetValue: set.update}[type(self.base)]
             em.call_object(fill, lambda: (cg.load(self), cg.load_plain(self.base)), 2)
             em.pop()
@@ -309,96 +351,111 @@ def _is_data_descriptor(static: Any, but: type | None = None) -> bool:
 
 
 def check_ordinary(value: Value, method: Any, name: str) -> None:
-    """Break where a class looks its attributes up by something that is neither a Python function nor what C classes have for it."""
-    if not isinstance(method, types.FunctionType) and not (isinstance(method, types.WrapperDescriptorType) and method.__name__ == name):
+    """Break where a class looks its attributes up by something that is neither a Python function nor what C classes
+    have for it."""
+    if not is_a(method, types.FunctionType) and not (
+        is_a(method, types.WrapperDescriptorType) and method.__name__ == name
+    ):
         raise Unsupported(f"{name} of {value.describe()}, which is a {type(method).__name__}")
 
 
-def guard_missing(tx: Frame, cls: type, name: str) -> None:
+def guard_missing(frame: Frame, cls: type, name: str) -> None:
     """Guard that the class still lacks an attribute that was looked for."""
-    if cls.__flags__ & HEAP_TYPE and static_lookup(type(cls), name, _ABSENT) is _ABSENT and static_lookup(type(cls), "__getattr__", None) is None:
-        tx.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
+    if (
+        cls.__flags__ & HEAP_TYPE
+        and static_lookup(type(cls), name, _ABSENT) is _ABSENT
+        and static_lookup(type(cls), "__getattr__", None) is None
+    ):
+        frame.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
 
 
-def class_attribute(tx: Frame, value: Value, cls: type, name: str) -> Value:
+def class_attribute(frame: Frame, value: Value, cls: type, name: str) -> Value:
     """Attribute `name` of class `cls`, bound to `value`."""
     static = static_lookup(cls, name, _ABSENT)
     if static is _ABSENT:
-        raise tx.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
-    return bind_attribute(tx, static, value, cls, name)
+        raise frame.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return bind_attribute(frame, static, value, cls, name)
 
 
-def bind_attribute(tx: Frame, static: Any, value: Value | None, cls: type, name: str, where: type | None = None) -> Value:
-    """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class itself."""
-    from framejit.values.builtins.c_methods import BuiltinMethodValue
-    from framejit.values.objects.classes import ClassValue
-    from framejit.values.objects.functions import FunctionValue, MethodValue
-
+def bind_attribute(
+    frame: Frame, static: Any, value: Value | None, cls: type, name: str, where: type | None = None
+) -> Value:
+    """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class
+    itself."""
     source = TypeLookupSource(const_source(where or cls), name)
-    if isinstance(static, types.FunctionType):
-        function = tx.wrap(static, source)
+    if is_a(static, types.FunctionType):
+        function = frame.wrap(static, source)
         return MethodValue(function, value) if value is not None else function
-    if isinstance(static, staticmethod):
-        return tx.wrap(static.__func__, AttrSource(source, "__func__"))
-    if isinstance(static, classmethod):
-        if not isinstance(static.__func__, types.FunctionType) and hasattr(type(static.__func__), "__get__"):
-            raise Unsupported(f"class method {name!r} of {cls.__qualname__}, which is a {type(static.__func__).__name__}")  # which 3.12 and earlier bind
-        owner = ClassValue(value.python_type() if value is not None else cls)
-        function = tx.wrap(static.__func__, AttrSource(source, "__func__"))
+    if is_a(static, staticmethod):
+        return frame.wrap(static.__func__, AttrSource(source, "__func__"))
+    if is_a(static, classmethod):
+        if not is_a(static.__func__, types.FunctionType) and (
+            hasattr(type(static.__func__), "__get__") or not callable(static.__func__)
+        ):
+            # 3.12 and earlier bind what has a __get__; and no method can be made of what can't be called
+            raise Unsupported(
+                f"class method {name!r} of {cls.__qualname__}, which is a {type(static.__func__).__name__}"
+            )
+        owner = from_python(value.python_type() if value is not None else cls)
+        function = frame.wrap(static.__func__, AttrSource(source, "__func__"))
         return MethodValue(function, owner)
-    if isinstance(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
-        from framejit.values.wrap import from_python
-
+    if is_a(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
         if static in HANDLERS:
-            return MethodValue(from_python(static), ClassValue(value.python_type() if value is not None else cls))
+            return MethodValue(from_python(static), from_python(value.python_type() if value is not None else cls))
         return from_python(getattr(cls, name))
     if value is None:
-        if isinstance(static, _SLOT_TYPES):
-            return tx.wrap(getattr(cls, name), source)
+        if is_a(static, _SLOT_TYPES):
+            return frame.wrap(getattr(cls, name), source)
         getter = static_lookup(type(static), "__get__", None)
-        if isinstance(getter, types.FunctionType):
-            from framejit.values.wrap import from_python
-
-            return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [NONE, from_python(cls)], {})
-        return tx.wrap(static, source)
-    if isinstance(static, property):
+        if is_a(getter, types.FunctionType):
+            return class_attribute(frame, frame.wrap(static, source), type(static), "__get__").call(
+                frame, [NONE, from_python(cls)], {}
+            )
+        return frame.wrap(static, source)
+    if is_a(static, property):
         if static.fget is None:
-            raise tx.raised(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no getter")
-        return tx.call(tx.wrap(static.fget, AttrSource(source, "fget")), [value], {})
-    if isinstance(static, functools.cached_property) and isinstance(value, ObjectValue):
-        return _fill_cached_property(tx, static, value, source)
-    if isinstance(static, functools._lru_cache_wrapper):
-        return MethodValue(tx.wrap(static, source), value)
-    if isinstance(static, _SLOT_TYPES):
+            raise frame.raised(AttributeError, f"property {name!r} of {cls.__qualname__!r} object has no getter")
+        return frame.call(frame.wrap(static.fget, AttrSource(source, "fget")), [value], {})
+    if is_a(static, functools.cached_property) and isinstance(value, ObjectValue):
+        return _fill_cached_property(frame, static, value, source)
+    if is_a(static, functools._lru_cache_wrapper):
+        return MethodValue(frame.wrap(static, source), value)
+    if is_a(static, _SLOT_TYPES):
         return BuiltinMethodValue(value, name, static)
-    if isinstance(static, types.MemberDescriptorType):
-        return _slot(tx, static, value, name)
+    if is_a(static, types.MemberDescriptorType):
+        return _slot(frame, static, value, name)
     if type(static) is FieldGetter and isinstance(value, ObjectValue) and isinstance(value.base, TupleValue):
         return value.base.items[static.__reduce__()[1][0]]
-    if isinstance(static, types.GetSetDescriptorType):
-        return _computed(tx, value, name)
+    if is_a(static, types.GetSetDescriptorType):
+        return _computed(frame, value, name)
     getter = static_lookup(type(static), "__get__", None)
-    if isinstance(getter, types.FunctionType):
-        from framejit.values.wrap import from_python
+    if is_a(getter, types.FunctionType):
+        return class_attribute(frame, frame.wrap(static, source), type(static), "__get__").call(
+            frame, [value, from_python(cls)], {}
+        )
+    if (
+        getter is not None
+        and not is_a(static, (types.BuiltinFunctionType, type))
+        and not isinstance(static, FunctionValue)
+    ):
+        raise Unsupported(
+            f"attribute {name!r} of {value.describe()} is a {type(static).__name__}, a descriptor written in C"
+        )
+    return frame.wrap(static, source)
 
-        return class_attribute(tx, tx.wrap(static, source), type(static), "__get__").call(tx, [value, from_python(cls)], {})
-    if getter is not None and not isinstance(static, (types.BuiltinFunctionType, type)) and not isinstance(static, FunctionValue):
-        raise Unsupported(f"attribute {name!r} of {value.describe()} is a {type(static).__name__}, a descriptor written in C")
-    return tx.wrap(static, source)
 
-
-def _fill_cached_property(tx: Frame, static: Any, value: ObjectValue, source: Source) -> Value:
+def _fill_cached_property(frame: Frame, static: Any, value: ObjectValue, source: Source) -> Value:
     """The first read of a functools.cached_property: later ones find the instance attribute."""
     if static.attrname is None:
         raise Unsupported(f"a cached_property of {value.describe()} that has no name")
-    made = tx.call(tx.wrap(static.func, AttrSource(source, "func")), [value], {})
-    tx.capture.effects.changed(value)
+    made = frame.call(frame.wrap(static.func, AttrSource(source, "func")), [value], {})
+    frame.capture.effects.changed(value)
     value.attrs[static.attrname] = made
     return made
 
 
-def _slot(tx: Frame, static: Any, value: Value, name: str) -> Value:
-    """An entry of __slots__."""
+def _slot(frame: Frame, static: Any, value: Value, name: str) -> Value:
+    """An entry of __slots__, or a member of a class written in C."""
     if isinstance(value, ObjectValue):
         if name in value.attrs:
             found = value.attrs[name]
@@ -406,13 +463,18 @@ def _slot(tx: Frame, static: Any, value: Value, name: str) -> Value:
                 return found
         elif value.obj is not None and value.source is not None:
             try:
-                return tx.wrap(static.__get__(value.obj), AttrSource(value.source, name))
+                return frame.wrap(static.__get__(value.obj), AttrSource(value.source, name))
             except AttributeError:
-                tx.capture.add_guard(value.source, native.C_NO_ATTR, name)
-    raise tx.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
+                frame.capture.add_guard(value.source, native.C_NO_ATTR, name)
+    elif value.is_constant():  # a class, of which its metaclass tells
+        obj = value.constant()
+        return frame.wrap(static.__get__(obj), AttrSource(value.source or const_source(obj), name))
+    else:
+        raise Unsupported(f"attribute {name!r} of {value.describe()}")
+    raise frame.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
 
 
-def _computed(tx: Frame, value: Value, name: str) -> Value:
+def _computed(frame: Frame, value: Value, name: str) -> Value:
     """An attribute a C type computes; read now and guarded by reading it again."""
     obj = getattr(value, "obj", None)
     if obj is None or value.source is None:
@@ -420,15 +482,17 @@ def _computed(tx: Frame, value: Value, name: str) -> Value:
     if name == "__isabstractmethod__":
         raise Unsupported(f"attribute {name!r} of {value.describe()}, which asks what is inside")
     try:
-        return tx.wrap(getattr(obj, name), AttrSource(value.source, name))
+        return frame.wrap(getattr(obj, name), AttrSource(value.source, name))
     except AttributeError as e:
-        raise tx.raised(AttributeError, str(e)) from None
+        raise frame.raised(AttributeError, str(e)) from None
     except Exception as e:  # of a memoryview that was released
         raise Unsupported(f"reading {name!r} of {value.describe()}, which raises {type(e).__name__}", "FJ161") from None
 
 
 # Methods of dict that an instance's __dict__ has by way of a copy: those that change nothing.
-_READING = frozenset("__getitem__ get __contains__ keys values items copy __len__ __iter__ __reversed__ __eq__ __ne__ __or__ __ror__".split())
+_READING = frozenset("""
+    __getitem__ get __contains__ keys values items copy __len__ __iter__ __reversed__ __eq__ __ne__ __or__ __ror__
+""".split())
 
 
 class InstanceDictValue(Value):
@@ -446,13 +510,14 @@ class InstanceDictValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def snapshot(self, tx: Frame) -> DictValue:
-        from framejit.values.lazy import LazyValue
+    def dict_snapshot(self, frame: Frame) -> DictValue:
+        return self.snapshot(frame)
 
+    def snapshot(self, frame: Frame) -> DictValue:
         items: dict[Any, Value] = {}
         own = instance_dict(self.owner.obj)
         if own is not None and self.source is not None:
-            tx.capture.add_guard(self.source, native.C_KEYS, tuple(own))
+            frame.capture.add_guard(self.source, native.C_KEYS, tuple(own))
             items = {k: LazyValue(v, key_source(self.source, k)) for k, v in own.items()}
         for name, value in self.owner.attrs.items():
             if value is None:
@@ -461,53 +526,53 @@ class InstanceDictValue(Value):
                 items[name] = value
         return DictValue(items)
 
-    def truth(self, tx: Frame) -> bool:
-        return bool(self.snapshot(tx).items)
+    def truth(self, frame: Frame) -> bool:
+        return bool(self.snapshot(frame).items)
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        return self.snapshot(tx).iterate(tx)
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        return self.snapshot(frame).iterate(frame)
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         key = args[0].constant() if args and args[0].is_constant() else None
         if isinstance(key, str):
             if name in ("__getitem__", "get", "__contains__"):
-                found = self.owner.instance_attribute(tx, key)
+                found = self.owner.instance_attribute(frame, key)
                 if name == "__contains__":
                     return ConstantValue(found is not None)
                 if found is not None:
                     return found
                 if name == "__getitem__":
-                    raise tx.raised(KeyError, args[0])
+                    raise frame.raised(KeyError, args[0])
                 return args[1] if len(args) > 1 else NONE
             if name in ("__setitem__", "setdefault", "pop", "__delitem__"):
-                found = self.owner.instance_attribute(tx, key)
+                found = self.owner.instance_attribute(frame, key)
                 if name == "setdefault" and found is not None:
                     return found
                 if name in ("pop", "__delitem__"):
                     if found is not None:
-                        self.owner.delete_attribute(tx, key)
+                        self.owner.delete_attribute(frame, key)
                         return found if name == "pop" else NONE
                     if len(args) > 1:
                         return args[1]
-                    raise tx.raised(KeyError, args[0])
+                    raise frame.raised(KeyError, args[0])
                 made = args[1] if len(args) > 1 else NONE
-                self._write(tx, key, made)
+                self._write(frame, key, made)
                 return made if name == "setdefault" else NONE
         if name == "update":
-            taken = {**(pairs(tx, args[0]) if args else {}), **kwargs}
+            taken = {**(pairs(frame, args[0]) if args else {}), **kwargs}
             for k, v in taken.items():
-                self._write(tx, k, v)
+                self._write(frame, k, v)
             return NONE
         if name not in _READING:
             raise Unsupported(f"method {name!r} of the __dict__ of {self.owner.describe()}")
-        return self.snapshot(tx).call_method(tx, name, args, kwargs)
+        return self.snapshot(frame).call_method(frame, name, args, kwargs)
 
-    def _write(self, tx: Frame, key: Any, value: Value) -> None:
+    def _write(self, frame: Frame, key: Any, value: Value) -> None:
         owner = self.owner
         static = static_lookup(owner.cls, key, None) if type(key) is str else None
-        if type(key) is not str or isinstance(static, types.MemberDescriptorType) or owner.attrs.get(key, value) is None:
+        if type(key) is not str or is_a(static, types.MemberDescriptorType) or owner.attrs.get(key, value) is None:
             raise Unsupported(f"writing {key!r} into the __dict__ of {owner.describe()}")
-        tx.capture.effects.changed(owner)
+        frame.capture.effects.changed(owner)
         owner.attrs[key] = value
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -6,13 +6,16 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.guards.sources import CallSource, Source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.hashing import ObjectKey, referent_key
 from framejit.values.handlers import handles
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.classes import ClassValue
+from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame
@@ -28,66 +31,78 @@ class WeakReferenceValue(Value):
     def __init__(self, target: Value, callback: Value = NONE, made_at: int = 0, source: Source | None = None) -> None:
         self.target, self.callback, self.made_at, self.source = target, callback, made_at, source
 
+    def table_key(self, capture: Capture) -> ObjectKey:
+        target = self.target.realize_in(capture) if isinstance(self.target, LazyValue) else self.target
+        if is_none(target):  # it keeps the hash that it was asked for before, if it was
+            raise Unsupported("the hash of a weak reference to what is gone", "FJ122")
+        return referent_key(capture, self, target)
+
     def python_type(self) -> type:
         return weakref.ref
 
     def children(self) -> Iterator[Value]:
         return iter((self.callback,))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args or kwargs:
             raise Unsupported("a weak reference is called with arguments", "FJ112")
-        return self.followed(tx)
+        return self.followed(frame)
 
-    def followed(self, tx: Frame) -> Value:
+    def followed(self, frame: Frame) -> Value:
         """What it leads to; a break where that may be gone by now in plain Python."""
-        target = realize(tx, self.target)
-        if target.is_constant() or _is_held(tx, target):
+        target = realize(frame, self.target)
+        if target.is_constant() or _is_held(frame, target):
             return target
         if target.source is None:
-            tx.capture.break_at(self.made_at, Unsupported("a weak reference to what captured code has made and may have let go of"))
-        if tx.capture.may_have_dropped():
+            frame.capture.break_at(
+                self.made_at, Unsupported("a weak reference to what captured code has made and may have let go of")
+            )
+        if frame.capture.may_have_dropped():
             raise Unsupported("a weak reference, after the captured code let go of objects")
         return target
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name in ("__eq__", "__ne__") and len(args) == 1:
             other = args[0]
             if not isinstance(other, WeakReferenceValue):
                 return ConstantValue(NotImplemented)
-            mine, theirs = self.followed(tx), other.followed(tx)
+            mine, theirs = self.followed(frame), other.followed(frame)
             if is_none(mine) or is_none(theirs):
                 return ConstantValue((self is other) == (name == "__eq__"))
-            return tx.compare(name.strip("_"), mine, theirs)
-        return super().call_method(tx, name, args, kwargs)
+            return frame.compare(name.strip("_"), mine, theirs)
+        return super().call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(weakref.ref, lambda: (cg.load(self.target), cg.load(self.callback)), 2)
 
 
-def wrap_weak_reference(capture: Capture, obj: weakref.ref[Any], source: Source) -> Value:
+@wraps(weakref.ref)
+def _existing_reference(capture: Capture, obj: weakref.ref[Any], source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, weakref.ref)
     return WeakReferenceValue(LazyValue(obj(), CallSource(source, referent)), source=source)
 
 
 @handles(weakref.ref)
-def _ref(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _ref(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target, callback = args[0], args[1] if len(args) > 1 else NONE
     cls = target.python_type()
     if not cls.__weakrefoffset__:
-        raise tx.raised(TypeError, f"cannot create weak reference to {cls.__name__!r} object")
+        raise frame.raised(TypeError, f"cannot create weak reference to {cls.__name__!r} object")
     if target.is_constant() and target.source is None and not isinstance(target, ClassValue):
         raise Unsupported(f"a weak reference to {target.describe()}")
     if target.source is None and not target.is_constant() and not is_none(callback):
-        raise Unsupported("a weak reference with a callback to what captured code has made, which is called when that goes", "FJ113")
+        raise Unsupported(
+            "a weak reference with a callback to what captured code has made, which is called when that goes", "FJ113"
+        )
     if not is_none(callback):
-        return WeakReferenceValue(target, callback, tx.seq)
-    return tx.capture.weak_references.setdefault(id(target), WeakReferenceValue(target, made_at=tx.seq))
+        return WeakReferenceValue(target, callback, frame.seq)
+    return frame.capture.weak_references.setdefault(id(target), WeakReferenceValue(target, made_at=frame.seq))
 
 
-def _is_held(tx: Frame, target: Value) -> bool:
+def _is_held(frame: Frame, target: Value) -> bool:
     """Whether a variable or stack of the captured code holds an object, itself or by way of others."""
     seen: set[int] = set()
-    todo = [value for frame in tx.chain() for value in frame.held()]
+    todo = [value for each in frame.chain() for value in each.held()]
     while todo:
         value = todo.pop()
         while isinstance(value, LazyValue) and value.realized is not None:

@@ -1,8 +1,9 @@
 """`torch.autograd.Function.apply`.
 
-Where no gradient is wanted, only `forward` runs, without autograd: it is inlined like any function. Where one is, the graph has a node that makes the call for
-real, so that autograd records what it would have and `backward` is the user's. `forward` is captured for its sake too, though no operation of it stays:
-what it looks at is guarded, what it would change besides is found, and the shapes of its results are known.
+Where no gradient is wanted, only `forward` runs, without autograd: it is inlined like any function. Where one is, the
+graph has a node that makes the call for real, so that autograd records what it would have and `backward` is the user's.
+`forward` is captured for its sake too, though no operation of it stays: what it looks at is guarded, what it would
+change besides is found, and the shapes of its results are known.
 """
 from __future__ import annotations
 
@@ -14,11 +15,10 @@ import torch
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value
+from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.lazy import deep_realize
 from framejit.values.objects.classes import ClassValue
 from framejit.values.size import SIZE
 from framejit.values.tensors.tensor import TensorValue
@@ -48,14 +48,16 @@ class ContextValue(Value):
     def children(self) -> Iterator[Value]:
         return iter(self.attributes.values())
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
-        if name in ("save_for_backward", "save_for_forward", "mark_dirty", "mark_non_differentiable", "set_materialize_grads"):
+        if name in (
+            "save_for_backward", "save_for_forward", "mark_dirty", "mark_non_differentiable", "set_materialize_grads",
+        ):
             return _ContextMethodValue(self, name)
         raise Unsupported(f"attribute {name!r} of the ctx of an autograd.Function", CODE)
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         if value is None or hasattr(self.cls, name):
             raise Unsupported(f"setting attribute {name!r} of the ctx of an autograd.Function", CODE)
         self.attributes[name] = value
@@ -65,8 +67,8 @@ class _ContextMethodValue(Value):
     def __init__(self, ctx: ContextValue, name: str) -> None:
         self.ctx, self.name = ctx, name
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        args = deep_realize(tx, args)
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        args = deep_realize(frame, args)
         if kwargs or (self.name == "set_materialize_grads" and len(args) != 1):
             raise Unsupported(f"ctx.{self.name}() with other arguments than it has", CODE)
         tensors_or_none = all(isinstance(a, TensorValue) or (a.is_constant() and a.constant() is None) for a in args)
@@ -79,32 +81,32 @@ class _ContextMethodValue(Value):
         return NONE
 
 
-def _apply(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    args = deep_realize(tx, args)
-    if kwargs or not args or not isinstance(args[0], ClassValue) or tx.capture.transforms:
+def _apply(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    args = deep_realize(frame, args)
+    if kwargs or not args or not isinstance(args[0], ClassValue) or frame.capture.transforms:
         raise Unsupported("autograd.Function.apply() with keyword arguments, or under a function transform", CODE)
     cls, given = args[0].cls, args[1:]
     tensors = [a for a in given if isinstance(a, TensorValue)]
-    call = _Call(tx, cls, args[0], given)
+    call = _Call(frame, cls, args[0], given)
     if torch.is_grad_enabled() and any(t.fake.requires_grad for t in tensors):
         return call.as_node()
     return call.inlined()
 
 
 class _Call:
-    def __init__(self, tx: Frame, cls: Any, cls_value: Value, args: list[Value]) -> None:
-        self.tx, self.cls, self.cls_value, self.args = tx, cls, cls_value, args
+    def __init__(self, frame: Frame, cls: Any, cls_value: Value, args: list[Value]) -> None:
+        self.frame, self.cls, self.cls_value, self.args = frame, cls, cls_value, args
         self.ctx = ContextValue(cls, [ConstantValue(isinstance(a, TensorValue) and a.fake.requires_grad) for a in args])
 
     def _forward(self) -> tuple[Value, list[Value]]:
         """Run `forward`: what it returned, and the parts of that."""
-        tx, forward = self.tx, self.cls_value.getattr(self.tx, "forward")
+        frame, forward = self.frame, self.cls_value.getattr(self.frame, "forward")
         if static_lookup(self.cls, "setup_context") is static_lookup(_Function, "setup_context"):
-            result = tx.call(forward, [self.ctx, *self.args], {})
+            result = frame.call(forward, [self.ctx, *self.args], {})
         else:
-            result = tx.call(forward, self.args, {})
-            tx.call(self.cls_value.getattr(tx, "setup_context"), [self.ctx, TupleValue(self.args), result], {})
-        result = deep_realize(tx, [result])[0]
+            result = frame.call(forward, self.args, {})
+            frame.call(self.cls_value.getattr(frame, "setup_context"), [self.ctx, TupleValue(self.args), result], {})
+        result = deep_realize(frame, [result])[0]
         if isinstance(result, TupleValue):
             if result.cls is not tuple:
                 raise Unsupported("an autograd.Function whose forward returns a named tuple", CODE)
@@ -112,35 +114,40 @@ class _Call:
         return result, [result]
 
     def inlined(self) -> Value:
-        tx, enabled = self.tx, torch.is_grad_enabled()
+        frame, enabled = self.frame, torch.is_grad_enabled()
         if enabled:
-            tx.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (False,), 0)
+            frame.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (False,), 0)
         try:
             result, parts = self._forward()
             parts = [self._outside(part) for part in parts]
         finally:
             if enabled:
-                tx.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (True,), 0)
+                frame.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (True,), 0)
         return TupleValue(parts) if isinstance(result, TupleValue) else parts[0]
 
     def _outside(self, part: Value) -> Value:
-        """What the caller gets for a part of the result, without a node in autograd's graph: arguments are given back as other tensors."""
+        """What the caller gets for a part of the result, without a node in autograd's graph: arguments are given back
+        as other tensors."""
         if not isinstance(part, TensorValue):
             return part
         is_argument = any(part is a for a in self.args)
         if part.fake.requires_grad:
             if not is_argument and not part.fake._is_view():
-                raise Unsupported("an autograd.Function whose forward returns a tensor with gradients from elsewhere", CODE)
-            return part.call_method(self.tx, "detach", [], {}) if is_argument else part
+                raise Unsupported(
+                    "an autograd.Function whose forward returns a tensor with gradients from elsewhere", CODE
+                )
+            return part.call_method(self.frame, "detach", [], {}) if is_argument else part
         if is_argument and not any(part is d for d in self.ctx.dirty):
-            return part.call_method(self.tx, "view_as", [part], {})
+            return part.call_method(self.frame, "view_as", [part], {})
         return part
 
     def as_node(self) -> Value:
-        tx = self.tx
-        graph, effects = tx.capture.graph, tx.capture.effects
+        frame = self.frame
+        graph, effects = frame.capture.graph, frame.capture.effects
         if effects.any():
-            raise Unsupported("an autograd.Function after changes that its forward might see too early or too late", CODE)
+            raise Unsupported(
+                "an autograd.Function after changes that its forward might see too early or too late", CODE
+            )
         before, outside = set(graph.graph.nodes), effects.outside
         try:
             with torch.no_grad():
@@ -150,18 +157,32 @@ class _Call:
         if effects.outside != outside or self.ctx.dirty:
             raise Unsupported("an autograd.Function whose forward changes something", CODE)
         inputs = {value.node for value in graph.inputs}
-        made = [node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta]
+        made = [
+            node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
+        ]
         tensors = [part for part in parts if isinstance(part, TensorValue)]
-        if len({id(t) for t in tensors}) != len(tensors) or any(t.node not in made or t.fake._is_view() for t in tensors):
+        if len({id(t) for t in tensors}) != len(tensors) or any(
+            t.node not in made or t.fake._is_view() for t in tensors
+        ):
             raise Unsupported("an autograd.Function whose forward gives back an argument, or a part of one", CODE)
         if not all(isinstance(part, TensorValue) or part.is_constant() for part in parts):
             raise Unsupported("an autograd.Function whose forward gives something else than tensors", CODE)
         for node in reversed(made):
             graph.graph.erase_node(node)
-        fakes = iter(self._recorded([t.fake for t in tensors], [any(t is n for n in self.ctx.not_differentiable) for t in tensors]))
+        fakes = iter(
+            self._recorded(
+                [t.fake for t in tensors], [any(t is n for n in self.ctx.not_differentiable) for t in tensors]
+            )
+        )
         fake_parts = tuple(next(fakes) if isinstance(part, TensorValue) else part.constant() for part in parts)
-        node = OpaqueCall(self.cls.apply, self.cls.__name__, f"{self.cls.__qualname__} is an autograd.Function, and gradients are wanted")
-        return graph.add(node, tuple(a.proxy() for a in self.args), fake_parts if isinstance(result, TupleValue) else fake_parts[0])
+        node = OpaqueCall(
+            self.cls.apply,
+            self.cls.__name__,
+            f"{self.cls.__qualname__} is an autograd.Function, and gradients are wanted",
+        )
+        return graph.add(
+            node, tuple(a.proxy() for a in self.args), fake_parts if isinstance(result, TupleValue) else fake_parts[0]
+        )
 
     def _recorded(self, fakes: list[torch.Tensor], constant: list[bool]) -> list[torch.Tensor]:
         """The fakes of the results as autograd gives them out."""
@@ -180,7 +201,7 @@ class _Call:
         if not fakes:
             return []
         inputs = [a.fake for a in self.args if isinstance(a, TensorValue)]
-        with self.tx.capture.graph.metadata.faking():
+        with self.frame.capture.graph.metadata.faking():
             return list(Recorded.apply(*inputs))
 
 

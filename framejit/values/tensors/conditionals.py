@@ -1,7 +1,8 @@
 """`torch.cond`: both branches are captured, each as a graph of its own, and a node of the graph runs one of them.
 
-In plain Python torch.cond has Dynamo compile the call. Here nothing of it is needed: the node asks the predicate when the graph runs, as the program would.
-What torch.cond asks of its branches is asked here too: tensors of the same kind from both, none of them an operand or a part of one, and no effects.
+In plain Python torch.cond has Dynamo compile the call. Here nothing of it is needed: the node asks the predicate when
+the graph runs, as the program would. What torch.cond asks of its branches is asked here too: tensors of the same kind
+from both, none of them an operand or a part of one, and no effects.
 """
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from torch import fx
 
 from framejit.backends.conditional import Conditional
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.lazy import deep_realize
 from framejit.values.size import SIZE
+from framejit.values.tensors.nested_graph import refuse_data_sizes
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -24,24 +25,30 @@ if TYPE_CHECKING:
 CODE, HINT = "FJ127", "have both branches compute new tensors of the same shapes and dtypes, and change nothing"
 
 
-def cond(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def cond(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`torch.cond(pred, true_fn, false_fn, operands=())`."""
     pred, if_true, if_false, operands = _arguments(args, kwargs)
-    pred = realize(tx, pred)
-    given = [realize(tx, operand) for operand in realize(tx, operands).iterate(tx)] if operands is not None else []
+    pred = realize(frame, pred)
+    given = (
+        [realize(frame, operand) for operand in realize(frame, operands).iterate(frame)] if operands is not None else []
+    )
     if pred.python_type() in (bool, int, float):  # known now: torch.cond calls one of the functions itself
-        return realize(tx, if_true if tx.truth(pred) else if_false).call(tx, given, {})
+        return realize(frame, if_true if frame.truth(pred) else if_false).call(frame, given, {})
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1 or pred.fake.dtype != torch.bool:
         raise Unsupported("torch.cond on a predicate that is not one bool", CODE, HINT)
     if not all(isinstance(operand, TensorValue) for operand in given):
         raise Unsupported("torch.cond on operands that are not all tensors", CODE)
-    taken, other = _Branch(tx, if_true, given), _Branch(tx, if_false, given)
+    taken, other = _Branch(frame, if_true, given), _Branch(frame, if_false, given)
     if taken.kinds() != other.kinds() or taken.shape != other.shape:
-        raise Unsupported("the branches of torch.cond give tensors of different shapes, strides, dtypes or devices", CODE, HINT)
+        raise Unsupported(
+            "the branches of torch.cond give tensors of different shapes, strides, dtypes or devices", CODE, HINT
+        )
     outside = list(dict.fromkeys((*taken.outside, *other.outside)))
     conditional = Conditional(taken.module(outside), other.module(outside))
-    results = tx.capture.graph.add(conditional, (pred.node, *outside), tuple(result.fake for result in taken.results))
-    return taken.like_result(list(results.iterate(tx)))
+    results = frame.capture.graph.add(
+        conditional, (pred.node, *outside), tuple(result.fake for result in taken.results)
+    )
+    return taken.like_result(list(results.iterate(frame)))
 
 
 def _arguments(args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, Value, Value, Value | None]:
@@ -55,24 +62,35 @@ def _arguments(args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, Valu
 class _Branch:
     """A branch: its nodes, which were captured at the end of the graph and taken out again, and its results."""
 
-    def __init__(self, tx: Frame, function: Value, operands: list[Value]) -> None:
-        graph, effects = tx.capture.graph, tx.capture.effects
+    def __init__(self, frame: Frame, function: Value, operands: list[Value]) -> None:
+        graph, effects = frame.capture.graph, frame.capture.effects
         before, version = set(graph.graph.nodes), effects.version
         known = {_storage(node) for node in before} - {None}
         try:
-            result = realize(tx, function).call(tx, operands, {})
+            result = realize(frame, function).call(frame, operands, {})
         except Raised as e:
             raise Unsupported(f"a branch of torch.cond raises {e.value.cls.__name__}", CODE, HINT) from None
         if effects.version != version:
             raise Unsupported("a branch of torch.cond changes something", CODE, HINT)
-        self.shape, self.results = _tensors(tx, result)
+        self.shape, self.results = _tensors(frame, result)
         inputs = {value.node for value in graph.inputs}
-        self.nodes = [node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta]
+        self.nodes = [
+            node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
+        ]
+        refuse_data_sizes(self.nodes, "torch.cond")
         storages = [_storage(result.node) for result in self.results]
-        fresh = [storage for storage in storages if storage not in known and not any(storage == _storage(node) for node in inputs)]
+        fresh = [
+            storage
+            for storage in storages
+            if storage not in known and not any(storage == _storage(node) for node in inputs)
+        ]
         if len(set(fresh)) != len(storages) or any(result.node not in self.nodes for result in self.results):
-            raise Unsupported("a branch of torch.cond returns an operand, a part of one, or the same tensor twice", CODE, HINT)
-        self.outside = list(dict.fromkeys(used for node in self.nodes for used in node.all_input_nodes if used not in self.nodes))
+            raise Unsupported(
+                "a branch of torch.cond returns an operand, a part of one, or the same tensor twice", CODE, HINT
+            )
+        self.outside = list(
+            dict.fromkeys(used for node in self.nodes for used in node.all_input_nodes if used not in self.nodes)
+        )
         self._copy, self._copied = fx.Graph(), dict[fx.Node, fx.Node]()
         self._take_out(graph.graph)
 
@@ -99,7 +117,10 @@ class _Branch:
 
     def kinds(self) -> list[tuple[Any, ...]]:
         """What must be the same of both branches."""
-        return [(f.shape, f.stride(), f.storage_offset(), f.dtype, f.device, f.requires_grad) for f in (result.fake for result in self.results)]
+        return [
+            (f.shape, f.stride(), f.storage_offset(), f.dtype, f.device, f.requires_grad)
+            for f in (result.fake for result in self.results)
+        ]
 
     def like_result(self, tensors: list[Value]) -> Value:
         """The tensors in the form in which the branch returned its own."""
@@ -108,13 +129,13 @@ class _Branch:
         return ListValue(tensors) if self.shape is list else TupleValue(tensors)
 
 
-def _tensors(tx: Frame, result: Value) -> tuple[type | None, list[TensorValue]]:
+def _tensors(frame: Frame, result: Value) -> tuple[type | None, list[TensorValue]]:
     """Whether a tensor, a tuple or a list of tensors was returned, and the tensors."""
-    result = realize(tx, result)
+    result = realize(frame, result)
     kind = None if isinstance(result, TensorValue) else result.python_type()
     if kind not in (None, tuple, list):
         raise Unsupported("a branch of torch.cond returns something else than tensors", CODE, HINT)
-    values = [result] if kind is None else deep_realize(tx, list(result.iterate(tx)))
+    values = [result] if kind is None else deep_realize(frame, list(result.iterate(frame)))
     tensors = [value for value in values if isinstance(value, TensorValue)]
     if len(tensors) != len(values) or not tensors:
         raise Unsupported("a branch of torch.cond returns something else than tensors", CODE, HINT)

@@ -1,4 +1,5 @@
-"""torch's guards that keep modes, tensor subclasses and function transforms out of what runs while they live: without any of these they change nothing."""
+"""torch's guards that keep modes, tensor subclasses and function transforms out of what runs while they live: without
+any of these they change nothing."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DispatchGuardValue(Value):
-    """Such a guard, made by the captured code, where there is nothing that it would keep out."""
+    """A guard of torch's dispatch, made by the captured code, where there is nothing that it would keep out."""
 
     mutable = True
     enters_natively = True
@@ -27,8 +28,8 @@ class DispatchGuardValue(Value):
     def python_type(self) -> type:
         return self.cls
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        return _MethodValue(self, name) if name in ("__enter__", "__exit__") else super().getattr(tx, name)
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return _MethodValue(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.capture.break_at(self.made_at, Unsupported(f"a graph break while a {self.cls.__name__} lives", "FJ119"))
@@ -43,7 +44,7 @@ class _MethodValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.guard,))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.guard if self.name == "__enter__" else NONE
 
     def reconstruct(self, cg: Codegen) -> None:
@@ -52,12 +53,12 @@ class _MethodValue(Value):
 
 
 def _maker(cls: type) -> Handler:
-    def make(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args or kwargs:
             raise Unsupported(f"arguments of {cls.__name__}")
         if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
             raise Unsupported(f"a {cls.__name__} where there are modes or transforms that it keeps out")
-        return DispatchGuardValue(cls, tx.seq)
+        return DispatchGuardValue(cls, frame.seq)
 
     return make
 

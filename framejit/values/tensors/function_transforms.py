@@ -1,4 +1,5 @@
-"""`torch.func`'s transforms (vmap, grad, jacrev, ...) in captured code: a node transforms the function, which was captured as a graph of its own."""
+"""`torch.func`'s transforms (vmap, grad, jacrev, ...) in captured code: a node transforms the function, which was
+captured as a graph of its own."""
 from __future__ import annotations
 
 import functools
@@ -13,9 +14,9 @@ from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.folding import plain
+from framejit.values.handlers import HANDLERS
 from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, filled, structure, tensors_of, valued
 from framejit.values.tensors.tensor import TensorValue
-from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -38,19 +39,28 @@ class TransformedValue(Value):
     def children(self) -> Iterator[Value]:
         return iter((self.function,))
 
-    def getattr(self, tx: Frame, name: str) -> Value:
+    def getattr(self, frame: Frame, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if kwargs:
             raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
         tensors: list[TensorValue] = []
-        form = tuple(structure(tx, arg, tensors) for arg in args)
-        metadata, name = tx.capture.graph.metadata, self.transform.__name__
+        form = tuple(structure(frame, arg, tensors) for arg in args)
+        metadata, name = frame.capture.graph.metadata, self.transform.__name__
+        inner_form = form
+        if self.transform is _forward_mode:
+            inner_form = form[0] if len(form) == 2 and isinstance(form[0], tuple) else ()
+            _check_tangents(inner_form, form[1:])
         with metadata.faking():
             fakes = self._inner_fakes(form, tensors)
-        with torch.enable_grad() if self.transform is not torch.vmap else torch.set_grad_enabled(torch.is_grad_enabled()), tx.capture.inside_transform():
-            nested = NestedGraph(tx, self.function, form, fakes, f"torch.func.{name}")
+        with (
+            torch.enable_grad()
+            if self.transform is not torch.vmap
+            else torch.set_grad_enabled(torch.is_grad_enabled()),
+            frame.capture.inside_transform(),
+        ):
+            nested = NestedGraph(frame, self.function, inner_form, fakes, f"torch.func.{name}")
 
         def run(*flat: Any) -> Any:
             outside = flat[len(tensors) :]
@@ -62,13 +72,17 @@ class TransformedValue(Value):
 
         nodes = (*(tensor.node for tensor in tensors), *nested.outside)
         result = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
-        call = OpaqueCall(lambda *flat: tuple(tensors_of(run(*flat))), name, f"torch.func.{name} transforms a function in it")
-        made = tx.capture.graph.add(call, nodes, tuple(tensors_of(result)))
-        return valued(result, made.iterate(tx))
+        call = OpaqueCall(
+            lambda *flat: tuple(tensors_of(run(*flat))), name, f"torch.func.{name} transforms a function in it"
+        )
+        made = frame.capture.graph.add(call, nodes, tuple(tensors_of(result)))
+        return valued(result, made.iterate(frame))
 
     def _inner_fakes(self, form: tuple[Any, ...], tensors: list[TensorValue]) -> list[torch.Tensor]:
         """What the arguments look like inside the function."""
         fakes = [tensor.fake for tensor in tensors]
+        if self.transform is _forward_mode:
+            return fakes[: len(fakes) // 2]
         if self.transform is torch.vmap:
             in_dims = self.options["in_dims"]
             if not isinstance(in_dims, (int, tuple)) or (isinstance(in_dims, tuple) and len(in_dims) != len(form)):
@@ -78,7 +92,8 @@ class TransformedValue(Value):
                     if not -fakes[number].dim() <= dim < fakes[number].dim():
                         raise Unsupported("torch.vmap over a dimension that the tensor does not have", CODE)
                     fake = fakes[number]
-                    fakes[number] = fake.select(dim, 0) if fake.shape[dim] else fake.sum(dim, dtype=fake.dtype)  # of nothing there is no first
+                    # of nothing there is no first
+                    fakes[number] = fake.select(dim, 0) if fake.shape[dim] else fake.sum(dim, dtype=fake.dtype)
             return fakes
         argnums = self.options.get("argnums", 0)
         wanted = argnums if isinstance(argnums, tuple) else (argnums,)
@@ -105,7 +120,11 @@ def _dims(form: Any, dims: Any) -> Iterator[tuple[int, int]]:
         parts = list(form.values()) if isinstance(form, dict) else form
         if isinstance(dims, (tuple, list, dict)):
             inner = list(dims.values()) if isinstance(dims, dict) else dims
-            if type(dims) is not type(form) or len(inner) != len(parts) or (isinstance(dims, dict) and list(dims) != list(form)):
+            if (
+                type(dims) is not type(form)
+                or len(inner) != len(parts)
+                or (isinstance(dims, dict) and list(dims) != list(form))
+            ):
                 raise Unsupported("torch.vmap with dimensions that do not fit the arguments", CODE)
         else:
             inner = [dims] * len(parts)
@@ -113,17 +132,56 @@ def _dims(form: Any, dims: Any) -> Iterator[tuple[int, int]]:
             yield from _dims(part, dim)
 
 
+def _forward_mode(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """torch.func.jvp in the manner of the other transforms."""
+    return lambda primals, tangents: torch.func.jvp(function, primals, tangents, **options)
+
+
+_forward_mode.__name__ = "jvp"
+
+
+def _check_tangents(primals: Any, tangents: tuple[Any, ...]) -> None:
+    """There is a tensor in each place, and a tangent for each: what else torch has to say comes from the real call."""
+    if (
+        not primals
+        or not all(isinstance(part, Leaf) for part in primals)
+        or not tangents
+        or not isinstance(tangents[0], tuple)
+    ):
+        raise Unsupported("torch.func.jvp of other things than tensors", CODE)
+    if len(tangents[0]) != len(primals) or not all(isinstance(part, Leaf) for part in tangents[0]):
+        raise Unsupported("torch.func.jvp with tangents that do not fit", CODE)
+
+
+def _jvp(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`torch.func.jvp(func, primals, tangents, *, strict=False, has_aux=False)`."""
+    given = dict(zip(("func", "primals", "tangents"), args)) | kwargs
+    if (
+        len(args) > 3
+        or not {"func", "primals", "tangents"} <= set(given)
+        or set(given) - {"func", "primals", "tangents", "strict", "has_aux"}
+    ):
+        raise Unsupported("torch.func.jvp() with other arguments", "FJ112")
+    options: dict[str, Any] = {name: plain(frame, given[name]) for name in ("strict", "has_aux") if name in given}
+    return TransformedValue(_forward_mode, given["func"], options).call(
+        frame, [given["primals"], given["tangents"]], {}
+    )
+
+
+HANDLERS[torch.func.jvp] = _jvp
+
+
 def _maker(transform: Callable[..., Any]) -> Any:
     signature = inspect.signature(transform)
 
-    def make(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:
             raise Unsupported(str(e), "FJ112") from None
         given = dict(bound.arguments)
         function = given.pop("func")
-        options = {name: plain(tx, value) for name, value in given.items()}
+        options = {name: plain(frame, value) for name, value in given.items()}
         if transform is torch.vmap:
             options.setdefault("in_dims", 0)
         return TransformedValue(transform, function, options)
@@ -131,5 +189,7 @@ def _maker(transform: Callable[..., Any]) -> Any:
     return make
 
 
-for _transform in (torch.vmap, torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian):
-    KNOWN[_transform] = _maker(_transform)
+for _transform in (
+    torch.vmap, torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian,
+):
+    HANDLERS[_transform] = _maker(_transform)

@@ -1,4 +1,5 @@
-"""A function captured as a graph of its own, which a node of the graph hands to something of torch's that takes functions: a transform, a loop."""
+"""A function captured as a graph of its own, which a node of the graph hands to something of torch's that takes
+functions: a transform, a loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -7,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from framejit.fakes.data_sizes import with_data_sizes
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.lazy import deep_realize
 from framejit.values.size import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
@@ -29,18 +30,22 @@ class Leaf:
         self.number = number
 
 
-def structure(tx: Frame, value: Value, tensors: list[TensorValue]) -> Any:
+def structure(frame: Frame, value: Value, tensors: list[TensorValue]) -> Any:
     """The form of a value, in plain Python; its tensors are added to `tensors`, and stand in it as leaves."""
-    value = realize(tx, value)
+    value = realize(frame, value)
     if isinstance(value, TensorValue):
         tensors.append(value)
         return Leaf(len(tensors) - 1)
     if isinstance(value, TupleValue) and value.python_type() is tuple:
-        return tuple(structure(tx, item, tensors) for item in value.items)
+        return tuple(structure(frame, item, tensors) for item in value.items)
     if isinstance(value, ListValue) and value.python_type() is list:
-        return [structure(tx, item, tensors) for item in value.items]
-    if isinstance(value, DictValue) and value.python_type() is dict and not any(isinstance(key, Value) for key in value.items):
-        return {key: structure(tx, item, tensors) for key, item in value.items.items()}
+        return [structure(frame, item, tensors) for item in value.items]
+    if (
+        isinstance(value, DictValue)
+        and value.python_type() is dict
+        and not any(isinstance(key, Value) for key in value.items)
+    ):
+        return {key: structure(frame, item, tensors) for key, item in value.items.items()}
     if isinstance(value, ConstantValue):
         return value.constant()
     raise Unsupported(f"{value.describe()} as an argument or a result of a function that torch is given", CODE)
@@ -71,7 +76,11 @@ def valued(result: Any, tensors: Iterator[Value]) -> Value:
     if isinstance(result, (tuple, list)):
         items = [valued(part, tensors) for part in result]
         return ListValue(items) if isinstance(result, list) else TupleValue(items)
-    return DictValue({key: valued(part, tensors) for key, part in result.items()}) if isinstance(result, dict) else ConstantValue(result)
+    return (
+        DictValue({key: valued(part, tensors) for key, part in result.items()})
+        if isinstance(result, dict)
+        else ConstantValue(result)
+    )
 
 
 class NestedGraph:
@@ -80,33 +89,47 @@ class NestedGraph:
     `outside` are the nodes around it that it uses: they are handed to `call` behind the tensors of the arguments.
     """
 
-    def __init__(self, tx: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str) -> None:
-        graph = tx.capture.graph
+    def __init__(
+        self, frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str
+    ) -> None:
+        graph = frame.capture.graph
         before = set(graph.graph.nodes)
         try:
-            self._capture(tx, function, form, fakes, what, before)
+            self._capture(frame, function, form, fakes, what, before)
         finally:
             inputs = {value.node for value in graph.inputs}
-            for node in reversed([n for n in graph.graph.nodes if n not in before and n not in inputs and SIZE not in n.meta]):
+            for node in reversed(
+                [n for n in graph.graph.nodes if n not in before and n not in inputs and SIZE not in n.meta]
+            ):
                 graph.graph.erase_node(node)
 
-    def _capture(self, tx: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str, before: set[fx.Node]) -> None:
-        graph = tx.capture.graph
+    def _capture(
+        self, frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str,
+        before: set[fx.Node],
+    ) -> None:
+        graph = frame.capture.graph
         operands = [_operand(graph.graph, fake) for fake in fakes]
         try:
             values = [TensorValue(node, fake, torch.Tensor) for node, fake in zip(operands, fakes)]
             arguments = [valued_form(part, values) for part in form]
-            result = deep_realize(tx, [tx.call(realize(tx, function), arguments, {})])[0]
+            result = deep_realize(frame, [frame.call(realize(frame, function), arguments, {})])[0]
         except Raised as e:
             raise Unsupported(f"the function that {what} is given raises {e.value.cls.__name__}", CODE) from None
         self.results: list[TensorValue] = []
-        self.result_form = structure(tx, result, self.results)
+        self.result_form = structure(frame, result, self.results)
         inputs = {value.node for value in graph.inputs}
-        made = [node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta]
+        made = [
+            node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
+        ]
         inner = [node for node in made if node not in operands]
-        used = dict.fromkeys(n for node in inner for n in node.all_input_nodes) | dict.fromkeys(result.node for result in self.results)
+        refuse_data_sizes(inner, what)
+        used = dict.fromkeys(n for node in inner for n in node.all_input_nodes) | dict.fromkeys(
+            result.node for result in self.results
+        )
         self.outside = [node for node in used if node not in made]
-        self.fresh = all(result.node in inner for result in self.results) and len({result.node for result in self.results}) == len(self.results)
+        self.fresh = all(result.node in inner for result in self.results) and len(
+            {result.node for result in self.results}
+        ) == len(self.results)
         self.module = self._taken_out(operands, inner)
 
     def _taken_out(self, operands: list[fx.Node], inner: list[fx.Node]) -> fx.GraphModule:
@@ -125,13 +148,22 @@ class NestedGraph:
         return filled(self.result_form, results.__getitem__)
 
 
+def refuse_data_sizes(nodes: list[fx.Node], what: str) -> None:
+    if with_data_sizes(nodes) is not None:
+        raise Unsupported(f"data decides the size of a result in a function that {what} is given", "FJ102")
+
+
 def valued_form(form: Any, tensors: list[TensorValue]) -> Value:
     if isinstance(form, Leaf):
         return tensors[form.number]
     if isinstance(form, (tuple, list)):
         items = [valued_form(part, tensors) for part in form]
         return ListValue(items) if isinstance(form, list) else TupleValue(items)
-    return DictValue({key: valued_form(part, tensors) for key, part in form.items()}) if isinstance(form, dict) else ConstantValue(form)
+    return (
+        DictValue({key: valued_form(part, tensors) for key, part in form.items()})
+        if isinstance(form, dict)
+        else ConstantValue(form)
+    )
 
 
 def _operand(graph: fx.Graph, fake: torch.Tensor) -> fx.Node:

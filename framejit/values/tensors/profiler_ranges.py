@@ -1,4 +1,5 @@
-"""`torch.profiler.record_function`, which optimizers put around their steps: a range without effect while no profiler runs."""
+"""`torch.profiler.record_function`, which optimizers put around their steps: a range without effect while no profiler
+runs."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import torch
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
-from framejit.values.tensors.torch_functions import KNOWN
+from framejit.values.handlers import HANDLERS
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -37,15 +38,15 @@ class RangeValue(Value):
         cg.em.call_object(_ENTER, lambda: [cg.load(arg) for arg in self.args], len(self.args))
 
 
-def _enter(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    runs = KNOWN[_PROFILER_RUNS](tx, [], {})
+def _enter(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    runs = HANDLERS[_PROFILER_RUNS](frame, [], {})
     if kwargs or runs is None or runs.constant():
         raise Unsupported("a range of the profiler, which runs", "FJ116")
     return RangeValue(args)
 
 
-def _exit(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _exit(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     return NONE if len(args) == 1 and isinstance(args[0], RangeValue) else None
 
 
-KNOWN.update({_ENTER: _enter, _EXIT: _exit})
+HANDLERS.update({_ENTER: _enter, _EXIT: _exit})

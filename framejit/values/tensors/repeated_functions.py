@@ -1,4 +1,5 @@
-"""Functions that torch calls more than once, as nodes of the graph: `torch.utils.checkpoint` (again in the backward pass) and `while_loop`."""
+"""Functions that torch calls more than once, as nodes of the graph: `torch.utils.checkpoint` (again in the backward
+pass) and `while_loop`."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -10,78 +11,99 @@ from torch.utils.checkpoint import checkpoint
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
+from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions import CallableValue
 from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
 from framejit.values.tensors.tensor import TensorValue
-from framejit.values.tensors.torch_functions import KNOWN
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
-def _pure(tx: Frame, function: Value, form: tuple[Any, ...], tensors: list[TensorValue], what: str) -> NestedGraph:
+def pure(frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str) -> NestedGraph:
     """The function as a graph, if calling it again does nothing but compute again."""
-    effects, outside, existing = tx.capture.effects, tx.capture.effects.outside, _existing(tx, function)
+    effects, outside, existing = frame.capture.effects, frame.capture.effects.outside, _existing(frame, function)
     with effects.changed_inside() as changed:
-        nested = NestedGraph(tx, function, form, [tensor.fake for tensor in tensors], what)
+        nested = NestedGraph(frame, function, form, fakes, what)
     if effects.outside != outside or any(id(value) in existing for value in changed) or not nested.fresh:
         raise Unsupported(f"a function given to {what} that changes something, or gives back what it was given", CODE)
     return nested
 
 
-def _existing(tx: Frame, function: Value) -> set[int]:
+def _existing(frame: Frame, function: Value) -> set[int]:
     """The values that captured code holds now, by their ids: what the function makes for itself is not among them."""
     found: set[int] = set()
     todo: list[Value] = [function]
-    for frame in tx.chain():
-        todo += frame.held()
+    for each in frame.chain():
+        todo += each.held()
     while todo:
         value = todo.pop()
         if id(value) not in found:
             found.add(id(value))
             todo += value.children()
             if isinstance(value, CallableValue):
-                todo += value.closure(tx)
+                todo += value.closure(frame)
     return found
 
 
-def _checkpoint(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    options = {name: realize(tx, kwargs[name]) for name in ("use_reentrant", "preserve_rng_state", "early_stop") if name in kwargs}
+def _checkpoint(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    options = {
+        name: realize(frame, kwargs[name])
+        for name in ("use_reentrant", "preserve_rng_state", "early_stop")
+        if name in kwargs
+    }
     rest = {name: value for name, value in kwargs.items() if name not in options}
     known = {name: value.constant() for name, value in options.items()}
-    if not args or known.get("use_reentrant") is not False or not {"context_fn", "determinism_check", "debug"}.isdisjoint(rest):
-        raise Unsupported("torch.utils.checkpoint with use_reentrant=True or options of its own", CODE, "pass use_reentrant=False")
+    if (
+        not args
+        or known.get("use_reentrant") is not False
+        or not {"context_fn", "determinism_check", "debug"}.isdisjoint(rest)
+    ):
+        raise Unsupported(
+            "torch.utils.checkpoint with use_reentrant=True or options of its own", CODE, "pass use_reentrant=False"
+        )
     function, given = args[0], args[1:]
     if not torch.is_grad_enabled():  # nothing is kept, and nothing computed again
-        return tx.call(function, given, rest)
+        return frame.call(function, given, rest)
     if rest:
         raise Unsupported("torch.utils.checkpoint of a function with keyword arguments", CODE)
     tensors: list[TensorValue] = []
-    form = tuple(structure(tx, value, tensors) for value in given)
-    nested = _pure(tx, function, form, tensors, "torch.utils.checkpoint")
+    form = tuple(structure(frame, value, tensors) for value in given)
+    nested = pure(frame, function, form, [tensor.fake for tensor in tensors], "torch.utils.checkpoint")
 
     def run(*flat: torch.Tensor) -> Any:
         return checkpoint(nested.module.forward, *flat, **known)
 
     nodes = (*(tensor.node for tensor in tensors), *nested.outside)
-    made = tx.capture.graph.add(OpaqueCall(run, "checkpoint", "a part of it is computed again for gradients"), nodes, tuple(r.fake for r in nested.results))
-    return valued_form(nested.result_form, list(made.iterate(tx)))  # type: ignore[arg-type]
+    made = frame.capture.graph.add(
+        OpaqueCall(run, "checkpoint", "a part of it is computed again for gradients"),
+        nodes,
+        tuple(r.fake for r in nested.results),
+    )
+    return valued_form(nested.result_form, list(made.iterate(frame)))  # type: ignore[arg-type]
 
 
-def _while_loop(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _while_loop(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("cond_fn", "body_fn", "carried_inputs"), args)) | kwargs
     if set(given) != {"cond_fn", "body_fn", "carried_inputs"} or len(args) + len(kwargs) != 3:
         raise Unsupported("while_loop with other arguments than it has", CODE)
     tensors: list[TensorValue] = []
-    form = structure(tx, given["carried_inputs"], tensors)
-    if not isinstance(form, tuple) or not all(isinstance(part, Leaf) for part in form) or any(tensor.fake.requires_grad for tensor in tensors):
+    form = structure(frame, given["carried_inputs"], tensors)
+    if (
+        not isinstance(form, tuple)
+        or not all(isinstance(part, Leaf) for part in form)
+        or any(tensor.fake.requires_grad for tensor in tensors)
+    ):
         raise Unsupported("while_loop that carries something else than tensors without gradients", CODE)
-    condition, body = (_pure(tx, given[name], form, tensors, "while_loop") for name in ("cond_fn", "body_fn"))
+    fakes = [tensor.fake for tensor in tensors]
+    condition, body = (pure(frame, given[name], form, fakes, "while_loop") for name in ("cond_fn", "body_fn"))
     [decided] = condition.results if len(condition.results) == 1 and isinstance(condition.result_form, Leaf) else [None]
     if decided is None or decided.fake.numel() != 1 or decided.fake.dtype is not torch.bool:
         raise Unsupported("while_loop whose condition is not one bool", CODE)
     if not isinstance(body.result_form, tuple) or list(map(_kind, body.results)) != list(map(_kind, tensors)):
-        raise Unsupported("while_loop whose body gives tensors of other shapes, strides, dtypes or devices than it takes", CODE)
+        raise Unsupported(
+            "while_loop whose body gives tensors of other shapes, strides, dtypes or devices than it takes", CODE
+        )
     n, split = len(tensors), len(tensors) + len(condition.outside)
 
     def run(*flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -94,12 +116,16 @@ def _while_loop(tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value
                 return carried
 
     nodes = (*(tensor.node for tensor in tensors), *condition.outside, *body.outside)
-    return tx.capture.graph.add(OpaqueCall(run, "while_loop", "data decides how often a part of it runs"), nodes, tuple(r.fake for r in body.results))
+    return frame.capture.graph.add(
+        OpaqueCall(run, "while_loop", "data decides how often a part of it runs"),
+        nodes,
+        tuple(r.fake for r in body.results),
+    )
 
 
 def _kind(tensor: TensorValue) -> tuple[Any, ...]:
     return tensor.fake.shape, tensor.fake.stride(), tensor.fake.dtype, tensor.fake.device
 
 
-KNOWN[checkpoint] = _checkpoint
-KNOWN[while_loop] = _while_loop
+HANDLERS[checkpoint] = _checkpoint
+HANDLERS[while_loop] = _while_loop

@@ -1,4 +1,5 @@
-"""Indexing a tensor with sizes that are not assumed: torch's own indexing would ask for their numbers, `select` does not."""
+"""Indexing a tensor with sizes that are not assumed: torch's own indexing would ask for their numbers, `select` does
+not."""
 
 from __future__ import annotations
 
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
     from framejit.values.tensors.tensor import TensorValue
 
 
-def selected(tx: Frame, tensor: TensorValue, key: Value) -> Value | None:
+def selected(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
     """The view of the tensor that an index with sizes in it means, made as torch makes it: one item after the other.
 
-    None where `key` has no sizes, or more than numbers, slices and None: a number beside tensors or lists means something else.
+    None where `key` has no sizes, or more than numbers, slices and None: a number beside tensors or lists means
+    something else.
     """
     items = key.items if isinstance(key, TupleValue) else [key]
     if not any(isinstance(item, SizeValue) for item in items) or not all(map(_is_basic, items)):
         return None
     indices = [item for item in items if not _is_none(item)]
-    if len(indices) > tensor.fake.dim() or not all(_is_within(item, size) for item, size in zip(indices, tensor.fake.shape)):
+    if len(indices) > tensor.fake.dim() or not all(
+        _is_within(item, size) for item, size in zip(indices, tensor.fake.shape)
+    ):
         return None  # an error that is worded otherwise, or counted from the end
-    graph = tx.capture.graph
+    graph = frame.capture.graph
     result: Value = tensor
     dim = 0
     for item in items:
@@ -44,7 +48,9 @@ def selected(tx: Frame, tensor: TensorValue, key: Value) -> Value | None:
 
 
 def _is_basic(item: Value) -> bool:
-    return isinstance(item, (SizeValue, SliceValue)) or (isinstance(item, ConstantValue) and type(item.value) in (int, slice, type(None)))
+    return isinstance(item, (SizeValue, SliceValue)) or (
+        isinstance(item, ConstantValue) and type(item.value) in (int, slice, type(None))
+    )
 
 
 def _is_within(item: Value, size: int) -> bool:

@@ -10,27 +10,34 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from framejit import _native as native
+from framejit.fakes.metadata import can_be_open, has_fakes
 from framejit.guards.sources import AttrSource, CallSource, static_lookup
-from framejit.signals import Unsupported
-from framejit.values.base import Value, realize
-from framejit.values.bound_descriptor import BoundDescriptor
+from framejit.signals import NotYet, Unsupported
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.inspection import module_of
-from framejit.values.lazy import LazyValue, deep_realize
+from framejit.values.containers.sequence import ListValue
+from framejit.values.handlers import Handler
+from framejit.values.inspection import is_a, is_of_torch, module_of
+from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
+from framejit.values.objects.bound_descriptor import BoundDescriptor
+from framejit.values.objects.classes import ClassValue, is_finalized
 from framejit.values.objects.user_object import bind_attribute
-from framejit.values.tensors.override_state import ReadPlainly, has_override
-from framejit.values.tensors.tensor_classes import is_of_torch, own_attribute
+from framejit.values.tensors.override_state import Method, ReadPlainly, has_override
+from framejit.values.tensors.size_index import selected
+from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, own_attribute
+from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Codegen, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(
     """
-        shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr
-        is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr
-    """.split()
+    shape dtype device layout ndim requires_grad itemsize nbytes is_cuda is_cpu is_mps is_xpu is_meta is_sparse
+    is_sparse_csr is_quantized is_nested is_mkldnn is_leaf names is_mtia is_ipu is_xla is_maia is_vulkan output_nr
+""".split()
 )
 READ_IN_GRAPH = frozenset("T mT H mH real imag data".split())
 
@@ -49,13 +56,18 @@ NEEDS_DATA = {
 }
 OUTSIDE_GRAPHS = frozenset(
     """
-        backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage share_memory_ __reduce_ex__
-        __deepcopy__ set_ resize_ resize_as_ __cuda_array_interface__ pin_memory _backward_hooks grad_fn __hash__ __repr__ __str__ __format__
-        __reduce__ __setstate__ __dlpack__ __dlpack_device__ share_memory as_subclass is_shared is_pinned _is_view _typed_storage storage_type module_load
-    """.split()
+    backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage
+    share_memory_ __reduce_ex__ __deepcopy__ set_ resize_ resize_as_ __cuda_array_interface__ pin_memory
+    _backward_hooks grad_fn __hash__ __repr__ __str__ __format__ __reduce__ __setstate__ __dlpack__ __dlpack_device__
+    share_memory as_subclass is_shared is_pinned _is_view _typed_storage storage_type module_load
+""".split()
 )
 
 TRUE = ConstantValue(True)
+
+METHODS: dict[str, Handler] = {}
+"""Methods that give something else than tensors, which registers itself here; None where the arguments are such that
+they don't."""
 
 
 class TensorValue(Value):
@@ -67,6 +79,9 @@ class TensorValue(Value):
         """What the captured code hung on it."""
         self.made_as: tuple[int, int] | None = None
         """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
+
+    def identity(self) -> torch.Tensor:
+        return self.fake
 
     def python_type(self) -> type:
         return self.cls
@@ -85,35 +100,35 @@ class TensorValue(Value):
 
     # ---- attributes -----------------------------------------------------------------------
 
-    def getattr(self, tx: Frame, name: str) -> Value:
-        from framejit.values.tensors.overrides import attribute_of_override
-
+    def getattr(self, frame: Frame, name: str) -> Value:
         own = own_attribute(self.cls, name)
         if own is not None:
-            return bind_attribute(tx, own, self, self.cls, name)
+            return bind_attribute(frame, own, self, self.cls, name)
         if name in self.attrs:
             return self.attrs[name]
-        found = attribute_of_override(tx, self, name)
-        return self.torch_getattr(tx, name) if found is None else found
+        found = frame.attribute_of_override(self, name)
+        return self.torch_getattr(frame, name) if found is None else found
 
-    def torch_getattr(self, tx: Frame, name: str) -> Value:
+    def torch_getattr(self, frame: Frame, name: str) -> Value:
         """The attribute that torch has under this name, whatever the class of the tensor has."""
-        from framejit.values.wrap import from_python, wrap_attribute
-
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
-                if id(self) in tx.capture.effects.written_tensors:
+                if id(self) in frame.capture.effects.written_tensors:
                     raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
-                return tx.wrap(getattr(tx.capture.real_object(self), name), self._attribute_source(self.source, name))
-            return self._metadata(tx, name)
+                return frame.wrap(
+                    getattr(frame.capture.real_object(self), name), self._attribute_source(self.source, name)
+                )
+            return self._metadata(frame, name)
         if name in READ_IN_GRAPH:
-            return tx.capture.graph.call(getattr, [self, from_python(name)])
+            return frame.capture.graph.call(getattr, [self, from_python(name)])
         if name == "__class__":
             return from_python(self.cls)
-        if name == "grad" and self._is_leaf(tx) and self.source is not None:
-            return LazyValue(tx.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
-        if name == "grad_fn" and self.source is None and self._told("is_leaf"):
-            return NONE
+        if name == "grad" and self._is_leaf(frame) and self.source is not None:
+            return LazyValue(frame.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
+        if name == "grad_fn" and id(self) not in frame.capture.effects.written_tensors:
+            known = self.source is None or not self.fake.requires_grad
+            if self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant():
+                return NONE
         if name in OUTSIDE_GRAPHS:
             if callable(getattr(torch.Tensor, name, None)):
                 return TensorMethodValue(self, name)
@@ -124,19 +139,21 @@ class TensorValue(Value):
         if attribute is not None:
             raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
         if self.source is not None:  # an attribute someone hung on this very tensor
-            real = tx.capture.real_object(self)
+            real = frame.capture.real_object(self)
             if name in getattr(real, "__dict__", {}):
-                return wrap_attribute(tx.capture, real.__dict__[name], self.source, name)
-            tx.capture.guard_no_attribute(self.source, name)
+                return wrap_attribute(real.__dict__[name], self.source, name)
+            frame.capture.guard_no_attribute(self.source, name)
         fallback = own_attribute(self.cls, "__getattr__")
         if fallback is not None:
-            return bind_attribute(tx, fallback, self, self.cls, "__getattr__").call(tx, [ConstantValue(name)], {})
-        raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
+        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
-    def _is_leaf(self, tx: Frame) -> bool:
-        """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own line."""
-        known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)  # parameters are leaves
-        if self._told("is_leaf") if known else self.torch_getattr(tx, "is_leaf").constant():
+    def _is_leaf(self, frame: Frame) -> bool:
+        """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
+        line."""
+        # parameters are leaves
+        known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)
+        if self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant():
             return True
         raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
 
@@ -144,39 +161,51 @@ class TensorValue(Value):
         """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
         return CallSource(source, ReadPlainly(name)) if has_override(self.cls) else AttrSource(source, name)
 
-    def _metadata(self, tx: Frame, name: str) -> Value:
-        from framejit.values.wrap import from_python
-
+    def _metadata(self, frame: Frame, name: str) -> Value:
         if name == "nbytes":  # which torch does not compute with symbols
             return from_python(self.fake.numel() * self.fake.itemsize)
         if not hasattr(self.cls, name):  # as of versions of torch that have it no more
-            raise tx.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return from_python(self._told(name))
 
     def _told(self, name: str) -> Any:
-        """What torch tells of the fake; it refuses to look for the history of a view that was made without gradients, once that is written."""
+        """What torch tells of the fake; it refuses to look for the history of a view that was made without gradients,
+        once that is written."""
         try:
             return getattr(self.fake, name)
         except RuntimeError as e:
-            raise Unsupported(f"attribute {name!r} of a tensor, which raises {str(e).partition('.')[0]!r}", "FJ107") from None
+            raise Unsupported(
+                f"attribute {name!r} of a tensor, which raises {str(e).partition('.')[0]!r}", "FJ107"
+            ) from None
 
-    def setattr(self, tx: Frame, name: str, value: Value | None) -> None:
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
+        if frame.capture.overrides.modes:
+            raise Unsupported(f"setting attribute {name!r} of a tensor under a function mode", "FJ141")
         if name == "requires_grad" and value is not None and value.is_constant():
-            self.call_method(tx, "requires_grad_", [value], {})
+            self.call_method(frame, "requires_grad_", [value], {})
             return
-        if name == "grad" and value is not None and self._takes_gradient(realize(tx, value)):
-            tx.capture.effects.changed(self)
-            self.attrs[name] = realize(tx, value)
+        if name == "grad" and value is not None and self._takes_gradient(realize(frame, value)):
+            frame.capture.effects.changed(self)
+            self.attrs[name] = realize(frame, value)
             return
         if name == "data" and value is not None and own_attribute(self.cls, name) is None:
-            self._set_data(tx, realize(tx, value))
+            self._set_data(frame, realize(frame, value))
             return
         if value is None or name in self.attrs and self.attrs[name] is value:
             raise Unsupported(f"deleting attribute {name!r} of a tensor", "FJ107")
-        custom = own_attribute(self.cls, name) is not None or static_lookup(self.cls, "__setattr__") is not object.__setattr__
-        if custom or hasattr(torch.Tensor, name) or name.startswith("__") or self.cls is not torch.Tensor and not self.cls.__dictoffset__:
+        custom = (
+            own_attribute(self.cls, name) is not None
+            or static_lookup(self.cls, "__setattr__") is not object.__setattr__
+        )
+        if (
+            custom
+            or hasattr(torch.Tensor, name)
+            or name.startswith("__")
+            or self.cls is not torch.Tensor
+            and not self.cls.__dictoffset__
+        ):
             raise Unsupported(f"setting attribute {name!r} of a tensor", "FJ107")
-        tx.capture.effects.changed(self)
+        frame.capture.effects.changed(self)
         self.attrs[name] = value
 
     def _takes_gradient(self, value: Value) -> bool:
@@ -185,26 +214,45 @@ class TensorValue(Value):
             return False
         if is_none(value):
             return True
-        if not isinstance(value, TensorValue) or value.cls is not torch.Tensor or value.fake.is_inference() or self.fake.is_inference():
+        if (
+            not isinstance(value, TensorValue)
+            or value.cls is not torch.Tensor
+            or value.fake.is_inference()
+            or self.fake.is_inference()
+        ):
             return False
         mine, given = self.fake, value.fake
         alike = (mine.dtype, mine.device, mine.layout) == (given.dtype, given.device, given.layout)
-        return alike and not mine._has_symbolic_sizes_strides and not given._has_symbolic_sizes_strides and mine.shape == given.shape
+        return alike and mine.dim() == given.dim() and mine.shape == given.shape
 
-    def _set_data(self, tx: Frame, data: Value) -> None:
-        """`self.data = data`, which is done when the graph runs; left to Python where torch may refuse it, or what was written before would be out of sight."""
+    def _set_data(self, frame: Frame, data: Value) -> None:
+        """`self.data = data`, which is done when the graph runs; left to Python where torch may refuse it, or what was
+        written before would be out of sight."""
         plain = (torch.Tensor, torch.nn.Parameter)
-        if not isinstance(data, TensorValue) or self.cls not in plain or data.cls not in plain or self.fake.is_inference() or data.fake.is_inference():
+        if (
+            not isinstance(data, TensorValue)
+            or self.cls not in plain
+            or data.cls not in plain
+            or self.fake.is_inference()
+            or data.fake.is_inference()
+        ):
             raise Unsupported("setting attribute 'data' of a tensor", "FJ107")
         mine, given = ((t.dtype, t.device, t.layout) for t in (self.fake, data.fake))
-        if mine != given or self.fake.layout is not torch.strided or self.fake._has_symbolic_sizes_strides or data.fake._has_symbolic_sizes_strides:
-            raise Unsupported("setting attribute 'data' of a tensor to one of another kind, or of sizes that are not assumed", "FJ107")
+        if (
+            mine != given
+            or self.fake.layout is not torch.strided
+            or self.fake._has_symbolic_sizes_strides
+            or data.fake._has_symbolic_sizes_strides
+        ):
+            raise Unsupported(
+                "setting attribute 'data' of a tensor to one of another kind, or of sizes that are not assumed", "FJ107"
+            )
         same_memory = self.fake.untyped_storage()._cdata == data.fake.untyped_storage()._cdata
-        if id(self) in tx.capture.effects.written_tensors and not same_memory:
+        if id(self) in frame.capture.effects.written_tensors and not same_memory:
             raise Unsupported("setting attribute 'data' of a tensor that was written into", "FJ107")
-        with tx.capture.graph.metadata.faking():
+        with frame.capture.graph.metadata.faking():
             torch.Tensor.data.__set__(self.fake, data.fake)  # type: ignore[attr-defined]
-        tx.capture.graph.replace_data(self, data)
+        frame.capture.graph.replace_data(self, data)
 
     def children(self) -> Iterator[Value]:
         return iter(self.attrs.values())
@@ -222,67 +270,69 @@ class TensorValue(Value):
 
     # ---- methods ----------------------------------------------------------------------------
 
-    def call_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         own = own_attribute(self.cls, name)
         if own is not None:
-            return bind_attribute(tx, own, self, self.cls, name).call(tx, args, kwargs)
-        return self.torch_method(tx, name, args, kwargs)
+            return bind_attribute(frame, own, self, self.cls, name).call(frame, args, kwargs)
+        return self.torch_method(frame, name, args, kwargs)
 
-    def torch_method(self, tx: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return (
+            super().c_method(frame, name, static, args, kwargs)
+            if static is None
+            else self.torch_method(frame, name, args, kwargs)
+        )
+
+    def torch_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method that torch has under this name, whatever the class of the tensor has."""
-        from framejit.values.objects.classes import ClassValue
-        from framejit.values.tensors.overrides import Method, as_subclass, handed_over
-        from framejit.values.tensors.size_index import selected
-
         if name == "as_subclass" and len(args) == 1 and not kwargs and isinstance(args[0], ClassValue):
-            return as_subclass(tx, self, args[0].cls)
-        made = handed_over(tx, Method(name), [self, *args], kwargs)
+            return as_subclass(frame, self, args[0].cls)
+        made = frame.handed_over(Method(name), [self, *args], kwargs)
         if made is not None:
             return made
-        if name in ("numpy", "__array__") and not args and not kwargs:
-            from framejit.values.arrays.ndarray import array_over
-
-            return array_over(tx, self)
+        special = METHODS.get(name)
+        found = special(frame, [self, *args], kwargs) if special is not None else None
+        if found is not None:
+            return found
         if name in NEEDS_DATA and not _folds(self, name):
             code, hint = NEEDS_DATA[name]
-            label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(name, f".{name}()")
+            label = {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__contains__": "'in'"}.get(
+                name, f".{name}()"
+            )
             raise Unsupported(f"{label} of a tensor needs its data", code, hint)
         if name in OUTSIDE_GRAPHS:
             raise Unsupported(f"Tensor.{name}() runs outside graphs", "FJ107")
         if name == "is_inference" and not args and not kwargs:
-            return ConstantValue(tx.capture.graph.is_inference(self))
+            return ConstantValue(frame.capture.graph.is_inference(self))
         if name == "__len__":
-            from framejit.values.wrap import from_python
-
             if self.fake.dim() == 0:
-                raise tx.raised(TypeError, "len() of a 0-d tensor")
+                raise frame.raised(TypeError, "len() of a 0-d tensor")
             return from_python(self.fake.shape[0])
-        args = deep_realize(tx, args)
+        args = deep_realize(frame, args)
         if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
-            args = list(tx.iterate(args[0]))  # nodes know no torch.Size, and of a tuple new() would take the numbers as data
+            # nodes know no torch.Size, and of a tuple new() would take the numbers as data
+            args = list(frame.iterate(args[0]))
         if name == "requires_grad_":
-            return self._requires_grad(tx, *args, **kwargs)
+            return self._requires_grad(frame, *args, **kwargs)
         if name in ("__getitem__", "__setitem__"):
             args[0] = self._integer_index(args[0])
-            part = selected(tx, self, args[0]) if args[0].symbolic else None
+            part = selected(frame, self, args[0]) if args[0].symbolic else None
             if part is not None and name == "__getitem__":
                 return part
             if part is not None:
-                tx.capture.graph.call(operator.setitem, [part, ConstantValue(Ellipsis), *args[1:]])
+                frame.capture.graph.call(operator.setitem, [part, ConstantValue(Ellipsis), *args[1:]])
                 return NONE
         if name == "__setitem__":
-            tx.capture.graph.call(operator.setitem, [self, *args])
+            frame.capture.graph.call(operator.setitem, [self, *args])
             return NONE
         if name == "__getitem__":
-            return tx.capture.graph.call(operator.getitem, [self, *args])
+            return frame.capture.graph.call(operator.getitem, [self, *args])
         if own_attribute(self.cls, name) is not None:  # asked for through super()
-            return tx.capture.graph.call(getattr(torch.Tensor, name), [self, *args], kwargs)
-        return tx.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+            return frame.capture.graph.call(getattr(torch.Tensor, name), [self, *args], kwargs)
+        return frame.capture.graph.call(name, [self, *args], kwargs, is_method=True)
 
     def _integer_index(self, key: Value) -> Value:
         """A list of bools as the list of the positions it selects, so that the shape of the result is known."""
-        from framejit.values.containers.sequence import ListValue
-
         if (
             not isinstance(key, ListValue)
             or not key.items
@@ -293,27 +343,26 @@ class TensorValue(Value):
             return key
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 
-    def _requires_grad(self, tx: Frame, requires_grad: Value = TRUE) -> Value:
+    def _requires_grad(self, frame: Frame, requires_grad: Value = TRUE) -> Value:
         # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
         if requires_grad.constant() != self.fake.requires_grad:
             raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
         return self
 
-    def truth(self, tx: Frame) -> bool:
-        return bool(self.call_method(tx, "__bool__", [], {}).constant())
+    def truth(self, frame: Frame) -> bool:
+        return bool(self.call_method(frame, "__bool__", [], {}).constant())
 
-    def iterate(self, tx: Frame) -> Iterator[Value]:
-        if has_override(self.cls) and tx.capture.overrides.enabled:
-            raise Unsupported("all items of a tensor whose class has a __torch_function__", "FJ141")  # which is asked for its length, too, or not
+    def iterate(self, frame: Frame) -> Iterator[Value]:
+        if frame.capture.overrides.modes or has_override(self.cls) and frame.capture.overrides.enabled:
+            # which is asked for its length, too, or not
+            raise Unsupported("all items of a tensor whose class has a __torch_function__", "FJ141")
         if self.fake.dim() == 0:
-            raise tx.raised(TypeError, "iteration over a 0-d tensor")
-        return tx.capture.graph.call("unbind", [self], is_method=True).iterate(tx)
+            raise frame.raised(TypeError, "iteration over a 0-d tensor")
+        return frame.capture.graph.call("unbind", [self], is_method=True).iterate(frame)
 
-    def iterator(self, tx: Frame) -> Value:
-        from framejit.values.tensors.overrides import Method, handed_over
-
-        made = handed_over(tx, Method("__iter__"), [self])
-        return super().iterator(tx) if made is None else tx.get_iter(made)
+    def iterator(self, frame: Frame) -> Value:
+        made = frame.handed_over(Method("__iter__"), [self], {})
+        return super().iterator(frame) if made is None else frame.get_iter(made)
 
     def reconstruct(self, cg: Codegen) -> None:
         self._check_alive()
@@ -321,8 +370,31 @@ class TensorValue(Value):
             cg.load_graph_output(self)
         else:
             if self.made_as is not None and self.fake.requires_grad and self.fake._version != self.made_as[1]:
-                cg.capture.break_at(self.made_as[0], Unsupported("a tensor of a program's class that was written into, which gradients go through", "FJ141"))
+                cg.capture.break_at(
+                    self.made_as[0],
+                    Unsupported(
+                        "a tensor of a program's class that was written into, which gradients go through", "FJ141"
+                    ),
+                )
             cg.em.call_object(partial(of_class, self.cls), lambda: cg.load_graph_output(self))
+
+
+def as_subclass(frame: Frame, tensor: TensorValue, cls: type) -> TensorValue:
+    """`tensor.as_subclass(cls)`: another tensor over the same memory."""
+    if (
+        not issubclass(cls, torch.Tensor)
+        or not dispatches_as_torch_does(cls)
+        or is_finalized(cls)
+        or (is_of_torch(module_of(cls)) and cls is not torch.Tensor)
+    ):
+        raise Unsupported(f"as_subclass({cls.__qualname__})", "FJ141")
+    if has_override(cls):
+        frame.capture.overrides.meet()
+    with frame.capture.overrides.off():
+        made = frame.capture.graph.call(torch.ops.aten.alias.default, [tensor])
+    assert isinstance(made, TensorValue)
+    made.cls, made.made_as = cls, (frame.seq, 0 if made.fake.is_inference() else made.fake._version)
+    return made
 
 
 def of_class(cls: type, tensor: torch.Tensor) -> torch.Tensor:
@@ -333,7 +405,9 @@ def of_class(cls: type, tensor: torch.Tensor) -> torch.Tensor:
 
 def _folds(value: TensorValue, name: str) -> bool:
     """A fake made from a Python constant carries its data, so the answer is known."""
-    return getattr(value.fake, "constant", None) is not None and name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist")
+    return getattr(value.fake, "constant", None) is not None and name in (
+        "item", "__bool__", "__int__", "__float__", "__index__", "tolist",
+    )
 
 
 class TensorMethodValue(BoundDescriptor):
@@ -350,9 +424,38 @@ class TensorMethodValue(BoundDescriptor):
     def children(self) -> Iterator[Value]:
         return iter((self.owner,))
 
-    def call(self, tx: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner.call_method(tx, self.name, deep_realize(tx, args), dict(zip(kwargs, deep_realize(tx, list(kwargs.values())))))
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.owner.call_method(
+            frame, self.name, deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
+        )
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.owner)
         cg.em.load_attr(self.name)
+
+
+@wraps(torch.Tensor, subclasses=True, first=True)
+def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Value:
+    cls = type(obj)
+    if cls in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
+        raise NotYet("a lazy module, whose parameters are made by its first call", "FJ212")
+    if not dispatches_as_torch_does(cls):
+        raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __torch_dispatch__ is the program's own", "FJ141")
+    if not has_fakes(obj):
+        capture.add_guard(source, native.C_TYPE, cls)
+        return OpaqueValue(cls, source, Unsupported(f"a {'nested' if obj.is_nested else obj.layout} tensor", "FJ140"))
+    if has_override(cls):
+        if not is_a(static_lookup(cls, "__torch_function__"), (classmethod, staticmethod)):
+            raise Unsupported(
+                f"tensor subclass {cls.__qualname__}, whose __torch_function__ is no classmethod", "FJ141"
+            )
+        if static_lookup(cls, "__getattribute__") is not static_lookup(torch.Tensor, "__getattribute__"):
+            raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __getattribute__ is its own", "FJ141")
+        capture.overrides.meet()
+    dims = capture.dynamic.of(obj, source)
+    if not dims or not can_be_open(obj):
+        capture.add_guard(source, native.C_TENSOR, obj)
+        return capture.graph.add_input(obj, source)
+    layout = capture.sizes.open(obj, source, dims)
+    capture.add_guard(source, native.C_TENSOR, (obj, layout.free_sizes, layout.free_strides))
+    return capture.graph.add_input(obj, source, layout)

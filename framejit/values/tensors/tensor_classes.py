@@ -1,4 +1,5 @@
-"""Classes of tensors: which of them are torch's own, and what a program's class, or a program that replaces torch's methods, makes of a method."""
+"""Classes of tensors: which of them are torch's own, and what a program's class, or a program that replaces torch's
+methods, makes of a method."""
 
 from __future__ import annotations
 
@@ -9,13 +10,9 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
-from framejit.values.inspection import module_of
+from framejit.values.inspection import is_a, is_of_torch, module_of
 
 _NOT_OF_PROGRAMS: Final = ("torch._subclasses", "torch._functorch", "torch.fx", "torch._dynamo", "torch._export")
-
-
-def is_of_torch(module: str | None) -> bool:
-    return module is not None and (module == "torch" or module.startswith("torch."))
 
 
 def dispatches_as_torch_does(cls: type) -> bool:
@@ -26,7 +23,8 @@ def dispatches_as_torch_does(cls: type) -> bool:
 
 
 def own_attribute(cls: type, name: str) -> Any:
-    """What the program itself put into a class of tensors under a name, a function or other descriptor; None for what is torch's."""
+    """What the program itself put into a class of tensors under a name, a function or other descriptor; None for what
+    is torch's."""
     if cls is torch.Tensor and native.tensor_methods() == 1:
         return None
     for klass in cls.__mro__[:-1]:
@@ -34,8 +32,14 @@ def own_attribute(cls: type, name: str) -> Any:
             found = klass.__dict__[name]
             if not is_of_torch(module_of(klass)):
                 return found
-            function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found.fget if isinstance(found, property) else found
-            return found if isinstance(function, types.FunctionType) and not is_of_torch(function.__module__) else None
+            function = (
+                found.__func__
+                if is_a(found, (staticmethod, classmethod))
+                else found.fget
+                if is_a(found, property)
+                else found
+            )
+            return found if is_a(function, types.FunctionType) and not is_of_torch(function.__module__) else None
     return None
 
 

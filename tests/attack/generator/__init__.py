@@ -1,1 +1,2 @@
-"""Random programs over tensors, as source text that depends on nothing but a seed. A file for each family of statements."""
+"""Random programs over tensors, as source text that depends on nothing but a seed. A file for each family of
+statements."""

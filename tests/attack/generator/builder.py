@@ -102,7 +102,11 @@ class Builder:
     def let(self, expression: str, kind: Kind, prefix: str = "", again: float = 0.15) -> Var:
         """Assigns to a new name; sometimes to one that held the same kind."""
         old = [v for v in self.variables if v.kind == kind and v.name not in {p.name for p in self.params}]
-        name = self.rng.choice(old).name if old and not prefix and self.chance(again) else self.fresh(prefix or PREFIXES.get(kind.name, "v"))
+        name = (
+            self.rng.choice(old).name
+            if old and not prefix and self.chance(again)
+            else self.fresh(prefix or PREFIXES.get(kind.name, "v"))
+        )
         self.emit(f"{name} = {expression}")
         var = Var(name, kind)
         self.variables = [v for v in self.variables if v.name != name] + [var]
@@ -138,7 +142,11 @@ class Builder:
 
     def other(self, like: Var) -> str:
         """Something that can be computed with elementwise: a tensor of the shape, a scalar of torch or a number."""
-        kinds = [v for v in self.all("tensor") if v.kind.dtype in "fi" and v.kind.shape in (like.kind.shape, like.kind.shape[-1:], ())]
+        kinds = [
+            v
+            for v in self.all("tensor")
+            if v.kind.dtype in "fi" and v.kind.shape in (like.kind.shape, like.kind.shape[-1:], ())
+        ]
         return self.one(kinds).name if kinds and self.chance(0.65) else self.number()
 
     def number(self) -> str:
@@ -150,8 +158,12 @@ class Builder:
         sized = [v for v in self.all("tensor") if v.kind.shape]
         if sized:
             v = self.rng.choice(sized)
-            options.append(self.rng.choice([f"{v.name}.shape[{self.rng.randrange(len(v.kind.shape))}]", f"{v.name}.dim()", f"len({v.name})",
-                f"{v.name}.size(-1)"]))
+            options.append(
+                self.rng.choice([
+                    f"{v.name}.shape[{self.rng.randrange(len(v.kind.shape))}]", f"{v.name}.dim()",
+                    f"len({v.name})", f"{v.name}.size(-1)",
+                ])
+            )
         return self.rng.choice(options)
 
     def integer(self) -> str:
@@ -164,10 +176,20 @@ class Builder:
         tensors = self.all("tensor")
         if tensors:
             v, w = r.choice(tensors), r.choice(tensors)
-            options += [f"{v.name}.dim() > {r.randint(0, 2)}", f"{v.name} is {w.name}", f"{v.name}.dtype == torch.float32", f"{v.name}.requires_grad"]
-            options += [f"{v.name}.is_contiguous()", f"{v.name}.shape == {w.name}.shape", f"{v.name}.numel() > {r.randint(1, 12)}", "torch.is_grad_enabled()"]
+            options += [
+                f"{v.name}.dim() > {r.randint(0, 2)}", f"{v.name} is {w.name}", f"{v.name}.dtype == torch.float32",
+                f"{v.name}.requires_grad",
+            ]
+            options += [
+                f"{v.name}.is_contiguous()", f"{v.name}.shape == {w.name}.shape",
+                f"{v.name}.numel() > {r.randint(1, 12)}", "torch.is_grad_enabled()",
+            ]
             if v.kind.dtype in "fi" and r.random() < 0.4:  # on data: a graph break
-                options += [f"{v.name}.sum() > 0", f"bool(({v.name} > 0).any())", f"{v.name}.sum().item() > {r.randint(-1, 2)}"]
+                options += [
+                    f"{v.name}.sum() > 0",
+                    f"bool(({v.name} > 0).any())",
+                    f"{v.name}.sum().item() > {r.randint(-1, 2)}",
+                ]
         for v in self.all("int"):
             options += [f"{v.name} > {r.randint(0, 4)}", f"{v.name} % 2 == 0", f"{v.name} == {r.randint(0, 4)}"]
         for v in self.all("bool"):
@@ -184,13 +206,17 @@ class Builder:
         for _ in range(12):
             self.budget -= 1
             family = self.rng.choice(list(self.families))
-            text, lines, variables, depth, loops, function = self.lines, len(self.lines), list(self.variables), self.depth, self.loops, self.in_function
+            text, lines, variables, depth, loops, function = (
+                self.lines, len(self.lines), list(self.variables), self.depth, self.loops, self.in_function,
+            )
             try:
                 self.rng.choice(self.families[family])(self)
                 return
             except NoFit:
                 del text[lines:]
-                self.lines, self.variables, self.depth, self.loops, self.in_function = text, variables, depth, loops, function
+                self.lines, self.variables, self.depth, self.loops, self.in_function = (
+                    text, variables, depth, loops, function,
+                )
 
     def statements(self, most: int) -> None:
         for _ in range(self.rng.randint(1, max(1, most))):
@@ -199,7 +225,8 @@ class Builder:
 
     @contextlib.contextmanager
     def function(self, header: str, inner: bool) -> Iterator[list[str]]:
-        """The body of another function; an inner one sees the variables, one of the module does not. Yields its lines."""
+        """The body of another function; an inner one sees the variables, one of the module does not. Yields its
+        lines."""
         lines, depth, variables, loops = self.lines, self.depth, self.variables, self.loops
         self.lines, self.variables, self.loops = [], list(variables) if inner else [], 0
         self.depth = depth if inner else 0
@@ -216,5 +243,8 @@ class Builder:
         return replace(kind, **changes)  # type: ignore[arg-type]
 
 
-PREFIXES = {"tensor": "t", "int": "n", "float": "f", "bool": "flag", "str": "s", "list": "items", "tuple": "pair", "dict": "table", "set": "seen"}
+PREFIXES = {
+    "tensor": "t", "int": "n", "float": "f", "bool": "flag", "str": "s", "list": "items", "tuple": "pair",
+    "dict": "table", "set": "seen",
+}
 WORDS = ["a", "b", "add", "mul", "relu", "key"]

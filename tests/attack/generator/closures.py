@@ -1,4 +1,5 @@
-"""Functions: helpers of the module, closures with cells that change, lambdas, defaults, keyword arguments, decorators, recursion."""
+"""Functions: helpers of the module, closures with cells that change, lambdas, defaults, keyword arguments, decorators,
+recursion."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,7 +16,10 @@ def doubling(f):
     wrapper.calls = 0
     return wrapper
 """
-STATES = ("3", "0", "2.5", "[1]", "[1, 2, 3]", "{'k': 2}", "torch.zeros(())", "torch.ones(1)", "'b'", "None", "True", "(1, 2, 3)")
+STATES = (
+    "3", "0", "2.5", "[1]", "[1, 2, 3]", "{'k': 2}", "torch.zeros(())", "torch.ones(1)", "'b'", "None", "True",
+    "(1, 2, 3)",
+)
 
 
 def helper(b: Builder) -> None:
@@ -40,8 +44,10 @@ def helper(b: Builder) -> None:
     y = b.tensor(1)
     call = (
         b.choice(f"{name}({x.name})", f"{name}({x.name}, {b.integer()})", f"{name}(n={b.integer()}, a={x.name})"),
-        b.choice(f"{name}({x.name}, scale=2)", f"{name}({x.name}, {y.name}, 1)", f"{name}({x.name}, key=1, other={y.name})",
-            f"{name}(*[{x.name}, 1], **{{'scale': 3}})"),
+        b.choice(
+            f"{name}({x.name}, scale=2)", f"{name}({x.name}, {y.name}, 1)",
+            f"{name}({x.name}, key=1, other={y.name})", f"{name}(*[{x.name}, 1], **{{'scale': 3}})",
+        ),
         b.choice(f"{name}({x.name}, {b.integer()})", f"{name}({x.name}, n=1, flag=False)"),
         b.choice(f"{name}({x.name})", f"{name}({x.name}, 3, [1])"),
     )[shape]
@@ -62,7 +68,11 @@ def closure(b: Builder) -> None:
         if writes:
             b.emit(f"nonlocal {cell}")
             b.emit(f"{cell} += {b.choice('1', 'a.dim()', '2')}")
-        b.emit(b.choice(f"return a * {cell}", f"return a + {x.name}.sum() + {cell}", f"return torch.where(a > 0, a, {cell})"))
+        b.emit(
+            b.choice(
+                f"return a * {cell}", f"return a + {x.name}.sum() + {cell}", f"return torch.where(a > 0, a, {cell})"
+            )
+        )
     b.in_function = outer
     b.know(cell, INT)
     y = b.let(f"{name}({x.name})", replace(x.kind, fresh=True))
@@ -77,17 +87,19 @@ def lambda_call(b: Builder) -> None:
     kind = replace(x.kind, fresh=True)
     b.let(
         b.choice(
-            f"(lambda a: a * 2)({x.name})", f"(lambda a, n={b.integer()}: a + n)({x.name})", f"functools.partial(torch.mul, {x.name})(2)",
+            f"(lambda a: a * 2)({x.name})", f"(lambda a, n={b.integer()}: a + n)({x.name})",
+            f"functools.partial(torch.mul, {x.name})(2)",
             f"functools.partial(functools.partial(torch.add, {x.name}), alpha=2)({x.name})",
             f"functools.reduce(torch.add, [{x.name}, {x.name}, {x.name}])", f"(lambda *a: sum(a))({x.name}, 1, 2)",
             f"(lambda **k: k['a'] * k.get('n', 2))(a={x.name})", f"operator.mul({x.name}, 2)",
-            f"operator.attrgetter('data')({x.name})", f"operator.methodcaller('sin')({x.name})", f"operator.itemgetter(0)([{x.name}])",
-            f"[f({x.name}) for f in (torch.sin, lambda a: a - 1)][-1]",
-            f"[lambda a, i=i: a * i for i in range(3)][-1]({x.name})", f"[lambda a: a + i for i in range(2)][0]({x.name})",
+            f"operator.attrgetter('data')({x.name})", f"operator.methodcaller('sin')({x.name})",
+            f"operator.itemgetter(0)([{x.name}])", f"[f({x.name}) for f in (torch.sin, lambda a: a - 1)][-1]",
+            f"[lambda a, i=i: a * i for i in range(3)][-1]({x.name})",
+            f"[lambda a: a + i for i in range(2)][0]({x.name})",
             f"(torch.sin if {b.condition()} else torch.cos)({x.name})",
         ),
         kind,
-    )  # fmt: skip
+    )
 
 
 def decorated(b: Builder) -> None:
@@ -95,19 +107,32 @@ def decorated(b: Builder) -> None:
     if not any("def doubling" in text for text in b.definitions):
         b.define(DOUBLING)
     b.define(f"@{b.choice('doubling', 'doubling', 'torch.no_grad()')}\ndef {name}(a, n=1):\n    return a + n")
-    b.let(b.choice(f"{name}({x.name})", f"{name}({x.name}, n={b.integer()})", f"{name}.__wrapped__({x.name})"), replace(x.kind, fresh=True))
+    b.let(
+        b.choice(f"{name}({x.name})", f"{name}({x.name}, n={b.integer()})", f"{name}.__wrapped__({x.name})"),
+        replace(x.kind, fresh=True),
+    )
 
 
 def recursive(b: Builder) -> None:
     name, x = b.fresh("again"), b.tensor(1)
-    b.define(f"def {name}(a, depth):\n    if depth <= 0:\n        return a\n    return {name}(a * 2 - depth, depth - 1) + {b.choice('1', 'depth', 'a')}")
+    b.define(
+        f"def {name}(a, depth):\n    if depth <= 0:\n        return a\n"
+        f"    return {name}(a * 2 - depth, depth - 1) + {b.choice('1', 'depth', 'a')}"
+    )
     b.let(f"{name}({x.name}, {b.integer()})", replace(x.kind, fresh=True))
 
 
 def cached(b: Builder) -> None:
     name = b.fresh("known")
     b.define(f"@functools.lru_cache({b.choice('None', 'maxsize=2')})\ndef {name}(n, m=1):\n    return n * 2 + m")
-    b.let(b.choice(f"{name}({b.integer()})", f"{name}({b.integer()}, m={b.integer()})", f"{name}({b.integer()}) + {name}.cache_info().hits"), INT)
+    b.let(
+        b.choice(
+            f"{name}({b.integer()})",
+            f"{name}({b.integer()}, m={b.integer()})",
+            f"{name}({b.integer()}) + {name}.cache_info().hits",
+        ),
+        INT,
+    )
 
 
 def global_state(b: Builder) -> None:
@@ -121,9 +146,21 @@ def global_state(b: Builder) -> None:
     x = b.tensor(1)
     if b.in_function == "fn" and b.depth == 1 and b.chance(0.4):
         b.emit(f"globals()['{name}'] = {b.choice(b.integer(), x.name, '[1]')}")
-    b.let(b.choice(f"{name} if isinstance({name}, int) else 1", f"len({name}) if hasattr({name}, '__len__') and not isinstance({name}, torch.Tensor) else 2",
-        f"str(type({name}).__name__)", f"0 if {name} is None else 1"), Kind("any"))
-    b.let(f"{x.name} * {name} if isinstance({name}, (int, float, torch.Tensor)) else {x.name}", replace(x.kind, fresh=False))
+    b.let(
+        b.choice(
+            f"{name} if isinstance({name}, int) else 1",
+            f"len({name}) if hasattr({name}, '__len__') and not isinstance({name}, torch.Tensor) else 2",
+            f"str(type({name}).__name__)", f"0 if {name} is None else 1",
+        ),
+        Kind("any"),
+    )
+    b.let(
+        f"{x.name} * {name} if isinstance({name}, (int, float, torch.Tensor)) else {x.name}",
+        replace(x.kind, fresh=False),
+    )
 
 
-STATEMENTS = [helper, helper, closure, closure, lambda_call, lambda_call, decorated, recursive, cached, global_state, global_state]
+STATEMENTS = [
+    helper, helper, closure, closure, lambda_call, lambda_call, decorated, recursive, cached, global_state,
+    global_state,
+]

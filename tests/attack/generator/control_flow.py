@@ -12,7 +12,11 @@ def body(b: Builder, most: int = 2) -> None:
 
 def update(b: Builder, x: Var) -> None:
     """Changes a variable that lives on after the block."""
-    b.emit(b.choice("{x} = {x} + {n}", "{x} = {x} * 0.5", "{x} = {x}.relu()", "{x} = -{x}", "{x} = {x} - 1", "{x} = {x}.sin()").format(x=x.name, n=b.number()))
+    b.emit(
+        b.choice(
+            "{x} = {x} + {n}", "{x} = {x} * 0.5", "{x} = {x}.relu()", "{x} = -{x}", "{x} = {x} - 1", "{x} = {x}.sin()"
+        ).format(x=x.name, n=b.number())
+    )
 
 
 def branch(b: Builder) -> None:
@@ -39,7 +43,11 @@ def counted(b: Builder) -> None:
     x = b.tensor(1)
     i = b.fresh("i")
     b.loops += 1
-    with b.block(f"for {i} in {b.choice(f'range({b.integer()})', 'range(3)', f'range({b.integer()}, 4, 2)', 'reversed(range(3))', f'range(len({x.name}))')}:"):
+    ranges = (
+        f"range({b.integer()})", "range(3)", f"range({b.integer()}, 4, 2)", "reversed(range(3))",
+        f"range(len({x.name}))",
+    )
+    with b.block(f"for {i} in {b.choice(*ranges)}:"):
         b.know(i, INT)
         update(b, x)
         if b.chance(0.5):
@@ -62,7 +70,9 @@ def over_tensors(b: Builder) -> None:
     row, total = b.fresh("row"), b.let("0", Kind("any"))
     b.loops += 1
     heads = [f"for {row} in {x.name}:", f"for {row} in {x.name}.unbind(0):", f"for {row} in {x.name}.split(1):"]
-    heads += [f"for {row} in {v.name}:" for v in b.all("list") + b.all("tuple") if v.kind.of and v.kind.of.name == "tensor"]
+    heads += [
+        f"for {row} in {v.name}:" for v in b.all("list") + b.all("tuple") if v.kind.of and v.kind.of.name == "tensor"
+    ]
     with b.block(b.choice(*heads)):
         b.emit(f"{total.name} = {total.name} + {row}.sum()")
         if b.chance(0.3):
@@ -90,10 +100,17 @@ def until(b: Builder) -> None:
 
 def matched(b: Builder) -> None:
     x = b.tensor(1)
-    subjects = [v.name for v in b.all("int") + b.all("str") + b.all("tuple") + b.all("list") + b.all("dict")] or [f"{x.name}.dim()"]
+    subjects = [v.name for v in b.all("int") + b.all("str") + b.all("tuple") + b.all("list") + b.all("dict")] or [
+        f"{x.name}.dim()"
+    ]
     with b.block(f"match {b.choice(*subjects)}:"):
-        for case in b.rng.sample(["case 1 | 2:", "case 'a' | 'add':", "case [first, *rest]:", "case {'a': found}:", "case int(number) if number > 2:",
-            "case (left, right):", "case str():"], 3):
+        for case in b.rng.sample(
+            [
+                "case 1 | 2:", "case 'a' | 'add':", "case [first, *rest]:", "case {'a': found}:",
+                "case int(number) if number > 2:", "case (left, right):", "case str():",
+            ],
+            3,
+        ):
             with b.block(case):
                 update(b, x)
         with b.block("case _:"):
@@ -102,12 +119,23 @@ def matched(b: Builder) -> None:
 
 def integers(b: Builder) -> None:
     n, m = b.integer(), b.integer()
-    b.let(b.choice(f"{n} + {m}", f"{n} * 2", f"{n} - {m}", f"max({n}, {m})", f"{n} // 2", f"{n} ** 2", f"abs({n} - 3)", f"min({n}, 2)", f"({n} << 1) | {m}",
-        f"divmod({n}, 2)[0]", f"int({n} / 2)"), INT)
+    b.let(
+        b.choice(
+            f"{n} + {m}", f"{n} * 2", f"{n} - {m}", f"max({n}, {m})", f"{n} // 2", f"{n} ** 2", f"abs({n} - 3)",
+            f"min({n}, 2)", f"({n} << 1) | {m}", f"divmod({n}, 2)[0]", f"int({n} / 2)",
+        ),
+        INT,
+    )
 
 
 def truths(b: Builder) -> None:
-    b.let(b.choice(f"{b.condition()} and {b.condition()}", f"not ({b.condition()})", f"{b.condition()} or {b.condition()}", f"bool({b.condition()})"), BOOL)
+    b.let(
+        b.choice(
+            f"{b.condition()} and {b.condition()}", f"not ({b.condition()})", f"{b.condition()} or {b.condition()}",
+            f"bool({b.condition()})",
+        ),
+        BOOL,
+    )
 
 
 def asserted(b: Builder) -> None:
@@ -117,7 +145,13 @@ def asserted(b: Builder) -> None:
 
 def printed(b: Builder) -> None:
     facts = [v.name for v in b.variables if v.kind.name in ("int", "str", "bool", "fact", "float")]
-    b.emit(b.choice(f"print({', '.join(b.rng.sample(facts, min(2, len(facts)))) or repr('here')})", "print('reached')", f"print(f'{{{b.number()}}}')"))
+    b.emit(
+        b.choice(
+            f"print({', '.join(b.rng.sample(facts, min(2, len(facts)))) or repr('here')})",
+            "print('reached')",
+            f"print(f'{{{b.number()}}}')",
+        )
+    )
 
 
 def left_early(b: Builder) -> None:
@@ -141,5 +175,7 @@ def deleted(b: Builder) -> None:
     b.forget(x.name)
 
 
-STATEMENTS = [branch, branch, ternary, counted, counted, over_tensors, until, matched, integers, integers, truths, asserted, printed, left_early,
-assigned_within, deleted]
+STATEMENTS = [
+    branch, branch, ternary, counted, counted, over_tensors, until, matched, integers, integers, truths, asserted,
+    printed, left_early, assigned_within, deleted,
+]

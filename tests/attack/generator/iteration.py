@@ -52,16 +52,20 @@ def iterator(b: Builder) -> None:
     b.emit(
         f"{it} = "
         + b.choice(
-            f"iter({s})", f"zip({s}, {r})", f"enumerate({s})", f"map(lambda a: (a, 1), {s})", f"filter(lambda a: a is not None, {s})",
+            f"iter({s})", f"zip({s}, {r})", f"enumerate({s})", f"map(lambda a: (a, 1), {s})",
+            f"filter(lambda a: a is not None, {s})",
             f"itertools.chain({s}, {r})", f"itertools.islice({s}, 2)", f"(a for a in {s})",
-            f"itertools.count({b.integer()})", f"itertools.repeat({s}, 2)", f"itertools.accumulate([1, 2, {b.integer()}])", f"reversed([{b.integer()}, 1])",
+            f"itertools.count({b.integer()})", f"itertools.repeat({s}, 2)",
+            f"itertools.accumulate([1, 2, {b.integer()}])", f"reversed([{b.integer()}, 1])",
             f"itertools.zip_longest({s}, {r})", f"itertools.product([1, 2], [3, {b.integer()}])",
-            "itertools.cycle([1, 2])", f"itertools.takewhile(lambda a: a < 2, [1, {b.integer()}, 3])", f"itertools.pairwise({s})",
+            "itertools.cycle([1, 2])", f"itertools.takewhile(lambda a: a < 2, [1, {b.integer()}, 3])",
+            f"itertools.pairwise({s})",
             f"zip({s}, itertools.count())", f"map(torch.sin, [{b.tensor(1).name}])", "iter([1, 2, 3].pop, 1)",
-            f"itertools.starmap(lambda a, c: a, zip({s}, {r}))", "itertools.combinations([1, 2, 3], 2)", "itertools.groupby([1, 1, 2])",
+            f"itertools.starmap(lambda a, c: a, zip({s}, {r}))", "itertools.combinations([1, 2, 3], 2)",
+            "itertools.groupby([1, 1, 2])",
             f"itertools.compress([1, 2, 3], [1, 0, {b.integer()}])", f"enumerate({s}, start={b.integer()})",
         )
-    )  # fmt: skip
+    )
     b.know(it, Kind("iterator"))
     if b.chance(0.7):
         consume(b)
@@ -71,16 +75,19 @@ def consume(b: Builder) -> None:
     it = b.pick("iterator")
     b.emit(
         b.choice(
-            f"print(next({it.name}, None) is None)", f"first = next({it.name})", f"print(len(list(itertools.islice({it.name}, 2))))",
+            f"print(next({it.name}, None) is None)", f"first = next({it.name})",
+            f"print(len(list(itertools.islice({it.name}, 2))))",
             f"for one in {it.name}: break", f"taken = [one for one, _ in zip({it.name}, range(2))]",
             f"_, *some = itertools.islice({it.name}, 3)", f"print(sum(1 for _ in itertools.islice({it.name}, 5)))",
-            f"first, second = next({it.name}), next({it.name}, 0)", f"if hasattr({it.name}, 'close'): {it.name}.close()",
+            f"first, second = next({it.name}), next({it.name}, 0)",
+            f"if hasattr({it.name}, 'close'): {it.name}.close()",
             f"if hasattr({it.name}, 'send'): print(type({it.name}.send(None)).__name__)",
-            f"print(any(one is 3 for one in itertools.islice({it.name}, 4)))".replace("is 3", "is None"), f"shared = [{it.name}, {it.name}]",
-            f"a_tee, b_tee = itertools.tee(itertools.islice({it.name}, 2))", f"for i, one in zip(range(2), {it.name}): print(i)",
-            f"print({it.name} is iter({it.name}))",
+            f"print(any(one is 3 for one in itertools.islice({it.name}, 4)))".replace("is 3", "is None"),
+            f"shared = [{it.name}, {it.name}]",
+            f"a_tee, b_tee = itertools.tee(itertools.islice({it.name}, 2))",
+            f"for i, one in zip(range(2), {it.name}): print(i)", f"print({it.name} is iter({it.name}))",
         )
-    )  # fmt: skip
+    )
 
 
 def comprehension(b: Builder) -> None:
@@ -88,14 +95,17 @@ def comprehension(b: Builder) -> None:
     b.let(
         b.choice(
             f"sum(row.sum() for row in {x.name})", f"sum([row * i for i, row in enumerate({x.name})])",
-            f"sum(a.sum() for a in ({x.name}, {x.name} * 2) if a.dim() > {b.integer()})", f"sum({{i: row.sum() for i, row in enumerate({x.name})}}.values())",
-            f"torch.stack([row for row in {x.name}]).sum()", f"sum(a * c for a, c in zip({x.name}, reversed({x.name})))",
-            f"sum(itertools.chain.from_iterable([[row.sum()] for row in {x.name}]))", f"max(row.sum() for row in {x.name})",
-            f"all(row.dim() for row in {x.name})", f"len([1 for row in {x.name} if row.sum() > 0])", f"sum(map(torch.sum, {x.name}))",
-            "[(i, j) for i in range(2) for j in range(i)]",
+            f"sum(a.sum() for a in ({x.name}, {x.name} * 2) if a.dim() > {b.integer()})",
+            f"sum({{i: row.sum() for i, row in enumerate({x.name})}}.values())",
+            f"torch.stack([row for row in {x.name}]).sum()",
+            f"sum(a * c for a, c in zip({x.name}, reversed({x.name})))",
+            f"sum(itertools.chain.from_iterable([[row.sum()] for row in {x.name}]))",
+            f"max(row.sum() for row in {x.name})",
+            f"all(row.dim() for row in {x.name})", f"len([1 for row in {x.name} if row.sum() > 0])",
+            f"sum(map(torch.sum, {x.name}))", "[(i, j) for i in range(2) for j in range(i)]",
         ),
         tensor_kind(b.fresh("?")) if b.chance(0.3) else Kind("any"),
-    )  # fmt: skip
+    )
 
 
 def iterator_class(b: Builder) -> None:
@@ -118,10 +128,19 @@ def growing(b: Builder) -> None:
     x = b.tensor(1)
     b.emit(f"{v} = [1, 2]")
     b.emit(f"{it} = iter({v})")
-    b.emit(b.choice(f"print(list({it})); {v}.append(3); print(list({it}))", f"next({it}); {v}.insert(0, {b.integer()}); print(next({it}))",
-        f"print([one for one in {it} if len({v}) < 5 and not {v}.append(one)])", f"{v}.clear(); print(next({it}, 'end'))", f"del {v}[0]; print(list({it}))"))
+    b.emit(
+        b.choice(
+            f"print(list({it})); {v}.append(3); print(list({it}))",
+            f"next({it}); {v}.insert(0, {b.integer()}); print(next({it}))",
+            f"print([one for one in {it} if len({v}) < 5 and not {v}.append(one)])",
+            f"{v}.clear(); print(next({it}, 'end'))", f"del {v}[0]; print(list({it}))",
+        )
+    )
     b.let(f"{x.name} * len({v})", replace(x.kind, fresh=True))
     b.know(it, Kind("iterator"))
 
 
-STATEMENTS = [generator, generator, iterator, iterator, iterator, consume, consume, comprehension, comprehension, iterator_class, growing]
+STATEMENTS = [
+    generator, generator, iterator, iterator, iterator, consume, consume, comprehension, comprehension,
+    iterator_class, growing,
+]

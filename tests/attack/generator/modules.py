@@ -45,19 +45,41 @@ def module(b: Builder) -> None:
         b.define(NET.format(norm=b.choice("LayerNorm", "BatchNorm1d", "LayerNorm"), forward=b.choice(*FORWARDS)))
         b.define("torch.manual_seed(7)\nmodel = Net()")
         b.changes += [
-            *(lambda: "model.eval()", lambda: "model.train()", lambda: "model.steps += 3", lambda: "model.cache = None", lambda: "model.linear.bias = None",
-                lambda: "model.double()", lambda: "model.float()"),
-            *(lambda: "model.weight.requires_grad_(not model.weight.requires_grad)", lambda: "model.named['b'] = torch.nn.Sigmoid()",
-                lambda: "model.blocks.append(torch.nn.Identity())", lambda: "model.zero_grad()"),
-            *(lambda: "model.linear = torch.nn.Linear(4, 4)", lambda: "model.weight.data = model.weight.data * 2",
-                lambda: "model.weight = torch.nn.Parameter(torch.ones(4))", lambda: "model.count = torch.ones(())"),
-            *(lambda: "model.requires_grad_(False)", lambda: "model.linear.register_forward_hook(lambda m, args, out: out * 2)",
-                lambda: "model.forward = lambda x, times=1: x * times", lambda: "model.count.fill_(2)"),
+            *(
+                lambda: "model.eval()", lambda: "model.train()", lambda: "model.steps += 3",
+                lambda: "model.cache = None", lambda: "model.linear.bias = None", lambda: "model.double()",
+                lambda: "model.float()",
+            ),
+            *(
+                lambda: "model.weight.requires_grad_(not model.weight.requires_grad)",
+                lambda: "model.named['b'] = torch.nn.Sigmoid()", lambda: "model.blocks.append(torch.nn.Identity())",
+                lambda: "model.zero_grad()",
+            ),
+            *(
+                lambda: "model.linear = torch.nn.Linear(4, 4)", lambda: "model.weight.data = model.weight.data * 2",
+                lambda: "model.weight = torch.nn.Parameter(torch.ones(4))", lambda: "model.count = torch.ones(())",
+            ),
+            *(
+                lambda: "model.requires_grad_(False)",
+                lambda: "model.linear.register_forward_hook(lambda m, args, out: out * 2)",
+                lambda: "model.forward = lambda x, times=1: x * times", lambda: "model.count.fill_(2)",
+            ),
         ]
     rows = [v for v in b.all("tensor") if v.kind.shape[-1:] == ("4",) and len(v.kind.shape) > 1]
     x = b.one(rows)
-    b.let(b.choice(f"model({x.name})", f"model({x.name}, times=2)", f"model.linear({x.name})", f"model.forward({x.name})", f"model.blocks[1]({x.name})",
-        f"torch.nn.Sequential(model.linear, model.named['a'])({x.name})" if b.chance(0.2) else f"model.norm({x.name})"), x.kind)
+    b.let(
+        b.choice(
+            f"model({x.name})",
+            f"model({x.name}, times=2)",
+            f"model.linear({x.name})",
+            f"model.forward({x.name})",
+            f"model.blocks[1]({x.name})",
+            f"torch.nn.Sequential(model.linear, model.named['a'])({x.name})"
+            if b.chance(0.2)
+            else f"model.norm({x.name})",
+        ),
+        x.kind,
+    )
 
 
 def weights(b: Builder) -> None:
@@ -65,13 +87,14 @@ def weights(b: Builder) -> None:
         return module(b)
     x = b.tensor(1)
     text = b.choice(
-        "model.training", "model.steps", "len(list(model.parameters()))", "[n for n, _ in model.named_parameters()]", "model.weight.sum()",
-        "sorted(model.state_dict())", "model.count + 1", "list(model.named_buffers())",
-        "model.linear.weight.shape", "len(model.blocks)", "'a' in model.named", "[type(m).__name__ for m in model.modules()]", "hasattr(model, 'missing')",
+        "model.training", "model.steps", "len(list(model.parameters()))", "[n for n, _ in model.named_parameters()]",
+        "model.weight.sum()", "sorted(model.state_dict())", "model.count + 1", "list(model.named_buffers())",
+        "model.linear.weight.shape", "len(model.blocks)", "'a' in model.named",
+        "[type(m).__name__ for m in model.modules()]", "hasattr(model, 'missing')",
         "model.linear.in_features", "model.weight", "model.blocks[-1]",
         f"model.weight * {x.name}.sum()", "next(model.parameters()).dtype", "isinstance(model, torch.nn.Module)",
         "model.get_parameter('weight').requires_grad", "model.extra_repr()", "list(model._modules)",
-    )  # fmt: skip
+    )
     b.let(text, tensor_kind() if text == "model.weight.sum()" else Kind("any"))
 
 
@@ -79,8 +102,13 @@ def change(b: Builder) -> None:
     if not any("class Net" in text for text in b.definitions):
         return module(b)
     x = b.tensor(1)
-    b.emit(b.choice("model.steps += 1", f"model.cache = {x.name}", "model.train(not model.training)", "model.count.add_(1)", f"model.note = {b.integer()}",
-        "model.count = model.count + 1", "model.eval()", f"model.tag = [{x.name}]", "model.weight.data.mul_(0.9)"))
+    b.emit(
+        b.choice(
+            "model.steps += 1", f"model.cache = {x.name}", "model.train(not model.training)", "model.count.add_(1)",
+            f"model.note = {b.integer()}", "model.count = model.count + 1", "model.eval()", f"model.tag = [{x.name}]",
+            "model.weight.data.mul_(0.9)",
+        )
+    )
 
 
 STATEMENTS = [module, module, module, weights, change]

@@ -4,7 +4,20 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.attack.generator import arguments, classes, closures, containers, control_flow, exceptions, hashed, iteration, modes, modules, tensors, views
+from tests.attack.generator import (
+    arguments,
+    classes,
+    closures,
+    containers,
+    control_flow,
+    exceptions,
+    hashed,
+    iteration,
+    modes,
+    modules,
+    tensors,
+    views,
+)
 from tests.attack.generator.builder import Builder, NoFit, Var
 
 FAMILIES = {
@@ -83,5 +96,7 @@ def result(b: Builder) -> str:
         raise NoFit
     if len(chosen) == 1:
         return chosen[0]
-    return b.choice(", ".join(chosen), "[" + ", ".join(chosen) + "]", "{" + ", ".join(f"'{name}': {name}" for name in chosen) + "}",
-        f"{', '.join(chosen)}, {chosen[0]}")
+    return b.choice(
+        ", ".join(chosen), "[" + ", ".join(chosen) + "]",
+        "{" + ", ".join(f"'{name}': {name}" for name in chosen) + "}", f"{', '.join(chosen)}, {chosen[0]}",
+    )

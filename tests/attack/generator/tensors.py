@@ -6,27 +6,36 @@ from dataclasses import replace
 from tests.attack.generator.builder import FLOAT, Builder, Kind, NoFit, Var
 
 UNARY = (
-    "{x}.relu()", "{x}.sin()", "{x}.abs()", "-{x}", "{x}.tanh()", "{x}.exp()", "{x} * {n}", "{x} + {n}", "{n} - {x}", "{x} / 2", "{x}.sigmoid()",
+    "{x}.relu()", "{x}.sin()", "{x}.abs()", "-{x}", "{x}.tanh()", "{x}.exp()", "{x} * {n}", "{x} + {n}", "{n} - {x}",
+    "{x} / 2", "{x}.sigmoid()",
     "{x}.clamp(-1, 1)",
     "{x}.square()", "torch.nn.functional.gelu({x})", "{x}.abs().sqrt()", "{x}.softmax(-1)", "{x}.cumsum(0)",
     "torch.nn.functional.dropout({x}, 0.5, training=False)",
-    "{x}.floor()", "{x}.round()", "{x} ** 2", "{x} % 2", "{x} // 0.5", "{x}.sign()", "torch.zeros_like({x})", "torch.ones_like({x})",
+    "{x}.floor()", "{x}.round()", "{x} ** 2", "{x} % 2", "{x} // 0.5", "{x}.sign()", "torch.zeros_like({x})",
+    "torch.ones_like({x})",
     "torch.full_like({x}, 1.5)",
-    "{x}.clone()", "{x}.contiguous()", "{x}.neg()", "{x}.masked_fill({x} > 0, {n})", "torch.nn.functional.layer_norm({x}, {x}.shape[-1:])", "{x}.flip(0)",
-    "{x}.erf()", "{x}.log1p()", "{x}.nan_to_num()", "torch.nn.functional.silu({x})", "{x}.roll(1, 0)", "{x}.add({n}, alpha=2)", "{x}.reciprocal()",
+    "{x}.clone()", "{x}.contiguous()", "{x}.neg()", "{x}.masked_fill({x} > 0, {n})",
+    "torch.nn.functional.layer_norm({x}, {x}.shape[-1:])", "{x}.flip(0)",
+    "{x}.erf()", "{x}.log1p()", "{x}.nan_to_num()", "torch.nn.functional.silu({x})", "{x}.roll(1, 0)",
+    "{x}.add({n}, alpha=2)", "{x}.reciprocal()",
     "{x}.trunc()",
     "{x}.sort(0).values", "{x}.tril() if {x}.dim() > 1 else {x} * 1", "torch.nn.functional.normalize({x}, dim=-1)",
     "{x}.clone(memory_format=torch.contiguous_format)",
-    "{x}.double().float()", "{x}.new_zeros({x}.shape)", "torch.empty_like({x}).fill_({n})", "{x}.addcmul({x}, {x}, value=0.5)", "{x}.lerp({x} * 2, 0.25)",
-)  # fmt: skip
+    "{x}.double().float()", "{x}.new_zeros({x}.shape)", "torch.empty_like({x}).fill_({n})",
+    "{x}.addcmul({x}, {x}, value=0.5)", "{x}.lerp({x} * 2, 0.25)",
+)
 BINARY = (
-    "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / ({y} + 3)", "torch.maximum({x}, torch.as_tensor({y}, dtype={x}.dtype))", "torch.where({x} > 0, {x}, {y})",
-    "{x}.add({y})", "torch.add({x}, {y}, alpha=2)", "torch.mul({x}, {y})", "{y} * {x}", "{y} - {x}", "torch.sub({x}, other={y})", "{x}.mul({y}).add_(1)",
+    "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / ({y} + 3)",
+    "torch.maximum({x}, torch.as_tensor({y}, dtype={x}.dtype))", "torch.where({x} > 0, {x}, {y})",
+    "{x}.add({y})", "torch.add({x}, {y}, alpha=2)", "torch.mul({x}, {y})", "{y} * {x}", "{y} - {x}",
+    "torch.sub({x}, other={y})", "{x}.mul({y}).add_(1)",
     "{x} ** {y}",
     "torch.where(({x} > 0) & ({x} < 1), {y}, {x})",
-)  # fmt: skip
-SAME = ("torch.stack([{x}, {y}]).sum(0)", "torch.minimum({x}, {y})", "torch.cat([{x}, {y}])[: len({x})]", "torch.where({x} > {y}, {x}, {y})",
-    "torch.atan2({x}, {y})", "{x}.copysign({y})")
+)
+SAME = (
+    "torch.stack([{x}, {y}]).sum(0)", "torch.minimum({x}, {y})", "torch.cat([{x}, {y}])[: len({x})]",
+    "torch.where({x} > {y}, {x}, {y})", "torch.atan2({x}, {y})", "{x}.copysign({y})",
+)
 REDUCE = ("sum", "mean", "amax", "amin", "prod", "logsumexp", "var", "std", "norm", "argmax", "any", "median")
 
 
@@ -81,8 +90,11 @@ def reduction(b: Builder) -> None:
 def broadcast(b: Builder) -> None:
     x = b.tensor(1)
     dim = b.rng.randrange(-len(x.kind.shape), 0)
-    text = b.choice("{x} - {x}.mean({d}, keepdim=True)", "{x} / ({x}.abs().sum({d}, keepdim=True) + 1)", "{x} * {x}.amax({d}, keepdim=True)",
-        "({x} - {x}.mean({d}, keepdim=True)) / ({x}.var({d}, keepdim=True) + 1e-5).sqrt()")
+    text = b.choice(
+        "{x} - {x}.mean({d}, keepdim=True)", "{x} / ({x}.abs().sum({d}, keepdim=True) + 1)",
+        "{x} * {x}.amax({d}, keepdim=True)",
+        "({x} - {x}.mean({d}, keepdim=True)) / ({x}.var({d}, keepdim=True) + 1e-5).sqrt()",
+    )
     b.let(text.format(x=x.name, d=dim), replace(x.kind, fresh=True, dense=True))
 
 
@@ -93,8 +105,14 @@ def product(b: Builder) -> None:
     if len(x.kind.shape) == 2 and len(y.kind.shape) == 2 and y.kind.shape[0] == columns:
         b.let(f"{x.name} @ {y.name}", replace(x.kind, shape=(rows, y.kind.shape[1]), fresh=True))
     elif len(x.kind.shape) == 2:
-        b.let(b.choice(f"{x.name} @ {x.name}.t()", f"torch.mm({x.name}, {x.name}.T)", f"torch.einsum('ij,kj->ik', {x.name}, {x.name})"), replace(x.kind,
-            shape=(rows, rows), fresh=True))
+        b.let(
+            b.choice(
+                f"{x.name} @ {x.name}.t()",
+                f"torch.mm({x.name}, {x.name}.T)",
+                f"torch.einsum('ij,kj->ik', {x.name}, {x.name})",
+            ),
+            replace(x.kind, shape=(rows, rows), fresh=True),
+        )
     else:
         raise NoFit
 
@@ -106,7 +124,10 @@ def joined(b: Builder) -> None:
         sizes = tuple(b.fresh("?") for _ in range(len(x.kind.shape) + 1))
         b.let(f"torch.stack([{x.name}, {y.name}], {b.choice('0', '-1')})", Kind("tensor", sizes, fresh=True))
     else:
-        b.let(f"torch.cat([{x.name}, {y.name}], 0)", Kind("tensor", (f"2{x.kind.shape[0]}", *x.kind.shape[1:]), fresh=True))
+        b.let(
+            f"torch.cat([{x.name}, {y.name}], 0)",
+            Kind("tensor", (f"2{x.kind.shape[0]}", *x.kind.shape[1:]), fresh=True),
+        )
 
 
 def made(b: Builder) -> None:
@@ -162,15 +183,24 @@ def indexed(b: Builder) -> None:
 
 def to_python(b: Builder) -> None:
     x = b.tensor(0)
-    b.let(b.choice(f"{x.name}.sum().item()", f"float({x.name}.mean())", f"{x.name}.max().item()", f"{x.name}.flatten()[0].item()",
-        f"round(float({x.name}.sum()), 2)"), FLOAT)
+    b.let(
+        b.choice(
+            f"{x.name}.sum().item()", f"float({x.name}.mean())", f"{x.name}.max().item()",
+            f"{x.name}.flatten()[0].item()", f"round(float({x.name}.sum()), 2)",
+        ),
+        FLOAT,
+    )
 
 
 def unused(b: Builder) -> None:
     """A result nobody asks for: an operation that raises must raise all the same."""
     x = b.tensor(1)
-    b.emit(b.choice(f"{x.name} + 1", f"{x.name}.sum({len(x.kind.shape) - 1})", f"{x.name}.view(-1)", f"{x.name}.exp().log()",
-        f"{x.name}.reshape(len({x.name}), -1)"))
+    b.emit(
+        b.choice(
+            f"{x.name} + 1", f"{x.name}.sum({len(x.kind.shape) - 1})", f"{x.name}.view(-1)", f"{x.name}.exp().log()",
+            f"{x.name}.reshape(len({x.name}), -1)",
+        )
+    )
 
 
 def several(b: Builder) -> None:
@@ -194,7 +224,11 @@ def several(b: Builder) -> None:
 
 def rebound(b: Builder) -> None:
     x = b.tensor(1)
-    b.emit(b.choice("{x} = {x} + 1", "{x} = {x} * {n}", "{x} = {x}.relu()", "{x} = {x}.clone()", "{x} = {x} - {x}.mean()").format(x=x.name, n=b.number()))
+    b.emit(
+        b.choice(
+            "{x} = {x} + 1", "{x} = {x} * {n}", "{x} = {x}.relu()", "{x} = {x}.clone()", "{x} = {x} - {x}.mean()"
+        ).format(x=x.name, n=b.number())
+    )
     _now(b, x)
 
 
@@ -203,4 +237,7 @@ def _now(b: Builder, x: Var) -> None:
     b.know(x.name, replace(x.kind, fresh=True, dense=True))
 
 
-STATEMENTS = [unary, unary, chain, binary, binary, same_shape, reduction, broadcast, product, joined, made, indexed, to_python, unused, several, rebound]
+STATEMENTS = [
+    unary, unary, chain, binary, binary, same_shape, reduction, broadcast, product, joined, made, indexed, to_python,
+    unused, several, rebound,
+]

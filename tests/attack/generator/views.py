@@ -20,7 +20,10 @@ def view_of(b: Builder, x: Var) -> tuple[str, Kind]:
         (f"{name}.select(-1, 0)", replace(kind, shape=shape[:-1])),
         (f"{name}.narrow(0, 0, 1)", replace(kind, shape=("1", *shape[1:]))),
         (f"{name}.unsqueeze(0)", replace(kind, shape=("1", *shape))),
-        (f"{name}[:, None]" if rank > 1 else f"{name}[None]", replace(kind, shape=(shape[0], "1", *shape[1:]) if rank > 1 else ("1", *shape))),
+        (
+            f"{name}[:, None]" if rank > 1 else f"{name}[None]",
+            replace(kind, shape=(shape[0], "1", *shape[1:]) if rank > 1 else ("1", *shape)),
+        ),
         (f"{name}.reshape(-1)", replace(kind, shape=("*".join(shape),))),
         (f"{name}.view(-1)", replace(kind, shape=("*".join(shape),))),
         (f"{name}.flatten()", replace(kind, shape=("*".join(shape),))),
@@ -39,7 +42,10 @@ def view_of(b: Builder, x: Var) -> tuple[str, Kind]:
         (f"torch.real({name})", kind),
         (f"{name}.to({name}.dtype)", kind),
         (f"{name}.data", kind),
-        (f"{name}.diagonal()" if rank > 1 else f"{name}[0:1]", replace(kind, shape=(u,) if rank == 2 else (*shape[2:], u) if rank > 1 else ("1",))),
+        (
+            f"{name}.diagonal()" if rank > 1 else f"{name}[0:1]",
+            replace(kind, shape=(u,) if rank == 2 else (*shape[2:], u) if rank > 1 else ("1",)),
+        ),
     ]
     if rank > 1:
         options += [
@@ -60,19 +66,25 @@ def view(b: Builder) -> None:
 
 
 WRITES = (
-    "{x}.add_({n})", "{x}.mul_({n})", "{x}.zero_()", "{x}.fill_({n})", "{x}.copy_({y})", "{x}.relu_()", "{x} += {n}", "{x} *= 2", "{x}.sub_({y})",
+    "{x}.add_({n})", "{x}.mul_({n})", "{x}.zero_()", "{x}.fill_({n})", "{x}.copy_({y})", "{x}.relu_()", "{x} += {n}",
+    "{x} *= 2", "{x}.sub_({y})",
     "{x} -= {y}", "{x}[0] = {n}",
-    "{x}[0] += 1", "{x}[..., -1] = {n}", "{x}[:] = {y}", "{x}[1:] *= 2", "{x}.clamp_(-1, 1)", "{x}[{x} > 0] = {n}", "{x}.masked_fill_({x} < 0, {n})",
+    "{x}[0] += 1", "{x}[..., -1] = {n}", "{x}[:] = {y}", "{x}[1:] *= 2", "{x}.clamp_(-1, 1)", "{x}[{x} > 0] = {n}",
+    "{x}.masked_fill_({x} < 0, {n})",
     "{x}.exp_()",
-    "{x}.neg_()", "torch.add({x}, 1, out={x})", "{x}.index_fill_(0, torch.tensor([0]), 2.0)", "{x}[[0]] = 0.5", "{x}.transpose_(0, -1)", "{x}.unsqueeze_(0)",
+    "{x}.neg_()", "torch.add({x}, 1, out={x})", "{x}.index_fill_(0, torch.tensor([0]), 2.0)", "{x}[[0]] = 0.5",
+    "{x}.transpose_(0, -1)", "{x}.unsqueeze_(0)",
     "{x}.squeeze_()",
-    "{x}.index_add_(0, torch.tensor([0]), {x}[:1])", "{x}.index_put_((torch.tensor([0]),), torch.tensor(1.0))", "{x}.uniform_()", "{x}.normal_()",
+    "{x}.index_add_(0, torch.tensor([0]), {x}[:1])", "{x}.index_put_((torch.tensor([0]),), torch.tensor(1.0))",
+    "{x}.uniform_()", "{x}.normal_()",
     "{x}.bernoulli_(0.5)",
-    "{x}.clamp_(min=0).add_(1)", "{x}.data.add_(1)", "{x}.detach().mul_(2)", "{x}.resize_({x}.shape)", "{x}.set_({x}.clone())", "{x}.data = {x}.data * 2",
+    "{x}.clamp_(min=0).add_(1)", "{x}.data.add_(1)", "{x}.detach().mul_(2)", "{x}.resize_({x}.shape)",
+    "{x}.set_({x}.clone())", "{x}.data = {x}.data * 2",
     "torch.relu_({x})",
-    "{x}.flatten()[0] = 7", "{x}.t_() if {x}.dim() < 3 else {x}.add_(1)", "{x}.cumsum_(0)", "{x}.addcmul_({x}, {x})", "{x}[-1].zero_()", "{x}.round_()",
+    "{x}.flatten()[0] = 7", "{x}.t_() if {x}.dim() < 3 else {x}.add_(1)", "{x}.cumsum_(0)", "{x}.addcmul_({x}, {x})",
+    "{x}[-1].zero_()", "{x}.round_()",
     "{x}.swapaxes_(0, -1)",
-)  # fmt: skip
+)
 
 
 def write(b: Builder) -> None:
@@ -96,8 +108,11 @@ def write_through_view(b: Builder) -> None:
     if not kind.dense and not b.chance(0.1):
         raise NoFit
     v = b.let(text, kind, again=0)
-    b.emit(b.choice("{v}.add_(1)", "{v} *= 2", "{v}.zero_()", "{v}.copy_({n} + {v})", "{v}[...] = {n}", "{v}.sub_({x}.sum())").format(v=v.name, n=b.number(),
-        x=x.name))
+    b.emit(
+        b.choice(
+            "{v}.add_(1)", "{v} *= 2", "{v}.zero_()", "{v}.copy_({n} + {v})", "{v}[...] = {n}", "{v}.sub_({x}.sum())"
+        ).format(v=v.name, n=b.number(), x=x.name)
+    )
     if b.chance(0.5):
         b.let(f"{x.name} + 1", replace(x.kind, fresh=True, dense=True))
 
@@ -106,16 +121,16 @@ def metadata(b: Builder) -> None:
     x = b.tensor(0, "fic")
     b.let(
         b.choice(
-            "{x}.stride()", "{x}.storage_offset()", "tuple({x}.shape)", "{x}.is_contiguous()", "{x}.dtype", "{x}.data_ptr() == {x}.data_ptr()",
-            "{x}._version", "{x}.is_leaf",
-            "{x}._base is None", "{x}.untyped_storage().nbytes()", "{x}.element_size()", "list({x}.size())", "{x}.nelement()", "str({x}.dtype)",
-            "repr({x}.shape)", "{x}.itemsize",
-            "{x}.device.type", "{x}.grad is None", "{x}.ndim", "type({x}.shape)", "{x}.is_floating_point()", "torch.result_type({x}, 1.5)",
-            "{x}.is_complex()", "hash({x}) == id({x})",
+            "{x}.stride()", "{x}.storage_offset()", "tuple({x}.shape)", "{x}.is_contiguous()", "{x}.dtype",
+            "{x}.data_ptr() == {x}.data_ptr()", "{x}._version", "{x}.is_leaf",
+            "{x}._base is None", "{x}.untyped_storage().nbytes()", "{x}.element_size()", "list({x}.size())",
+            "{x}.nelement()", "str({x}.dtype)", "repr({x}.shape)", "{x}.itemsize",
+            "{x}.device.type", "{x}.grad is None", "{x}.ndim", "type({x}.shape)", "{x}.is_floating_point()",
+            "torch.result_type({x}, 1.5)", "{x}.is_complex()", "hash({x}) == id({x})",
             "{x}._is_view()", "isinstance({x}, torch.Tensor)", "{x}.layout",
         ).format(x=x.name),
         Kind("fact"),
-    )  # fmt: skip
+    )
 
 
 STATEMENTS = [view, view, view, write, write, write_through_view, write_through_view, metadata]

@@ -4,9 +4,14 @@ import torch
 
 def decode(anchors, deltas):
     widths, heights = anchors[:, 2] - anchors[:, 0], anchors[:, 3] - anchors[:, 1]
-    centers_x, centers_y = anchors[:, 0] + widths / 2 + deltas[:, 0] * widths, anchors[:, 1] + heights / 2 + deltas[:, 1] * heights
+    centers_x, centers_y = (
+        anchors[:, 0] + widths / 2 + deltas[:, 0] * widths,
+        anchors[:, 1] + heights / 2 + deltas[:, 1] * heights,
+    )
     widths, heights = widths * deltas[:, 2].exp(), heights * deltas[:, 3].exp()
-    return torch.stack([centers_x - widths / 2, centers_y - heights / 2, centers_x + widths / 2, centers_y + heights / 2], 1)
+    return torch.stack(
+        [centers_x - widths / 2, centers_y - heights / 2, centers_x + widths / 2, centers_y + heights / 2], 1
+    )
 
 
 def overlap(box, boxes):
@@ -38,5 +43,9 @@ def postprocess(anchors, deltas, logits):
 
 generator = torch.Generator().manual_seed(0)
 corners = torch.rand(40, 2, generator=generator) * 80
-boxes, scores = postprocess(torch.cat([corners, corners + 20], 1), torch.randn(40, 4, generator=generator) * 0.1, torch.randn(40, generator=generator))
+boxes, scores = postprocess(
+    torch.cat([corners, corners + 20], 1),
+    torch.randn(40, 4, generator=generator) * 0.1,
+    torch.randn(40, generator=generator),
+)
 print(len(boxes), round(float(scores[0]), 4))

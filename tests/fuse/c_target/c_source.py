@@ -1,4 +1,5 @@
-"""A kernel of the loop IR as plain C: one turn of the outer loops after the other, the passes over the inner loops in order, nothing clever."""
+"""A kernel of the loop IR as plain C: one turn of the outer loops after the other, the passes over the inner loops in
+order, nothing clever."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from framejit.backends.fuse.sizes.open_size import OpenSize
 FUNCTION: Final = "framejit_kernel"
 
 TYPES: Final = {
-    torch.float32: "float", torch.float64: "double", torch.float16: "_Float16", torch.bfloat16: "bfloat", torch.bool: "uint8_t", torch.uint8: "uint8_t",
+    torch.float32: "float", torch.float64: "double", torch.float16: "_Float16", torch.bfloat16: "bfloat",
+    torch.bool: "uint8_t", torch.uint8: "uint8_t",
     torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t", torch.int64: "int64_t",
-}  # fmt: skip
+}
 
 HEAD: Final = """\
 #include <math.h>
@@ -29,16 +31,28 @@ HEAD: Final = """\
 
 typedef struct { uint16_t bits; } bfloat;
 
-static inline float from_bfloat(bfloat x) { uint32_t bits = (uint32_t)x.bits << 16; float result; memcpy(&result, &bits, 4); return result; }
+static inline float from_bfloat(bfloat x) {
+    uint32_t bits = (uint32_t)x.bits << 16; float result; memcpy(&result, &bits, 4);
+    return result;
+}
 static inline bfloat to_bfloat(float x) {
     uint32_t bits; memcpy(&bits, &x, 4);
     return (bfloat){x != x ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16};
 }
 static inline int64_t index_quotient(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b < 0); }
 static inline int64_t index_remainder(int64_t a, int64_t b) { int64_t r = a % b; return r < 0 ? r + b : r; }
-static inline int64_t floor_quotient(int64_t a, int64_t b) { int64_t q = a / b, r = a % b; return q - (r && (r < 0) != (b < 0)); }
-static inline int64_t floor_remainder(int64_t a, int64_t b) { int64_t r = a % b; return r && (r < 0) != (b < 0) ? r + b : r; }
-static inline double float_remainder(double a, double b) { double r = fmod(a, b); return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
+static inline int64_t floor_quotient(int64_t a, int64_t b) {
+    int64_t q = a / b, r = a % b;
+    return q - (r && (r < 0) != (b < 0));
+}
+static inline int64_t floor_remainder(int64_t a, int64_t b) {
+    int64_t r = a % b;
+    return r && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline double float_remainder(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 static inline double float_quotient(double a, double b) {
     if (b == 0) return a / b;
     double rest = fmod(a, b), quotient = (a - rest) / b;
@@ -52,16 +66,21 @@ static inline double float_quotient(double a, double b) {
 INFIX: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/",
     "bitand": "&", "bitor": "|", "bitxor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
+}
 CALLED: Final = frozenset(
-    """sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma floor ceil trunc
-    fmax fmin pow atan2 copysign hypot isnan isinf""".split()
+    """sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
+    lgamma floor ceil trunc fmax fmin pow atan2 copysign hypot isnan isinf""".split()
 )
-"""Functions of C's library of the same name. They are called with doubles: a float32 result is then as exact as it can be."""
-ON_BOOLS: Final = frozenset(("mul", "bitand", "bitor", "bitxor", "bitnot", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "where"))
+"""Functions of C's library of the same name. They are called with doubles: a float32 result is then as exact as it can
+be."""
+ON_BOOLS: Final = frozenset(
+    ("mul", "bitand", "bitor", "bitxor", "bitnot", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "where")
+)
 ON_FLOATS: Final = frozenset((*CALLED, "div", "rsqrt", "reciprocal", "sigmoid", "round", "signbit", "nextafter"))
 ON_INTEGERS: Final = frozenset(("bitand", "bitor", "bitxor", "bitnot", "shl", "shr"))
-ON_ANY: Final = frozenset(("add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "sign", "where"))
+ON_ANY: Final = frozenset(
+    ("add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "sign", "where")
+)
 DIVISIONS: Final = frozenset(("floordiv", "truncdiv", "mod", "fmod"))
 HALVES: Final = (torch.float16, torch.bfloat16)
 START: Final = {"sum": "0", "prod": "1", "any": "0", "all": "1", "xor": "0", "argmax": "0", "argmin": "0"}
@@ -77,7 +96,11 @@ def supports(operation: str, dtype: torch.dtype, divisor: Expr | None = None) ->
     if dtype in HALVES:
         return False
     if kind != operation:
-        return dtype == torch.bool if kind in ("any", "all") else dtype != torch.bool and (kind != "xor" or not dtype.is_floating_point)
+        return (
+            dtype == torch.bool
+            if kind in ("any", "all")
+            else dtype != torch.bool and (kind != "xor" or not dtype.is_floating_point)
+        )
     if dtype == torch.bool:
         return operation in ON_BOOLS
     if operation in DIVISIONS:
@@ -118,7 +141,8 @@ class CSource:
         return HEAD + "\n".join(self._lines) + "\n"
 
     def _turn(self) -> None:
-        """Passes that end in reductions; what is stored once, computed before anything is stored; the pass that stores; what is stored once, stored."""
+        """Passes that end in reductions; what is stored once, computed before anything is stored; the pass that stores;
+        what is stored once, stored."""
         reductions = [node for node in self.facts.order if node.op == "reduce"]
         for depth in sorted({self.facts.depth[node] for node in reductions}):
             self._reduce([node for node in reductions if self.facts.depth[node] == depth])
@@ -133,7 +157,8 @@ class CSource:
             self._line(line)
 
     def _prepared(self, store: Store) -> str:
-        """The assignment of a store, whose value and place have names by now: loads see memory as it was before the turn."""
+        """The assignment of a store, whose value and place have names by now: loads see memory as it was before the
+        turn."""
         value, place = self._value(store.value), self._fresh("place")
         self._line(f"const int64_t {place} = {self._index(store.index)};")
         return f"p{self.buffers.index(store.buffer)}[{place}] = {value};"
@@ -174,9 +199,11 @@ class CSource:
                 self._line(f"{name} = position;")
             return
         steps = {
-            "sum": f"{name} + {x}", "prod": f"{name} * {x}", "any": f"{name} | {x}", "all": f"{name} & {x}", "xor": f"{name} ^ {x}",
-            "max": f"{name} >= {x} || {name} != {name} ? {name} : {x}", "min": f"{name} <= {x} || {name} != {name} ? {name} : {x}",
-        }  # fmt: skip
+            "sum": f"{name} + {x}", "prod": f"{name} * {x}", "any": f"{name} | {x}", "all": f"{name} & {x}",
+            "xor": f"{name} ^ {x}",
+            "max": f"{name} >= {x} || {name} != {name} ? {name} : {x}",
+            "min": f"{name} <= {x} || {name} != {name} ? {name} : {x}",
+        }
         self._line(f"{name} = {steps[kind]};")
 
     @contextmanager
@@ -184,7 +211,10 @@ class CSource:
         position = self._fresh("position")
         with self._block(""):
             self._line(f"int64_t {position} = -1;")
-            heads = [f"for (int64_t {self._names[var]} = 0; {self._names[var]} < {var.size}; {self._names[var]}++)" for var in self.kernel.inner]
+            heads = [
+                f"for (int64_t {self._names[var]} = 0; {self._names[var]} < {var.size}; {self._names[var]}++)"
+                for var in self.kernel.inner
+            ]
             with self._block(" ".join(heads)):
                 self._line(f"{position}++;")
                 self._line(f"const int64_t position = {position}; (void)position;")
@@ -244,7 +274,10 @@ class CSource:
     def _spelt(self, index: Index) -> str:
         if isinstance(index.const, OpenSize):
             raise NotImplementedError("sizes that are not known")
-        return " + ".join([_integer(index.const), *(f"{_integer(coefficient)} * {self._atom(atom)}" for atom, coefficient in index.terms.items())])
+        return " + ".join([
+            _integer(index.const),
+            *(f"{_integer(coefficient)} * {self._atom(atom)}" for atom, coefficient in index.terms.items()),
+        ])
 
     def _atom(self, atom: Var | Indirect | Quotient | object) -> str:
         if isinstance(atom, Var):
@@ -318,7 +351,13 @@ def _converted(value: str, source: torch.dtype, target: torch.dtype) -> str:
 def _number(value: bool | int | float, dtype: torch.dtype) -> str:
     if not dtype.is_floating_point:
         return _integer(int(value))
-    text = "NAN" if math.isnan(value) else f"{'-' if value < 0 else ''}INFINITY" if math.isinf(value) else float(value).hex()
+    text = (
+        "NAN"
+        if math.isnan(value)
+        else f"{'-' if value < 0 else ''}INFINITY"
+        if math.isinf(value)
+        else float(value).hex()
+    )
     return _converted(text, torch.float64, dtype)
 
 

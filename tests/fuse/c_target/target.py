@@ -1,4 +1,5 @@
-"""A third target, for tests: kernels as plain C, made by the compiler that made the interpreter, run by the plan as those of a CPU are."""
+"""A third target, for tests: kernels as plain C, made by the compiler that made the interpreter, run by the plan as
+those of a CPU are."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def shared_object(text: str) -> ctypes.CDLL:
     source = path.with_suffix(".c")
     source.write_text(text)
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    done = subprocess.run([*compiler, *FLAGS, "-o", str(path.with_suffix(".so")), str(source), "-lm"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*compiler, *FLAGS, "-o", str(path.with_suffix(".so")), str(source), "-lm"], capture_output=True, text=True,
+        timeout=300,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return ctypes.CDLL(str(path.with_suffix(".so")))

@@ -1,4 +1,5 @@
-"""The seam between what is compiled and what it is compiled for: a target that is not framejit's own, plain C, runs kernels, programs and the plan cache."""
+"""The seam between what is compiled and what it is compiled for: a target that is not framejit's own, plain C, runs
+kernels, programs and the plan cache."""
 from __future__ import annotations
 
 import functools
@@ -45,7 +46,11 @@ KERNELS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (kernels.test_bytes_only, (100,)),
     (kernels.test_reductions, (33, 17, False)),
     (kernels.test_reductions, (33, 17, True)),
-    *((kernels.test_odd_elements, (kind, 70, content)) for kind in ("max", "argmin") for content in ("nan", "infinite", "equal")),
+    *(
+        (kernels.test_odd_elements, (kind, 70, content))
+        for kind in ("max", "argmin")
+        for content in ("nan", "infinite", "equal")
+    ),
     (kernels.test_reduction_around_an_outer_loop, ((9, 130, 3),)),
     *((kernels.test_softmax, (1000, across, in_place)) for across in (False, True) for in_place in (False, True)),
     (kernels.test_sum_is_accurate, ()),
@@ -59,14 +64,21 @@ KERNELS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (kernels.test_strided_loads, (-1,)),
     (kernels.test_in_place_with_two_results, ()),
     (kernels.test_a_deep_expression, ()),
-    *((kernels.test_reductions_of_other_dtypes, (kind, dtype, False)) for kind, dtype in (("max", torch.bool), ("argmax", torch.uint8), ("xor", torch.int16))),
+    *(
+        (kernels.test_reductions_of_other_dtypes, (kind, dtype, False))
+        for kind, dtype in (("max", torch.bool), ("argmax", torch.uint8), ("xor", torch.int16))
+    ),
     (kernels.test_layer_norm_of_half_floats, (torch.float16, True)),
     (kernels.test_a_costly_value_of_one_of_two_inner_loops, ()),
     (kernels.test_nothing_is_written_beyond_a_row, (17, torch.bfloat16)),
 ]
 
 
-@pytest.mark.parametrize(("test", "arguments"), KERNELS, ids=[f"{test.__name__.removeprefix('test_')}-{number}" for number, (test, _) in enumerate(KERNELS)])
+@pytest.mark.parametrize(
+    ("test", "arguments"),
+    KERNELS,
+    ids=[f"{test.__name__.removeprefix('test_')}-{number}" for number, (test, _) in enumerate(KERNELS)],
+)
 def test_kernel(test: Callable[..., None], arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same kernels, with the same values and tolerances, as the generator for CPUs is tried on."""
     monkeypatch.setattr(kernels, "compile_cpu_kernel", CKernel.of)
@@ -77,7 +89,10 @@ def test_kernel(test: Callable[..., None], arguments: tuple[Any, ...], monkeypat
 def test_every_operation(dtype: torch.dtype) -> None:
     """All of a dtype's operations in one kernel."""
     i = Var("i", 1000)
-    operands = {"x": samples(dtype), "y": second_samples(dtype), "flag": samples(torch.bool), "amount": torch.randint(-3, 70, (1000,)).clamp(0).to(dtype)}
+    operands = {
+        "x": samples(dtype), "y": second_samples(dtype), "flag": samples(torch.bool),
+        "amount": torch.randint(-3, 70, (1000,)).clamp(0).to(dtype),
+    }
     x, y, flag, amount = (load(name, Index.of(i), tensor.dtype) for name, tensor in operands.items())
     values: dict[str, Expr] = {}
     for name, (arity, _) in OPERATIONS.items():
@@ -93,7 +108,9 @@ def test_every_operation(dtype: torch.dtype) -> None:
     for name, value in values.items():
         got, wanted = tensors[f"out_{name}"], expected[f"out_{name}"]
         if value.dtype.is_floating_point:
-            assert steps_apart(got, wanted) <= LOOSE.get(name, 2) or torch.equal(got.nan_to_num(), wanted.nan_to_num()), name
+            assert steps_apart(got, wanted) <= LOOSE.get(name, 2) or torch.equal(
+                got.nan_to_num(), wanted.nan_to_num()
+            ), name
         else:
             assert torch.equal(got, wanted), name
 
@@ -106,7 +123,12 @@ def test_casts(source: torch.dtype) -> None:
     i = Var("i", x.numel())
     tensors = {"x": x, **{str(dtype): torch.zeros(x.numel(), dtype=dtype) for dtype in ALL_DTYPES}}
     value = load("x", Index.of(i), source)
-    run(CKernel.of(kernel([i], [], [Store(str(dtype), Index.of(i), cast(value, dtype)) for dtype in ALL_DTYPES], tensors)), tensors)
+    run(
+        CKernel.of(
+            kernel([i], [], [Store(str(dtype), Index.of(i), cast(value, dtype)) for dtype in ALL_DTYPES], tensors)
+        ),
+        tensors,
+    )
     for dtype in ALL_DTYPES:
         assert torch.equal(tensors[str(dtype)], x.to(dtype)), dtype
 
@@ -126,10 +148,16 @@ def _in_place(x: torch.Tensor) -> torch.Tensor:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
-    "pointwise": (lambda x, y: torch.where(x > y, x.sigmoid() * 2, (y - x).exp().clamp(max=3)), lambda: (torch.randn(33, 17), torch.randn(17))),
+    "pointwise": (
+        lambda x, y: torch.where(x > y, x.sigmoid() * 2, (y - x).exp().clamp(max=3)),
+        lambda: (torch.randn(33, 17), torch.randn(17)),
+    ),
     "layer norm": (lambda x: F.gelu(F.layer_norm(x, (40,))), lambda: (torch.randn(9, 40),)),
     "half floats": (lambda x: (x * 3 + 1).softmax(-1), lambda: (torch.randn(9, 40).bfloat16(),)),
-    "statistics": (lambda x: (x.std(0), x.var(), x.argmax(1), x.amin(), (x > 0).any(1)), lambda: (torch.randn(20, 31),)),
+    "statistics": (
+        lambda x: (x.std(0), x.var(), x.argmax(1), x.amin(), (x > 0).any(1)),
+        lambda: (torch.randn(20, 31),),
+    ),
     "a long row": (lambda x: x.square().sum(), lambda: (torch.randn(1 << 17),)),
     "moved": (lambda x: torch.cat([x.flip(0), x.roll(1, 1), F.pad(x, (0, 0, 1, 2))]), lambda: (torch.randn(6, 7),)),
     "integers": (lambda x: (x // 3, x % 7, x << 2, x ^ 5, x.sum()), lambda: (torch.randint(-100, 100, (50,)),)),
@@ -143,7 +171,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
 def test_program(name: str, in_c: None) -> None:
     """Values, aliases and what is left in the arguments are eager's; the kernels that ran are C."""
     function, inputs = PROGRAMS[name]
-    (account,) = check(function, *inputs(), atol=1e-2 if name == "half floats" else 1e-5, rtol=1e-2 if name == "half floats" else 1e-5)
+    (account,) = check(
+        function, *inputs(), atol=1e-2 if name == "half floats" else 1e-5, rtol=1e-2 if name == "half floats" else 1e-5
+    )
     assert account.kernels and {source.language for source in account.kernels} == {"c"}
     assert all("framejit_kernel(" in source.source for source in account.kernels)
 
@@ -222,4 +252,6 @@ def test_a_target_is_one_object_for_a_device() -> None:
         assert type(target_of(CPU)) is CTarget and target_of(CPU) is not own
     assert type(own) is CpuTarget and target_of(CPU) is own
     assert type(target_of(torch.device("xla"))) is Target and target_of(torch.device("xla")).identity is None
-    assert not any(supports("load", dtype) and target_of(torch.device("xla")).supports("load", dtype) for dtype in COMPUTE)
+    assert not any(
+        supports("load", dtype) and target_of(torch.device("xla")).supports("load", dtype) for dtype in COMPUTE
+    )

@@ -17,7 +17,10 @@ KEY = key_of("cpu", "a")
 
 
 def test_keys_tell_everything_apart():
-    parts = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", None), (b"abc",), (1,), ("1",), (1.0,), (True,), ((1, 2),), (1, 2), (), ("",), ("", "")]
+    parts = [
+        ("ab", "c"), ("a", "bc"), ("abc",), ("abc", None), (b"abc",), (1,), ("1",), (1.0,), (True,), ((1, 2),),
+        (1, 2), (), ("",), ("", ""),
+    ]
     keys = [key_of(target, *part) for part in parts for target in ("cpu", "sm_90")]
     assert len(set(keys)) == len(keys)
     assert key_of("cpu", "abc") == key_of("cpu", "abc")
@@ -44,13 +47,19 @@ def test_all_of_the_backends_source_counts(monkeypatch):
 
 
 def test_a_record_comes_back():
-    fields, blobs = {"name": "kernel_0", "shared": 1024, "args": ["p", 1.5, None]}, {"cubin": os.urandom(100), "empty": b""}
+    fields, blobs = (
+        {"name": "kernel_0", "shared": 1024, "args": ["p", 1.5, None]},
+        {"cubin": os.urandom(100), "empty": b""},
+    )
     assert unpack(pack(fields, blobs)) == (fields, blobs)
 
 
 def test_what_is_no_record_is_refused_and_not_guessed():
     whole = pack({"name": "kernel_0"}, {"cubin": b"abc", "more": b"defg"})
-    broken = [b"", b"\0", whole[:-1], whole + b"x", whole[4:], b"\xff\xff\xff\xff" + whole[4:], b"\2\0\0\0[]", b"\2\0\0\0{}", b"\0" * 50]
+    broken = [
+        b"", b"\0", whole[:-1], whole + b"x", whole[4:], b"\xff\xff\xff\xff" + whole[4:], b"\2\0\0\0[]",
+        b"\2\0\0\0{}", b"\0" * 50,
+    ]
     broken.append(whole.replace(b'["cubin", 3], ["more", 4]', b'["cubin", 9], ["more",-2]'))
     for record in broken:
         with pytest.raises(BadRecord):

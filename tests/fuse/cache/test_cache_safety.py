@@ -1,4 +1,5 @@
-"""Whatever is torn, damaged, forged or owned by others is no entry of the disk cache, and a disk that fails never stops a program."""
+"""Whatever is torn, damaged, forged or owned by others is no entry of the disk cache, and a disk that fails never stops
+a program."""
 import errno
 import os
 import pathlib

@@ -65,7 +65,8 @@ def test_any_bytes_come_back(cache, data):
 def test_another_process_finds_it(folder):
     folder.mkdir(mode=0o700)
     program = (
-        "from framejit.backends.fuse.cache.cache_key import key_of; from framejit.backends.fuse.cache.disk_cache import put\n"
+        "from framejit.backends.fuse.cache.cache_key import key_of; from framejit.backends.fuse.cache.disk_cache "
+        "import put\n"
         "put('llvm', key_of('cpu', 'a'), b'theirs')"
     )
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
@@ -100,7 +101,10 @@ def test_a_limit_of_nothing_is_no_cache(folder):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("kind", "key"), [("llvm", "../../etc/passwd"), ("llvm", KEY[:-1]), ("llvm", KEY.upper()), ("../llvm", KEY), ("", KEY)])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("llvm", "../../etc/passwd"), ("llvm", KEY[:-1]), ("llvm", KEY.upper()), ("../llvm", KEY), ("", KEY)],
+)
 def test_what_is_no_key_names_no_file(cache, kind, key):
     with pytest.raises(ValueError, match="no kind"):
         cache.put(kind, key, b"code")

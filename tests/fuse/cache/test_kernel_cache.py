@@ -1,4 +1,5 @@
-"""Kernels are compiled once on a machine: a second process finds them, runs the same code, and gets the same results."""
+"""Kernels are compiled once on a machine: a second process finds them, runs the same code, and gets the same
+results."""
 import os
 import pathlib
 import textwrap
@@ -60,7 +61,10 @@ def test_a_second_process_finds_the_kernels_and_computes_the_same(folder):
 
 def test_what_was_compiled_before_makes_no_difference(folder):
     process(folder)
-    before = "import torch, framejit; framejit.optimize(lambda x: x.exp().sum(0) * x, backend='fuse')(torch.randn(20, 30)); framejit.events.hub.forget()\n"
+    before = (
+        "import torch, framejit; framejit.optimize(lambda x: x.exp().sum(0) * x, backend='fuse')(torch.randn(20, 30)); "
+        "framejit.events.hub.forget()\n"
+    )
     assert "False" not in process(folder, before + PROGRAM)[1]
 
 
@@ -117,7 +121,7 @@ def kernel(p0, p1):
 
 def source(name: str = "doubled", operator: str = "*", warps: int = 4) -> TritonSource:
     signature = (("p0", "*fp32", True), ("p1", "*fp32", True))
-    return TritonSource(name, CODE.format(operator=operator), f"# {name}\n", ("x", "y"), signature, 1, warps)
+    return TritonSource(name, CODE.format(operator=operator), "kernel", f"# {name}\n", ("x", "y"), signature, 1, warps)
 
 
 @pytest.fixture
@@ -127,7 +131,9 @@ def compiled(monkeypatch):
 
     def compile_gpu_kernels(sources, capability):
         names.extend(s.name for s in sources)
-        return [GpuBinary(f"{s.code} {s.warps} {capability}".encode(), "kernel", 1, s.warps * 32, 2, 2) for s in sources]
+        return [
+            GpuBinary(f"{s.code} {s.warps} {capability}".encode(), "kernel", 1, s.warps * 32, 2, 2) for s in sources
+        ]
 
     monkeypatch.setattr(triton_compile, "compile_gpu_kernels", compile_gpu_kernels)
     return names
@@ -159,7 +165,11 @@ def test_what_machine_code_depends_on_is_in_the_key(folder, compiled):
 
 
 @pytest.mark.parametrize(
-    "record", [b"", b"nonsense", pack({}, {}), pack({"name": "kernel"}, {"cubin": b""}), pack({"name": "kernel", "threads": None}, {"cubin": b""})]
+    "record",
+    [
+        b"", b"nonsense", pack({}, {}), pack({"name": "kernel"}, {"cubin": b""}),
+        pack({"name": "kernel", "threads": None}, {"cubin": b""}),
+    ],
 )
 def test_a_record_that_is_none_is_compiled_again(folder, compiled, monkeypatch, record):
     monkeypatch.setattr(kernel_cache, "pack", lambda fields, blobs: record)
@@ -176,7 +186,8 @@ def test_no_triton_is_imported_for_kernels_that_are_found(folder):
     import sys
     from framejit.backends.fuse.cache.kernel_cache import gpu_binaries
     from framejit.backends.fuse.triton.source import TritonSource
-    gpu_binaries([TritonSource("doubled", CODE, "", ("x", "y"), (("p0", "*fp32", True), ("p1", "*fp32", True)), 1, 4)], 90)
+    pointers = ("p0", "*fp32", True), ("p1", "*fp32", True)
+    gpu_binaries([TritonSource("doubled", CODE, "kernel", "", ("x", "y"), pointers, 1, 4)], 90)
     print("triton.compiler.compiler" in sys.modules)
     """.replace("CODE", repr(CODE.format(operator="*")))
     assert process(folder, program) == ["True"]

@@ -17,7 +17,10 @@ from tests.fuse.kernel_reference import Reference, kernel, run, steps_apart
 
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64]
 ALL_DTYPES = [*DTYPES, torch.float16, torch.bfloat16]
-ODD_FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 1e30, -1e30, 88.7, -103.9, 89.5, 3e-39]
+ODD_FLOATS = [
+    0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 1e30, -1e30,
+    88.7, -103.9, 89.5, 3e-39,
+]
 
 
 def samples(dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
@@ -25,7 +28,9 @@ def samples(dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
     if dtype == torch.bool:
         return torch.randint(0, 2, (count,), generator=generator).bool()
     if dtype.is_floating_point:
-        values = torch.randn(count, generator=generator, dtype=torch.float64) * torch.logspace(-2, 1.5, count, dtype=torch.float64)
+        values = torch.randn(count, generator=generator, dtype=torch.float64) * torch.logspace(
+            -2, 1.5, count, dtype=torch.float64
+        )
         odd = torch.tensor(list(itertools.product(ODD_FLOATS, ODD_FLOATS)), dtype=torch.float64)[:, 0]
         values[:len(odd)] = odd
         return values.to(dtype)
@@ -45,7 +50,9 @@ def second_samples(dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
     return values.flip(0)
 
 
-def compiled_and_reference(name: str, dtype: torch.dtype, operands: list[torch.Tensor], divisor: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def compiled_and_reference(
+    name: str, dtype: torch.dtype, operands: list[torch.Tensor], divisor: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     i = Var("i", operands[0].numel())
     tensors = {f"x{position}": tensor for position, tensor in enumerate(operands)}
     loads = [load(buffer, Index.of(i), tensor.dtype) for buffer, tensor in tensors.items()]
@@ -86,7 +93,9 @@ def test_operation(name: str, dtype: torch.dtype) -> None:
         assert torch.equal(got, expected)
     else:
         exact = name not in expr_functions()
-        assert steps_apart(got, expected) <= (0 if exact else LOOSE.get(name, 2)) or torch.equal(got.nan_to_num(), expected.nan_to_num())
+        assert steps_apart(got, expected) <= (0 if exact else LOOSE.get(name, 2)) or torch.equal(
+            got.nan_to_num(), expected.nan_to_num()
+        )
 
 
 def expr_functions() -> set[str]:
@@ -117,7 +126,9 @@ def test_cast(source: torch.dtype, target: torch.dtype) -> None:
         x = x.double().nan_to_num(1.0, 2.0, 3.0).clamp(0 if target == torch.uint8 else -100, 100).to(source)
     i = Var("i", x.numel())
     out = torch.zeros(x.numel(), dtype=target)
-    which = kernel([i], [], [Store("out", Index.of(i), expr.cast(load("x", Index.of(i), source), target))], {"x": x, "out": out})
+    which = kernel(
+        [i], [], [Store("out", Index.of(i), expr.cast(load("x", Index.of(i), source), target))], {"x": x, "out": out}
+    )
     run(compile_cpu_kernel(which), {"x": x, "out": out})
     expected = x.to(target)
     if target.is_floating_point:
@@ -132,7 +143,10 @@ def test_bfloat16_rounds_as_torch_does() -> None:
     x = near.view(torch.float32)
     out = torch.zeros(x.numel(), dtype=torch.bfloat16)
     i = Var("i", x.numel())
-    which = kernel([i], [], [Store("out", Index.of(i), expr.cast(load("x", Index.of(i), torch.float32), torch.bfloat16))], {"x": x, "out": out})
+    which = kernel(
+        [i], [], [Store("out", Index.of(i), expr.cast(load("x", Index.of(i), torch.float32), torch.bfloat16))],
+        {"x": x, "out": out},
+    )
     run(compile_cpu_kernel(which), {"x": x, "out": out})
     assert steps_apart(out, x.bfloat16()) == 0
 
@@ -142,6 +156,9 @@ def test_bitcast(size: int) -> None:
     x = torch.randn(size)
     out = torch.zeros(size, dtype=torch.int32)
     i = Var("i", size)
-    which = kernel([i], [], [Store("out", Index.of(i), expr.bitcast(load("x", Index.of(i), torch.float32), torch.int32))], {"x": x, "out": out})
+    which = kernel(
+        [i], [], [Store("out", Index.of(i), expr.bitcast(load("x", Index.of(i), torch.float32), torch.int32))],
+        {"x": x, "out": out},
+    )
     run(compile_cpu_kernel(which), {"x": x, "out": out})
     assert torch.equal(out, x.view(torch.int32))

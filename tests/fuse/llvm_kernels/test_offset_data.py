@@ -61,8 +61,13 @@ def test_variances_of_special_rows(dtype: torch.dtype) -> None:
     rows = [[3.0], [1000.1], [inf, 1.0], [nan, 1.0], [1e25, -1e25], [1e-30], [1e-25, -1e-25], [0.0], [1.0, -0.0]]
     rows = [[row[0], *[row[-1]] * 39] for row in rows]
     x = torch.tensor(rows, dtype=dtype)
-    for function in (lambda x: x.var(-1), lambda x: x.std(-1), lambda x: torch.var_mean(x, -1, correction=0), lambda x: torch.var(x[:, :1], 1)):
+    for function in (
+        lambda x: x.var(-1), lambda x: x.std(-1), lambda x: torch.var_mean(x, -1, correction=0),
+        lambda x: torch.var(x[:, :1], 1),
+    ):
         expected: Any = function(x)
         result = framejit.optimize(function)(x)
         for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (result, expected))):
-            torch.testing.assert_close(one, other, equal_nan=True, rtol=1.6e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+            torch.testing.assert_close(
+                one, other, equal_nan=True, rtol=1.6e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6
+            )

@@ -30,7 +30,11 @@ def lowered(f: Callable[..., Any], *args: Any) -> LoweredGraph:
 
 def externs(graph: LoweredGraph) -> list[str]:
     """The names of what is left to ATen."""
-    return [getattr(node.function, "__name__", str(node.function)).partition(".")[0] for node in graph.nodes if isinstance(node, ExternNode)]
+    return [
+        getattr(node.function, "__name__", str(node.function)).partition(".")[0]
+        for node in graph.nodes
+        if isinstance(node, ExternNode)
+    ]
 
 
 def kernels(graph: LoweredGraph) -> list[ComputeNode]:
@@ -39,9 +43,11 @@ def kernels(graph: LoweredGraph) -> list[ComputeNode]:
 
 
 def check(
-    f: Callable[..., Any], *args: Any, atol: float | None = None, rtol: float | None = None, fused: bool = True, exact_strides: bool = True
+    f: Callable[..., Any], *args: Any, atol: float | None = None, rtol: float | None = None, fused: bool = True,
+    exact_strides: bool = True
 ) -> LoweredGraph:
-    """Compare the result, its sizes, strides and aliases, and what is left in the arguments with eager. `fused`: nothing may be left to ATen."""
+    """Compare the result, its sizes, strides and aliases, and what is left in the arguments with eager. `fused`:
+    nothing may be left to ATen."""
     mine, theirs = copies(args), copies(args)
     graphs: list[LoweredGraph] = []
     failures: list[Exception] = []
@@ -76,7 +82,9 @@ def check(
     return graphs[0]
 
 
-def compare(got: Any, expected: Any, atol: float | None = None, rtol: float | None = None, exact_strides: bool = True) -> None:
+def compare(
+    got: Any, expected: Any, atol: float | None = None, rtol: float | None = None, exact_strides: bool = True
+) -> None:
     """Values, dtypes, sizes and strides must be the same."""
     assert type(got) is type(expected), (got, expected)
     if isinstance(expected, (tuple, list)):
@@ -86,11 +94,9 @@ def compare(got: Any, expected: Any, atol: float | None = None, rtol: float | No
     elif isinstance(expected, torch.Tensor):
         torch.testing.assert_close(got, expected, atol=atol, rtol=rtol, equal_nan=True)
         if exact_strides and expected.numel():
-            assert [s for s, n in zip(got.stride(), got.shape) if n != 1] == [s for s, n in zip(expected.stride(), expected.shape) if n != 1], (
-                got.shape,
-                got.stride(),
-                expected.stride(),
-            )
+            assert [s for s, n in zip(got.stride(), got.shape) if n != 1] == [
+                s for s, n in zip(expected.stride(), expected.shape) if n != 1
+            ], (got.shape, got.stride(), expected.stride())
     else:
         assert got == expected
 
@@ -103,7 +109,9 @@ def copies(tree: Any) -> Any:
         base = torch.empty(tree.untyped_storage().nbytes() // tree.itemsize, dtype=tree.dtype, device=tree.device)
         copy = base.as_strided(tree.shape, tree.stride(), tree.storage_offset()).detach()
         base.copy_(tree.as_strided(base.shape, (1,), 0))
-        return torch.empty(0, dtype=tree.dtype, device=tree.device).set_(copy.untyped_storage(), tree.storage_offset(), tree.shape, tree.stride())
+        return torch.empty(0, dtype=tree.dtype, device=tree.device).set_(
+            copy.untyped_storage(), tree.storage_offset(), tree.shape, tree.stride()
+        )
     return type(tree)(map(copies, tree)) if isinstance(tree, (tuple, list)) else tree
 
 

@@ -1,4 +1,5 @@
-"""Whole programs through the fusing backend, with the plan itself run on every call: never eager instead because it measured quicker."""
+"""Whole programs through the fusing backend, with the plan itself run on every call: never eager instead because it
+measured quicker."""
 
 from __future__ import annotations
 
@@ -30,11 +31,14 @@ def planned(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[CompiledGr
 
 
 def check(
-    fn: Callable[..., Any], *args: Any, refused: bool = False, externs: int | None = None, atol: float | None = None, rtol: float | None = None
+    fn: Callable[..., Any], *args: Any, refused: bool = False, externs: int | None = None, atol: float | None = None,
+    rtol: float | None = None
 ) -> list[CompiledGraph]:
-    """Compare three calls of the compiled function with eager: results, aliases, what is left in the arguments and how often that was written.
+    """Compare three calls of the compiled function with eager: results, aliases, what is left in the arguments and how
+    often that was written.
 
-    `refused`: whether the graph must run as ATen; `externs`: how many operations ATen may do. Returns the accounts of the graphs.
+    `refused`: whether the graph must run as ATen; `externs`: how many operations ATen may do. Returns the accounts of
+    the graphs.
     """
     compiled, graphs = planned(fn)
     for _ in range(3):

@@ -1,4 +1,5 @@
-"""Concatenation: pieces that are stored by loops of their own, or chosen by the place where they are read, compared with eager."""
+"""Concatenation: pieces that are stored by loops of their own, or chosen by the place where they are read, compared
+with eager."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from tests.fuse.lowering import lowering_checks
 from tests.fuse.lowering.lowering_checks import lowered
 from tests.fuse.lowering.plan_checks import check, planned
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8,
+    torch.bool,
+)
 
 
 def made(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -151,7 +155,11 @@ def test_shapes_and_strides(f: Callable[..., Any]) -> None:
 
 def test_nan_infinities_and_zeros() -> None:
     x = torch.tensor([0.0, -0.0, math.nan, math.inf, -math.inf] * 32)
-    check(lambda x: (torch.cat([x * 0, x]).signbit(), torch.cat([x, -x, x / x]), torch.cat([x.sin(), x]).isnan()), x, externs=0)
+    check(
+        lambda x: (torch.cat([x * 0, x]).signbit(), torch.cat([x, -x, x / x]), torch.cat([x.sin(), x]).isnan()),
+        x,
+        externs=0,
+    )
 
 
 def test_inputs_are_written_afterwards() -> None:
@@ -192,7 +200,8 @@ def test_pieces_and_views_of_the_whole_are_returned_too() -> None:
         joined = torch.cat([first, b.sin()])
         return first, joined, joined[:40], joined[40:].sum(), joined.t(), joined[:40] * 2, first.sum()
 
-    check(f, torch.randn(40, 64), torch.randn(40, 64), externs=2)  # views are made by a call each, so that autograd knows them as views
+    # views are made by a call each, so that autograd knows them as views
+    check(f, torch.randn(40, 64), torch.randn(40, 64), externs=2)
 
 
 def test_what_reads_the_whole_waits_for_all_parts() -> None:
@@ -216,11 +225,16 @@ def test_as_exact_as_eager(dtype: torch.dtype) -> None:
 
 
 def test_lowered_loops_say_what_eager_does() -> None:
-    lowering_checks.check(lambda a, b: (torch.cat([a.sin(), b], 0), torch.cat([a, a.exp()], 1).mul_(2)), torch.randn(40, 64), torch.randn(24, 64))
+    lowering_checks.check(
+        lambda a, b: (torch.cat([a.sin(), b], 0), torch.cat([a, a.exp()], 1).mul_(2)),
+        torch.randn(40, 64),
+        torch.randn(24, 64),
+    )
 
 
 def _graph(*parts: tuple[int, int], steps: tuple[int, int] = (6, 1)) -> tuple[list[ComputeNode], dict[str, Buffer]]:
-    """Parts of a buffer of 4 x 6: for each its first column and how many it has, stored by loops with the steps given."""
+    """Parts of a buffer of 4 x 6: for each its first column and how many it has, stored by loops with the steps
+    given."""
     device = torch.device("cpu")
     buffers = {
         "x": Buffer("x", (4, 6), (6, 1), torch.float32, device, input=0),
@@ -251,9 +265,15 @@ def test_the_rules_of_parts() -> None:
     with pytest.raises(InternalError, match="as a whole"):
         verify([ComputeNode((i,), (), [store], torch.device("cpu"))], buffers, after="test")
     buffers["y"] = Buffer("y", (24,), (1,), torch.float32, torch.device("cpu"))
-    reader = ComputeNode((i,), (), [Store("y", Index.of(i), load("o", Index.of(i), torch.float32))], torch.device("cpu"))
+    reader = ComputeNode(
+        (i,), (), [Store("y", Index.of(i), load("o", Index.of(i), torch.float32))], torch.device("cpu")
+    )
     verify([*nodes, reader], buffers, after="test")
     with pytest.raises(InternalError, match="before anything wrote it"):
         verify([nodes[0], reader, nodes[1]], buffers, after="test")
     with pytest.raises(InternalError, match="before anything wrote it"):
-        verify([nodes[0], ComputeNode((*nodes[1].outer, i), (), [*nodes[1].stores, *reader.stores], torch.device("cpu"))], buffers, after="test")
+        verify(
+            [nodes[0], ComputeNode((*nodes[1].outer, i), (), [*nodes[1].stores, *reader.stores], torch.device("cpu"))],
+            buffers,
+            after="test",
+        )

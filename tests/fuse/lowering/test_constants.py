@@ -12,8 +12,15 @@ def test_equal_values_share_memory_and_others_do_not():
     b = Builder()
     first = b.shared(torch.arange(8.0).view(2, 4))
     again = b.shared(torch.arange(8.0).view(4, 1, 2))
-    assert again.shape == (4, 1, 2) and again.data_ptr() == first.data_ptr() and torch.equal(again.flatten(), first.flatten())
-    others = [torch.arange(8), torch.arange(1.0, 9.0), torch.arange(9.0), torch.tensor([-0.0] + [*map(float, range(1, 8))]), torch.arange(9.0)[1:]]
+    assert (
+        again.shape == (4, 1, 2)
+        and again.data_ptr() == first.data_ptr()
+        and torch.equal(again.flatten(), first.flatten())
+    )
+    others = [
+        torch.arange(8), torch.arange(1.0, 9.0), torch.arange(9.0), torch.tensor([-0.0] + [*map(float, range(1, 8))]),
+        torch.arange(9.0)[1:],
+    ]
     assert all(b.shared(other) is other for other in others)
 
 

@@ -58,7 +58,9 @@ def test_computed_places_are_fused(f):
 
 
 def test_an_empty_index_may_have_another_rank():
-    assert check_as_cuda(lambda x, y: x.gather(0, y), torch.randn(5), torch.empty(2, 0, dtype=torch.int64)).outputs[0].sizes == (2, 0)
+    assert check_as_cuda(lambda x, y: x.gather(0, y), torch.randn(5), torch.empty(2, 0, dtype=torch.int64)).outputs[
+        0
+    ].sizes == (2, 0)
 
 
 def test_cross_entropy_reads_its_input_in_three_passes():

@@ -59,7 +59,8 @@ class Block(nn.Module):
         self.attention = Attention(width, heads, fused)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh" if norm_first else "none"), nn.Linear(4 * width, width), nn.Dropout(0.1)
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh" if norm_first else "none"),
+            nn.Linear(4 * width, width), nn.Dropout(0.1)
         )
 
     def forward(self, x):
@@ -76,8 +77,14 @@ class Llama(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.size = heads, width // heads
-        self.q, self.kv, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.gate, self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.q, self.kv, self.o = (
+            nn.Linear(width, width, bias=False),
+            nn.Linear(width, width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 2 * width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width),
+        )
         self.weight = nn.Parameter(torch.randn(width))
 
     def norm(self, x):
@@ -88,7 +95,9 @@ class Llama(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        angles = torch.outer(torch.arange(t, dtype=torch.float32), 1.0 / (10000 ** (torch.arange(0, self.size, 2).float() / self.size)))
+        angles = torch.outer(
+            torch.arange(t, dtype=torch.float32), 1.0 / (10000 ** (torch.arange(0, self.size, 2).float() / self.size))
+        )
         angles = torch.cat((angles, angles), dim=-1)
         h = self.norm(x)
         q = self.q(h).view(b, t, self.heads, self.size).transpose(1, 2)
@@ -138,7 +147,9 @@ def test_gradients_are_not_fused():
         return gm.forward
 
     with torch.enable_grad():
-        framejit.optimize(lambda x, w: (x @ w).relu(), backend=backend)(torch.randn(2, 3), torch.randn(3, 3, requires_grad=True))
+        framejit.optimize(lambda x, w: (x @ w).relu(), backend=backend)(
+            torch.randn(2, 3), torch.randn(3, 3, requires_grad=True)
+        )
     assert reasons == ["its results need gradients"]
     assert torch.is_grad_enabled() is False
 

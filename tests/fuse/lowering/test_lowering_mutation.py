@@ -154,13 +154,19 @@ def _loop(x):
     return x
 
 
-PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("_") and callable(value) and getattr(value, "__module__", "") == __name__]
+PROGRAMS = [
+    value
+    for name, value in list(globals().items())
+    if name.startswith("_") and callable(value) and getattr(value, "__module__", "") == __name__
+]
 
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=[f.__name__ for f in PROGRAMS])
 @pytest.mark.parametrize("strides", ["contiguous", "transposed", "part"])
 def test_in_place(f, strides):
-    x = {"contiguous": torch.randn(3, 4), "transposed": torch.randn(4, 3).t(), "part": torch.randn(5, 8)[1:4, ::2]}[strides]
+    x = {"contiguous": torch.randn(3, 4), "transposed": torch.randn(4, 3).t(), "part": torch.randn(5, 8)[1:4, ::2]}[
+        strides
+    ]
     check(f, x, fused=False)
     plan_checks.check(f, x)
 
@@ -188,7 +194,11 @@ def test_arguments_that_share_memory():
 
 
 def test_random_numbers_come_in_order():
-    check(lambda x: (torch.rand(3) + x, F.dropout(x, 0.5), torch.randn_like(x), torch.bernoulli(torch.full((3,), 0.5))), torch.randn(3), fused=False)
+    check(
+        lambda x: (torch.rand(3) + x, F.dropout(x, 0.5), torch.randn_like(x), torch.bernoulli(torch.full((3,), 0.5))),
+        torch.randn(3),
+        fused=False,
+    )
 
 
 @pytest.mark.parametrize("number", [1.5, -2.75, 3, True], ids=str)
@@ -205,18 +215,23 @@ SEVERAL_WRITES = {
     "a number": lambda x, z: z.copy_(x - x.sum(1, True)).fill_(3),
     "what is known before": lambda x, z: (z.copy_(x - x.sum(1, True)), z.copy_(x))[1],
     "read between": lambda x, z: (z.copy_(x - x.sum(1, True)), w := z.sum(1, True), z.fill_(3), w + 1)[3],
-    "three times": lambda x, z: (z.copy_(a := (x - x.amax(1, True)).exp()), z.copy_(a / a.sum(1, True)), z.zero_(), a.sum(1))[3],
+    "three times": lambda x, z: (
+        z.copy_(a := (x - x.amax(1, True)).exp()), z.copy_(a / a.sum(1, True)), z.zero_(), a.sum(1),
+    )[3],
     "by a view": lambda x, z: (z.zero_(), z.t().sub_(z.sum()), z.fill_(4))[2],
     "what was read": lambda x, z: (s := z - z.sum(1, True), z.fill_(4), z.sub_(s))[2],
     "places among them": lambda x, z: (z.copy_(x - x.mean(1, True)), z.index_put_((torch.arange(x.shape[0]),), x))[1],
-    "the last depends on most": lambda x, z: (z.fill_(1), z.copy_(x.amax(1, True).expand_as(z)), z.copy_((x - x.amax(1, True)).sum(1, True).expand_as(z)))[2],
+    "the last depends on most": lambda x, z: (
+        z.fill_(1), z.copy_(x.amax(1, True).expand_as(z)), z.copy_((x - x.amax(1, True)).sum(1, True).expand_as(z)),
+    )[2],
 }
 
 
 @pytest.mark.parametrize("name", SEVERAL_WRITES)
 @pytest.mark.parametrize("shape", [(3, 4), (5, 700), (1, 1)])
 def test_several_writes_of_one_memory_beside_reductions(name, shape):
-    """One kernel may do them all: in the order of the program, though what the last one writes is known before the others'."""
+    """One kernel may do them all: in the order of the program, though what the last one writes is known before the
+    others'."""
     check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape), fused=None)
     plan_checks.check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape))
 
@@ -227,10 +242,14 @@ COUNTED = {
     "by ATen and a kernel": lambda x, z: (z.add_(1), z.index_add_(0, PLACES, x[:2])),
     "by ATen and two kernels": lambda x, z: (z.add_(1), z.index_add_(0, PLACES, x[:2]), z.masked_fill_(x > 0, 2.0)),
     "a view by ATen": lambda x, z: z.t().index_add_(0, PLACES, x.t()[:2]),
-    "views by ATen and by a kernel": lambda x, z: (z.t().index_add_(0, PLACES, x.t()[:2]), z.view(-1).add_(1), z[0].put_(PLACES, x[0, :2])),
+    "views by ATen and by a kernel": lambda x, z: (
+        z.t().index_add_(0, PLACES, x.t()[:2]), z.view(-1).add_(1), z[0].put_(PLACES, x[0, :2]),
+    ),
     "data by ATen": lambda x, z: z.data.index_add_(0, PLACES, x[:2]),
     "data by a kernel": lambda x, z: z.data.add_(1),
-    "data and itself": lambda x, z: (z.data.index_add_(0, PLACES, x[:2]), z.add_(1), z.data.mul_(2), z.index_add_(0, PLACES, x[:2])),
+    "data and itself": lambda x, z: (
+        z.data.index_add_(0, PLACES, x[:2]), z.add_(1), z.data.mul_(2), z.index_add_(0, PLACES, x[:2]),
+    ),
     "as a list": lambda x, z: torch._foreach_add_([z, x], 1),
     "as a list and alone": lambda x, z: (torch._foreach_add_([z, x], 1), z.data.index_add_(0, PLACES, x[:2])),
     "as out": lambda x, z: torch.index_select(x, 0, torch.arange(x.shape[0]), out=z),
@@ -240,5 +259,6 @@ COUNTED = {
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_version_counters(name):
-    """Each goes up as often as in eager, whoever writes: autograd tells by them whether what it keeps is still what it was."""
+    """Each goes up as often as in eager, whoever writes: autograd tells by them whether what it keeps is still what it
+    was."""
     plan_checks.check(lambda x, z: (COUNTED[name](x, z), None)[1], torch.randn(3, 4), torch.randn(3, 4))

@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 from tests.fuse.lowering.lowering_checks import check, externs, kernels, lowered
 
-SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.7, 100.0, -100.0, math.inf, -math.inf, math.nan, 1e-40, 20.5])
+SPECIAL = torch.tensor(
+    [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.7, 100.0, -100.0, math.inf, -math.inf, math.nan, 1e-40, 20.5]
+)
 UNARY = [
     "sqrt",
     "rsqrt",
@@ -121,7 +123,11 @@ def test_unary(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["sqrt", "exp", "sigmoid", "neg", "abs", "sign", "isnan", "signbit", "floor", "reciprocal", "logical_not", "bitwise_not", "relu"]
+    "name",
+    [
+        "sqrt", "exp", "sigmoid", "neg", "abs", "sign", "isnan", "signbit", "floor", "reciprocal", "logical_not",
+        "bitwise_not", "relu",
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])
 def test_unary_of_integers(name, dtype):
@@ -140,11 +146,16 @@ def test_activation(f, dtype):
     check(f, SPECIAL[:11].to(dtype), **({"atol": 1e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}))
 
 
-@pytest.mark.parametrize("a", [torch.int32, torch.int64, torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.float64])
+@pytest.mark.parametrize(
+    "a", [torch.int32, torch.int64, torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.float64]
+)
 @pytest.mark.parametrize("b", [torch.int8, torch.float16, torch.float32, torch.bool])
 @pytest.mark.parametrize(
     "f",
-    [lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x < y, lambda x, y: torch.where(x > 1, x, y), lambda x, y: x / (y + 2)],
+    [
+        lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x < y, lambda x, y: torch.where(x > 1, x, y),
+        lambda x, y: x / (y + 2),
+    ],
     ids=["add", "mul", "lt", "where", "div"],
 )
 def test_promotion(a, b, f):
@@ -155,7 +166,10 @@ def test_promotion(a, b, f):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.bfloat16, torch.bool])
 @pytest.mark.parametrize(
     "f",
-    [lambda x, n: x + n, lambda x, n: n - x.float(), lambda x, n: x * n, lambda x, n: x / n, lambda x, n: x == n, lambda x, n: x.float() ** n],
+    [
+        lambda x, n: x + n, lambda x, n: n - x.float(), lambda x, n: x * n, lambda x, n: x / n, lambda x, n: x == n,
+        lambda x, n: x.float() ** n,
+    ],
     ids=["add", "rsub", "mul", "div", "eq", "pow"],
 )
 def test_numbers(number, dtype, f):
@@ -193,8 +207,15 @@ def test_power_of_a_number():
 
 def test_chosen_and_clamped():
     x = SPECIAL
-    check(lambda x: (x.clamp(-1, 1), x.clamp(min=0), x.clamp(max=x[4]), torch.where(x > 0, x, 0.0), x.masked_fill(x < 0, -1.5)), x)
-    check(lambda x: (torch.lerp(x, x * 2, 0.3), torch.addcmul(x, x, x, value=0.5), torch.addcdiv(x, x, x + 1, value=2)), x)
+    check(
+        lambda x: (
+            x.clamp(-1, 1), x.clamp(min=0), x.clamp(max=x[4]), torch.where(x > 0, x, 0.0), x.masked_fill(x < 0, -1.5),
+        ),
+        x,
+    )
+    check(
+        lambda x: (torch.lerp(x, x * 2, 0.3), torch.addcmul(x, x, x, value=0.5), torch.addcdiv(x, x, x + 1, value=2)), x
+    )
     check(lambda x: (x.add(x, alpha=3), torch.sub(x, 1, alpha=2), torch.rsub(x, 5, alpha=2)), x)
 
 
@@ -204,7 +225,12 @@ def test_bits():
 
 
 def test_conversions():
-    check(lambda x: (x.to(torch.bfloat16), x.bfloat16().float(), x.to(torch.int32), x.bool(), x.double() * 2, x.half() + 1), torch.randn(20) * 3)
+    check(
+        lambda x: (
+            x.to(torch.bfloat16), x.bfloat16().float(), x.to(torch.int32), x.bool(), x.double() * 2, x.half() + 1,
+        ),
+        torch.randn(20) * 3,
+    )
 
 
 @pytest.mark.parametrize("sizes", [((4, 1, 5), (3, 5)), ((0, 3), (3,)), ((), (2,)), ((), ())])

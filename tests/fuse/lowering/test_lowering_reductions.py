@@ -45,7 +45,10 @@ def test_over_a_dimension(f, dim):
     check(g, torch.randn(4, 5, 6).permute(2, 0, 1))
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin", "var", "std", "any", "all", "argmax", "max", "min", "prod", "norm", "median"])
+@pytest.mark.parametrize(
+    "name",
+    ["sum", "mean", "amax", "amin", "var", "std", "any", "all", "argmax", "max", "min", "prod", "norm", "median"],
+)
 def test_over_everything(name):
     check(lambda x: getattr(torch, name)(x), torch.randn(4, 5, 6), fused=name != "median")
 
@@ -69,7 +72,10 @@ def test_dtypes(dtype):
 
 def test_given_dtype():
     check(
-        lambda x: (x.sum(dtype=torch.float64), x.mean(1, dtype=torch.float64), x.softmax(1, dtype=torch.float64), x.int().sum(0, dtype=torch.int32)),
+        lambda x: (
+            x.sum(dtype=torch.float64), x.mean(1, dtype=torch.float64), x.softmax(1, dtype=torch.float64),
+            x.int().sum(0, dtype=torch.int32),
+        ),
         torch.randn(4, 5),
     )
 
@@ -80,7 +86,10 @@ def test_nan_and_infinity():
 
 
 def test_ties_go_to_the_first():
-    check(lambda x: (x.argmax(1), x.argmin(1), x.max(0), x.argmax()), torch.tensor([[1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 3.0, 1.0]]))
+    check(
+        lambda x: (x.argmax(1), x.argmin(1), x.max(0), x.argmax()),
+        torch.tensor([[1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 3.0, 1.0]]),
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
@@ -95,7 +104,10 @@ def test_the_spread_of_nothing_stays_with_aten_which_warns_of_it(shape):
 
 
 def test_single_elements():
-    check(lambda x: (x.sum(1), x.amax(1, keepdim=True), x.argmax(1), x.mean(), x.softmax(1), x.var(1, correction=0)), torch.randn(3, 1))
+    check(
+        lambda x: (x.sum(1), x.amax(1, keepdim=True), x.argmax(1), x.mean(), x.softmax(1), x.var(1, correction=0)),
+        torch.randn(3, 1),
+    )
     check(lambda x: (x.sum(), x.amax(), x.argmax(), x.mean(), x.softmax(0)), torch.tensor(2.0), fused=False)
 
 
@@ -108,7 +120,11 @@ def test_long_rows_are_reduced_in_parts(shape):
 
 @pytest.mark.parametrize("p", [0, 1, 2, math.inf, -math.inf, 3])
 def test_norms(p):
-    check(lambda x: (torch.linalg.vector_norm(x, p, dim=1), torch.linalg.vector_norm(x, p)), torch.randn(4, 5), fused=p != 3)
+    check(
+        lambda x: (torch.linalg.vector_norm(x, p, dim=1), torch.linalg.vector_norm(x, p)),
+        torch.randn(4, 5),
+        fused=p != 3,
+    )
 
 
 def test_normalised_vectors():
@@ -130,7 +146,9 @@ def test_layer_norm(dtype, affine):
 
 def test_group_norm():
     w, b = torch.randn(6), torch.randn(6)
-    for x in (torch.randn(2, 6, 4, 5), torch.randn(2, 6, 4, 5).to(memory_format=torch.channels_last), torch.randn(3, 6)):
+    for x in (
+        torch.randn(2, 6, 4, 5), torch.randn(2, 6, 4, 5).to(memory_format=torch.channels_last), torch.randn(3, 6),
+    ):
         check(lambda x, w, b: (F.group_norm(x, 3, w, b), F.group_norm(x * 2, 2)), x, w, b)
     check(lambda x: F.instance_norm(x), torch.randn(2, 6, 4, 5))
 
@@ -142,7 +160,9 @@ def test_batch_norm(training, memory_format):
     norm.weight.normal_()
     x = torch.randn(2, 6, 4, 5).to(memory_format=memory_format)
     mean, var = torch.randn(6), torch.rand(6) + 0.5
-    check(lambda x, m, v, w, b: F.relu(F.batch_norm(x, m, v, w, b, training, 0.1)), x, mean, var, norm.weight, norm.bias)
+    check(
+        lambda x, m, v, w, b: F.relu(F.batch_norm(x, m, v, w, b, training, 0.1)), x, mean, var, norm.weight, norm.bias
+    )
     check(lambda x: F.batch_norm(x, None, None, training=True), x)
     check(lambda x, m, v: (F.batch_norm(x, m, v, training=training) + 1, m * 2), torch.randn(5, 6), mean, var)
 
@@ -150,7 +170,13 @@ def test_batch_norm(training, memory_format):
 # ---- softmax and losses ----
 
 
-@pytest.mark.parametrize("f", [lambda x: F.softmax(x / 8, -1), lambda x: F.log_softmax(x * 2 + 1, 0), lambda x: F.softmin(x, 1), lambda x: F.gumbel_softmax])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: F.softmax(x / 8, -1), lambda x: F.log_softmax(x * 2 + 1, 0), lambda x: F.softmin(x, 1),
+        lambda x: F.gumbel_softmax,
+    ],
+)
 def test_softmax(f):
     if f(torch.zeros(1, 1)) is F.gumbel_softmax:
         pytest.skip("draws random numbers")
@@ -169,9 +195,20 @@ def test_losses(reduction):
 
 def test_cross_entropy_leaves_the_choice_to_aten_on_the_cpu():
     x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, -100, 4, 3])
-    graph = check(lambda x, y: (F.cross_entropy(x, y), F.cross_entropy(x, y, reduction="none"), F.cross_entropy(x, y, label_smoothing=0.1)), x, y, fused=False)
+    graph = check(
+        lambda x, y: (
+            F.cross_entropy(x, y),
+            F.cross_entropy(x, y, reduction="none"),
+            F.cross_entropy(x, y, label_smoothing=0.1),
+        ),
+        x,
+        y,
+        fused=False,
+    )
     assert set(externs(graph)) == {"nll_loss_forward"}
 
 
 def test_softmax_is_three_loop_nests():
-    assert [bool(kernel.inner) for kernel in kernels(lowered(lambda x: F.softmax(x / 8, -1), torch.randn(4, 5)))] == [True, True, False]
+    assert [bool(kernel.inner) for kernel in kernels(lowered(lambda x: F.softmax(x / 8, -1), torch.randn(4, 5)))] == [
+        True, True, False,
+    ]

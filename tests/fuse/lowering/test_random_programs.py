@@ -1,4 +1,5 @@
-"""Programs of random operations, views and writes, compared with eager in values, strides, aliases and what is left in their arguments."""
+"""Programs of random operations, views and writes, compared with eager in values, strides, aliases and what is left in
+their arguments."""
 
 from __future__ import annotations
 

@@ -20,7 +20,10 @@ from tests.fuse.lowering.plan_checks import check, planned
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-SHAPES = (((33, 70), -1), ((33, 70), 0), ((5, 7, 40), 1), ((129,), 0), ((3, 50, 2), 1), ((2, 3), -1), ((4, 1, 5), 1), ((17, 64), 1), ((1, 300), -1))
+SHAPES = (
+    ((33, 70), -1), ((33, 70), 0), ((5, 7, 40), 1), ((129,), 0), ((3, 50, 2), 1), ((2, 3), -1), ((4, 1, 5), 1),
+    ((17, 64), 1), ((1, 300), -1),
+)
 
 
 def made(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -55,7 +58,10 @@ def test_log_sums_are_eagers(shape: tuple[int, ...], dim: int, dtype: torch.dtyp
     check(lambda x: x.logcumsumexp(dim), (torch.randn(shape) * 9).to(dtype), externs=int(few))
 
 
-SPECIAL = torch.tensor([[1.0, math.nan, 2.0, math.inf], [math.inf, -math.inf, 1.0, 2.0], [-math.inf, -math.inf, 0.0, -0.0], [-0.0, 0.0, -0.0, math.nan]])
+SPECIAL = torch.tensor([
+    [1.0, math.nan, 2.0, math.inf], [math.inf, -math.inf, 1.0, 2.0], [-math.inf, -math.inf, 0.0, -0.0],
+    [-0.0, 0.0, -0.0, math.nan],
+])
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -64,7 +70,10 @@ SPECIAL = torch.tensor([[1.0, math.nan, 2.0, math.inf], [math.inf, -math.inf, 1.
 def test_nan_infinities_and_zeros(dtype: torch.dtype, dim: int, wide: bool) -> None:
     def f(x):
         (high, where), (low, there) = x.cummax(dim), x.cummin(dim)
-        return x.cumsum(dim), x.cumprod(dim), x.logcumsumexp(dim), high, where, low, there, high.signbit(), low.signbit(), x.cumprod(dim).signbit()
+        return (
+            x.cumsum(dim), x.cumprod(dim), x.logcumsumexp(dim), high, where, low, there, high.signbit(),
+            low.signbit(), x.cumprod(dim).signbit(),
+        )
 
     x = SPECIAL.to(dtype)
     check(f, x.repeat(3, 11) if wide else x, externs=0)
@@ -81,7 +90,9 @@ def test_ties_and_nans_are_at_their_last_place() -> None:
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
 def test_integers_wrap_around(dtype: torch.dtype) -> None:
     x = torch.full((3, 50), torch.iinfo(dtype).max, dtype=dtype)
-    check(lambda x: (x.cumsum(1), x.cumprod(1), x.cumsum(1, dtype=dtype), x.cumprod(0, dtype=torch.int16)), x, externs=0)
+    check(
+        lambda x: (x.cumsum(1), x.cumprod(1), x.cumsum(1, dtype=dtype), x.cumprod(0, dtype=torch.int16)), x, externs=0
+    )
 
 
 @pytest.mark.parametrize("source", [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.bool])
@@ -91,7 +102,9 @@ def test_the_dtype_asked_for(source: torch.dtype, target: torch.dtype) -> None:
     check(lambda x: (x.cumsum(1, dtype=target), x.cumprod(0, dtype=target)), x, externs=0)
 
 
-@pytest.mark.parametrize("shape, dim", [((), 0), ((), -1), ((0,), 0), ((3, 0), 0), ((3, 0), 1), ((0, 4), -2), ((1,), 0), ((2, 1), -1)])
+@pytest.mark.parametrize(
+    "shape, dim", [((), 0), ((), -1), ((0,), 0), ((3, 0), 0), ((3, 0), 1), ((0, 4), -2), ((1,), 0), ((2, 1), -1)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
 def test_nothing_and_single_elements(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
     x = torch.ones(shape).to(dtype)
@@ -124,7 +137,9 @@ def test_as_exact_as_eager(dtype: torch.dtype, dim: int) -> None:
         compiled, _ = planned(lambda x, name=name: getattr(x, name)(dim))
         exact = getattr(x.double(), name)(dim)
         mine, theirs = (result.double() for result in (compiled(x), getattr(x, name)(dim)))
-        assert (mine - exact).abs().max() <= (theirs - exact).abs().max() * 1.01 + (1e-14 if dtype == torch.float64 else 0.0), name
+        assert (mine - exact).abs().max() <= (theirs - exact).abs().max() * 1.01 + (
+            1e-14 if dtype == torch.float64 else 0.0
+        ), name
         assert name != "cumsum" or dtype != torch.float64 or torch.equal(mine, theirs)
 
 
@@ -195,7 +210,11 @@ def test_what_reads_other_turns_is_a_kernel_of_its_own() -> None:
 
 def test_under_a_mask_all_elements_are_scanned() -> None:
     def f(x, y):
-        return torch.where(y > 0, x.cumsum(1), -1.0), torch.nn.functional.pad(x.cumsum(1), (2, 3)), torch.cat([x.cumsum(1), y.cumprod(1)], 1).relu()
+        return (
+            torch.where(y > 0, x.cumsum(1), -1.0),
+            torch.nn.functional.pad(x.cumsum(1), (2, 3)),
+            torch.cat([x.cumsum(1), y.cumprod(1)], 1).relu(),
+        )
 
     check(f, torch.randn(9, 33), torch.randn(9, 33), externs=0)
 
@@ -229,7 +248,10 @@ def test_mutation_afterwards() -> None:
 
 def test_lowered_loops_say_what_eager_does() -> None:
     for dim in (0, 1, 2):
-        lowering_checks.check(lambda x, dim=dim: (x.cumsum(dim), x.cummax(dim), x.logcumsumexp(dim)), torch.randn(4, 9, 6, dtype=torch.float64))
+        lowering_checks.check(
+            lambda x, dim=dim: (x.cumsum(dim), x.cummax(dim), x.logcumsumexp(dim)),
+            torch.randn(4, 9, 6, dtype=torch.float64),
+        )
 
 
 def test_a_single_long_row_on_a_gpu_is_atens() -> None:
@@ -239,7 +261,10 @@ def test_a_single_long_row_on_a_gpu_is_atens() -> None:
     from framejit.backends.fuse.lowering.operators.scans import _cummax, _cumsum, _logcumsumexp
     from framejit.backends.fuse.lowering.tensor import Tensor
 
-    for sizes, fused in (((1 << 20,), (False, False, True)), ((1 << 14,), (True, False, True)), ((1, 1 << 12), (True,) * 3), ((2, 1 << 17), (True,) * 3)):
+    for sizes, fused in (
+        ((1 << 20,), (False, False, True)), ((1 << 14,), (True, False, True)), ((1, 1 << 12), (True,) * 3),
+        ((2, 1 << 17), (True,) * 3),
+    ):
         with FakeTensorMode():
             fake, places = torch.empty(sizes, device="cuda"), torch.empty(sizes, device="cuda", dtype=torch.int64)
         for lowering, results, is_fused in zip((_cumsum, _logcumsumexp, _cummax), (fake, fake, (fake, places)), fused):

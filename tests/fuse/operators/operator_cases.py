@@ -26,7 +26,9 @@ FEW: Final = 3
 LOOKED_AT: Final = 40
 """Samples among which those that are tried are chosen, evenly spread: the first ones tend to be alike."""
 MOST_ELEMENTS: Final = 50_000
-UNDEFINED: Final = frozenset(("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"))
+UNDEFINED: Final = frozenset(
+    ("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted")
+)
 """Operators whose results have no values to compare."""
 
 
@@ -43,7 +45,9 @@ class Case:
     defined: bool = True
 
     def __str__(self) -> str:
-        shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}{list(t.stride())}" for t in self.tensors)
+        shapes = ", ".join(
+            f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}{list(t.stride())}" for t in self.tensors
+        )
         return f"{self.operator} ({self.variant}, {str(self.dtype).removeprefix('torch.')}) of {shapes}"
 
 
@@ -60,10 +64,11 @@ def operators() -> dict[str, Any]:
     from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
 
-    # some descriptions seed the generator within the operator; the stream of random numbers is to be the same without that
+    # some descriptions seed the generator within the operator; the stream of random numbers is to be the same without
+    # that
     replaced: dict[str, Callable[..., Any]] = {"wrapper_set_seed": lambda op, *args, **kwargs: op(*args, **kwargs)}
-    # both look at the whole stack for each sample, which takes longer than what is done with it: for the method of unittest's that asks for samples,
-    # where there is none, and for tracebacks of what CUDA is to do once it is there
+    # both look at the whole stack for each sample, which takes longer than what is done with it: for the method of
+    # unittest's that asks for samples, where there is none, and for tracebacks of what CUDA is to do once it is there
     replaced["extract_test_fn"] = lambda: None
     replaced["set_rng_seed"] = lambda seed=None: _seed(common_utils.SEED if seed is None else seed)
     for name, module in list(sys.modules.items()):
@@ -107,7 +112,9 @@ def _of_other_dtypes(name: str, op: Any) -> Iterator[Case]:
         if dtype in supported or not samples:
             continue
         sample = samples[len(samples) // 2]
-        args, kwargs = tree_map(lambda value, dtype=dtype: _converted(value, dtype), ((sample.input, *sample.args), sample.kwargs))
+        args, kwargs = tree_map(
+            lambda value, dtype=dtype: _converted(value, dtype), ((sample.input, *sample.args), sample.kwargs)
+        )
         for variant, function in (("dtype", op.op), ("dtype in place", op.inplace_variant)):
             made = _case(name, variant, dtype, function, args, kwargs) if function is not None else None
             if made is not None:
@@ -129,7 +136,8 @@ def _samples(op: Any, dtype: torch.dtype) -> list[Any]:
     torch.default_generator.manual_seed(0)
     try:
         return list(itertools.islice(op.sample_inputs("cpu", dtype), LOOKED_AT))
-    except (RuntimeError, TypeError, ValueError, ImportError, NotImplementedError):  # the database has operators that do not exist on every machine
+    except (RuntimeError, TypeError, ValueError, ImportError, NotImplementedError):
+        # the database has operators that do not exist on every machine
         return []
 
 
@@ -156,7 +164,9 @@ def _variants(name: str, op: Any, dtype: torch.dtype, sample: Any, all_of_them: 
             yield made
 
 
-def _case(name: str, variant: str, dtype: torch.dtype, function: Callable[..., Any], args: Any, kwargs: Any) -> Case | None:
+def _case(
+    name: str, variant: str, dtype: torch.dtype, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Case | None:
     leaves, spec = tree_flatten((args, kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = [leaves[place].detach() for place in places]
@@ -174,7 +184,12 @@ def _case(name: str, variant: str, dtype: torch.dtype, function: Callable[..., A
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized and tensor.numel() <= MOST_ELEMENTS
+    return (
+        tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and tensor.numel() <= MOST_ELEMENTS
+    )
 
 
 def _out_case(name: str, op: Any, dtype: torch.dtype, args: Any, kwargs: Any) -> Case | None:
@@ -186,4 +201,6 @@ def _out_case(name: str, op: Any, dtype: torch.dtype, args: Any, kwargs: Any) ->
     if not flat or not all(isinstance(result, torch.Tensor) and _is_plain(result) for result in flat):
         return None
     out = [torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).zero_() for result in flat]
-    return _case(name, "out", dtype, op.op, args, {**kwargs, "out": out[0] if isinstance(results, torch.Tensor) else tuple(out)})
+    return _case(
+        name, "out", dtype, op.op, args, {**kwargs, "out": out[0] if isinstance(results, torch.Tensor) else tuple(out)}
+    )

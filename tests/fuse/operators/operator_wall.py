@@ -1,8 +1,10 @@
-"""The wall: operators compiled and compared with eager in values, dtypes, strides, aliases, writes into arguments, and exceptions.
+"""The wall: operators compiled and compared with eager in values, dtypes, strides, aliases, writes into arguments, and
+exceptions.
 
     python tests/fuse/operators/operator_wall.py [--json FILE] [--shard I/N] [OPERATOR ...]
 
-prints how many cases are fused (kernels and views only), need ATen for something (extern), or run as ATen as a whole (refused).
+prints how many cases are fused (kernels and views only), need ATen for something (extern), or run as ATen as a whole
+(refused).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ RAISES: Final = "raises an exception, as eager does"
 HELPERS: Final = frozenset(("_increment_version", "detach"))
 """Calls in a plan that compute nothing."""
 ULPS: Final = 4
-"""Where results differ by more than the tolerance, a compiled one may be off the exact one by this many times eager's error."""
+"""Where results differ by more than the tolerance, a compiled one may be off the exact one by this many times eager's
+error."""
 
 
 @dataclass
@@ -91,7 +94,8 @@ class Differs(AssertionError):
 
 def check_operator(name: str, report: Report) -> None:
     """Compare all cases of an operator."""
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it tells of every error that a sample is meant to make
+    # it tells of every error that a sample is meant to make
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     for case in cases(name):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,7 +109,8 @@ def check_operator(name: str, report: Report) -> None:
 
 
 def check_case(case: Case) -> tuple[str, str]:
-    """Compile a case, run what was compiled (never the original instead), and compare. What became of it, and why if it was refused."""
+    """Compile a case, run what was compiled (never the original instead), and compare. What became of it, and why if it
+    was refused."""
     mine, theirs = copies(case.tensors), copies(case.tensors)
     expected, error = attempt(case.function, theirs)
     gm = graph_of(case.function, case.tensors, 1 if expected is None else len(expected))
@@ -127,7 +132,9 @@ def _message(error: Exception | None) -> str:
     return str(error).split("\nException raised from")[0]
 
 
-def graph_of(function: Callable[..., list[Any]], tensors: Sequence[torch.Tensor], n_results: int) -> torch.fx.GraphModule:
+def graph_of(
+    function: Callable[..., list[Any]], tensors: Sequence[torch.Tensor], n_results: int
+) -> torch.fx.GraphModule:
     """A graph that calls the function on its inputs, with fakes of the tensors."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -135,7 +142,9 @@ def graph_of(function: Callable[..., list[Any]], tensors: Sequence[torch.Tensor]
     return graph_of_fakes(function, [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors], n_results)
 
 
-def graph_of_fakes(function: Callable[..., list[Any]], fakes: Sequence[torch.Tensor], n_results: int) -> torch.fx.GraphModule:
+def graph_of_fakes(
+    function: Callable[..., list[Any]], fakes: Sequence[torch.Tensor], n_results: int
+) -> torch.fx.GraphModule:
     """A graph that calls the function on inputs that these are the fakes of."""
     graph = torch.fx.Graph()
     inputs = []
@@ -161,7 +170,9 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if storage._cdata not in memory:
             memory[storage._cdata] = storage.clone()
         if id(tensor) not in made:
-            copy = torch.empty(0, dtype=tensor.dtype).set_(memory[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+            copy = torch.empty(0, dtype=tensor.dtype).set_(
+                memory[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+            )
             if tensor.is_conj():
                 copy = copy.conj()
             made[id(tensor)] = torch._neg_view(copy) if tensor.is_neg() else copy
@@ -178,13 +189,17 @@ def attempt(function: Callable[..., Any], args: Sequence[torch.Tensor]) -> tuple
         return None, e
 
 
-def compare(case: Case, got: list[Any], expected: list[Any], mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
+def compare(
+    case: Case, got: list[Any], expected: list[Any], mine: list[torch.Tensor], theirs: list[torch.Tensor]
+) -> None:
     """Results and what is left in the arguments. Raises Differs."""
     if len(got) != len(expected):
         raise Differs(f"{len(got)} results for {len(expected)}")
     for what, ours, others in (("result", got, expected), ("argument", mine, theirs)):
         for position, (one, other) in enumerate(zip(ours, others)):
-            _compare_one(case, f"{what} {position}", one, other, position + (len(expected) if what == "argument" else 0))
+            _compare_one(
+                case, f"{what} {position}", one, other, position + (len(expected) if what == "argument" else 0)
+            )
     for one, other in zip(mine, theirs):
         if bool(one._version) != bool(other._version):
             raise Differs(f"an argument's version is {one._version} for {other._version}")
@@ -201,7 +216,9 @@ def _compare_one(case: Case, what: str, one: Any, other: Any, position: int) -> 
     if (one.dtype, one.shape, one.layout, one.is_conj(), one.is_neg(), one.requires_grad) != (
         other.dtype, other.shape, other.layout, other.is_conj(), other.is_neg(), other.requires_grad,
     ):
-        raise Differs(f"{what} is {one.dtype}{list(one.shape)} for {other.dtype}{list(other.shape)}, or of another kind")
+        raise Differs(
+            f"{what} is {one.dtype}{list(one.shape)} for {other.dtype}{list(other.shape)}, or of another kind"
+        )
     if other.layout == torch.strided and other.numel() and _steps(one) != _steps(other):
         raise Differs(f"{what} has strides {one.stride()} for {other.stride()}, sizes {list(one.shape)}")
     if case.defined:
@@ -222,7 +239,10 @@ def _shown(tensor: torch.Tensor) -> str:
 
 def _as_exact(case: Case, position: int, one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether one is about as near as the other to what double precision gives."""
-    wide = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128}
+    wide = {
+        torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64,
+        torch.complex64: torch.complex128,
+    }
     arguments = [tensor.to(wide.get(tensor.dtype, tensor.dtype)) for tensor in copies(case.tensors)]
     exact, error = attempt(case.function, arguments)
     if error is not None or other.dtype not in wide:

@@ -1,9 +1,11 @@
-"""The wall through Triton: operators lowered as for a GPU, their kernels run by Triton's interpreter on CPU tensors, and all compared with eager.
+"""The wall through Triton: operators lowered as for a GPU, their kernels run by Triton's interpreter on CPU tensors,
+and all compared with eager.
 
     TRITON_INTERPRET=1 python tests/fuse/operators/operator_wall_triton.py [--json FILE] [--shard I/N] [OPERATOR ...]
 
-prints what the wall of CPUs prints (operator_wall.py), and how many kernels were run. A program of its own: the interpreter is chosen before Triton
-is imported. What a plan would leave to ATen is done by ATen's operations of the CPU. The report has the kernels' sources, for the compiler.
+prints what the wall of CPUs prints (operator_wall.py), and how many kernels were run. A program of its own: the
+interpreter is chosen before Triton is imported. What a plan would leave to ATen is done by ATen's operations of the
+CPU. The report has the kernels' sources, for the compiler.
 """
 
 from __future__ import annotations
@@ -35,7 +37,20 @@ from framejit.backends.fuse.triton.source import TritonSource
 from framejit.config import config
 from framejit.fakes.light_torch import light
 from tests.fuse.operators.operator_cases import Case, cases, operators
-from tests.fuse.operators.operator_wall import EXTERN, FUSED, HELPERS, RAISES, REFUSED, WRONG, Differs, Report, attempt, compare, copies, graph_of_fakes
+from tests.fuse.operators.operator_wall import (
+    EXTERN,
+    FUSED,
+    HELPERS,
+    RAISES,
+    REFUSED,
+    WRONG,
+    Differs,
+    Report,
+    attempt,
+    compare,
+    copies,
+    graph_of_fakes,
+)
 from tests.fuse.stages import lower
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile, in_many_blocks, laid_out, moved
 
@@ -45,7 +60,8 @@ class TritonReport(Report):
     """What became of the cases, and of the kernels."""
 
     launches: int = 0
-    """How often a kernel was run by the interpreter: each with the tile that it is compiled with, and in many blocks."""
+    """How often a kernel was run by the interpreter: each with the tile that it is compiled with, and in many
+    blocks."""
     kernels: dict[str, TritonSource] = field(default_factory=dict)
     """Those of different machine code, by `TritonSource.key`."""
     users: dict[str, set[str]] = field(default_factory=dict)
@@ -68,7 +84,10 @@ class TritonReport(Report):
     @classmethod
     def from_json(cls, written: dict[str, Any]) -> TritonReport:
         """The report of which `as_json` has given this."""
-        made = cls({kind: Counter(counts) for kind, counts in written["cases"].items()}, written["operators"], Counter(written["reasons"]), written["failures"])
+        made = cls(
+            {kind: Counter(counts) for kind, counts in written["cases"].items()}, written["operators"],
+            Counter(written["reasons"]), written["failures"],
+        )
         made.launches = written["launches"]
         made.users = {name: set(keys) for name, keys in written["users"].items()}
         for key, fields in written["kernels"].items():
@@ -84,11 +103,16 @@ class TritonReport(Report):
         self.users.update(other.users)
 
     def __str__(self) -> str:
-        return f"{super().__str__()}\n{len(self.kernels)} different kernels, {self.launches} runs by Triton's interpreter"
+        return (
+            f"{super().__str__()}\n{len(self.kernels)} different kernels, {self.launches} runs by Triton's interpreter"
+        )
 
     def as_json(self) -> dict[str, Any]:
         kernels = {key: asdict(source) for key, source in self.kernels.items()}
-        return {**super().as_json(), "launches": self.launches, "kernels": kernels, "users": {name: sorted(keys) for name, keys in self.users.items()}}
+        return {
+            **super().as_json(), "launches": self.launches, "kernels": kernels,
+            "users": {name: sorted(keys) for name, keys in self.users.items()},
+        }
 
 
 def check_operator(name: str, report: TritonReport) -> None:
@@ -139,17 +163,23 @@ def check_case(case: Case, report: TritonReport) -> tuple[str, str]:
 
 
 def as_on_gpu(case: Case, expected: list[Any]) -> list[Any]:
-    """Eager's results in the dtypes and strides that torch says they have on a GPU, which in places are others than on a CPU."""
+    """Eager's results in the dtypes and strides that torch says they have on a GPU, which in places are others than on
+    a CPU."""
     fakes: list[Any] = gpu_fakes(case.tensors)
     with light(), fakes[0].fake_mode:
         told = _on_gpu(case.function)(*fakes)
-    return [laid_out(one, fake.stride(), fake.dtype) if isinstance(one, torch.Tensor) else one for one, fake in zip(expected, told, strict=True)]
+    return [
+        laid_out(one, fake.stride(), fake.dtype) if isinstance(one, torch.Tensor) else one
+        for one, fake in zip(expected, told, strict=True)
+    ]
 
 
 def lowered_for_gpu(case: Case, n_results: int) -> LoweredGraph:
     """What a case is lowered to where its tensors are on a GPU. None is needed. Raises NotFusable."""
     with torch.no_grad():
-        return lower(graph_of_fakes(_on_gpu(case.function), gpu_fakes(case.tensors), n_results), gpu_fakes(case.tensors))
+        return lower(
+            graph_of_fakes(_on_gpu(case.function), gpu_fakes(case.tensors), n_results), gpu_fakes(case.tensors)
+        )
 
 
 def gpu_fakes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -169,7 +199,11 @@ def _same_layouts(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if storage._cdata not in memory:
             memory[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
         if id(tensor) not in made:
-            flat = memory[storage._cdata].narrow(0, 0, storage.nbytes() // tensor.itemsize * tensor.itemsize).view(tensor.dtype)
+            flat = (
+                memory[storage._cdata]
+                .narrow(0, 0, storage.nbytes() // tensor.itemsize * tensor.itemsize)
+                .view(tensor.dtype)
+            )
             fake = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             fake = fake.conj() if tensor.is_conj() else fake
             made[id(tensor)] = torch._neg_view(fake) if tensor.is_neg() else fake
@@ -187,19 +221,24 @@ def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _OnGpu(TorchFunctionMode):
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         return func(*moved(args, "cuda"), **moved(kwargs or {}, "cuda"))
 
 
 def do_without_gpu() -> None:
     """Have this process lower for GPUs also where it has none."""
-    # torch enters a device before it looks at fakes on it. Without CUDA nothing knows how: have what does so for CPUs, nothing, done for GPUs (number 1)
+    # torch enters a device before it looks at fakes on it. Without CUDA nothing knows how: have what does so for CPUs,
+    # nothing, done for GPUs (number 1)
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     guards[1] = guards[1] or guards[0]
     # what depends on no input is computed where it will be needed
     real = KnownValues._operand
-    KnownValues._operand = lambda self, value: torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
+    KnownValues._operand = lambda self, value: (
+        torch.device("cpu") if isinstance(value, torch.device) else real(self, value)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -213,7 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     triton_standins.install()
     do_without_gpu()
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it tells of every error that a sample is meant to make
+    # it tells of every error that a sample is meant to make
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     report = TritonReport()
     with config.patch(debug=True):

@@ -1,4 +1,5 @@
-"""Every operator of torch's test database through the fusing backend: as eager does it, or left to ATen; see operator_wall.py."""
+"""Every operator of torch's test database through the fusing backend: as eager does it, or left to ATen; see
+operator_wall.py."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_what_is_meant_to_be_fused_is(name: str) -> None:
 
 
 def wrong_case(function) -> Case:
-    """A case that what is compiled fails: what `function` does in single precision differs between the first call, eager's, and later ones."""
+    """A case that what is compiled fails: what `function` does in single precision differs between the first call,
+    eager's, and later ones."""
     calls = iter(range(100))
     return Case("made up", "function", torch.float32, lambda x: function(x, next(calls)), [torch.randn(4)])
 

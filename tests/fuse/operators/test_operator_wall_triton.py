@@ -1,4 +1,5 @@
-"""Every operator of torch's test database as on a GPU: its kernels in Triton's interpreter do as eager does, and are machine code for sm_90."""
+"""Every operator of torch's test database as on a GPU: its kernels in Triton's interpreter do as eager does, and are
+machine code for sm_90."""
 
 from __future__ import annotations
 
@@ -17,14 +18,21 @@ from framejit.backends.fuse.triton.compile import compile_gpu_kernels  # noqa: E
 from tests.fuse.operators.operator_cases import operators  # noqa: E402
 from tests.fuse.operators.operator_wall_triton import TritonReport  # noqa: E402
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).with_name("operator_wall_triton.py")
 SHARDS = 2
-"""Processes that share the operators, as many as machines for tests have cores. Each takes about 80 seconds of a core."""
+"""Processes that share the operators, as many as machines for tests have cores. Each takes about 80 seconds of a
+core."""
 MOST_SECONDS = 1500
 """A machine that others share may take many times as long."""
 BATCH = 64
-"""Kernels compiled at a time: the collector rests meanwhile, and what a compiler has used stays in memory until it works again."""
-KNOWN_FUSED = ("add", "sigmoid", "softmax", "nn.functional.layer_norm", "sum", "where", "nn.functional.gelu", "gather", "argmax", "nn.functional.cross_entropy")
+"""Kernels compiled at a time: the collector rests meanwhile, and what a compiler has used stays in memory until it
+works again."""
+KNOWN_FUSED = (
+    "add", "sigmoid", "softmax", "nn.functional.layer_norm", "sum", "where", "nn.functional.gelu", "gather", "argmax",
+    "nn.functional.cross_entropy",
+)
 
 
 def interpreting() -> dict[str, str]:
@@ -38,7 +46,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonReport]:
     running = []
     for number in range(1, SHARDS + 1):
         with (folder / f"{number}.err").open("w") as progress:
-            command = [sys.executable, "-W", "ignore", str(SCRIPT), "--json", str(folder / f"{number}.json"), "--shard", f"{number}/{SHARDS}"]
+            command = [
+                sys.executable, "-W", "ignore", str(SCRIPT), "--json", str(folder / f"{number}.json"), "--shard",
+                f"{number}/{SHARDS}",
+            ]
             running.append(subprocess.Popen(command, env=interpreting(), stdout=subprocess.DEVNULL, stderr=progress))
     try:
         for process in running:
@@ -48,7 +59,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonReport]:
             process.kill()
     collected = TritonReport()
     for number, process in enumerate(running, 1):
-        assert process.returncode in (0, 1), f"crashed with {process.returncode} after {(folder / f'{number}.err').read_text()[-2000:]}"
+        assert process.returncode in (0, 1), (
+            f"crashed with {process.returncode} after {(folder / f'{number}.err').read_text()[-2000:]}"
+        )
         collected.merge(TritonReport.from_json(json.loads((folder / f"{number}.json").read_text())))
     yield collected
     print(f"\n{collected}")
@@ -102,6 +115,8 @@ triton_run.triton_source = sabotaged
 sys.exit(operator_wall_triton.main([{operator!r}]))
 """
     command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(command, env=interpreting(), cwd=SCRIPT.parents[3], capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        command, env=interpreting(), cwd=SCRIPT.parents[3], capture_output=True, text=True, timeout=110
+    )
     assert done.returncode == 1, done.stderr[-2000:]
     assert difference in done.stdout

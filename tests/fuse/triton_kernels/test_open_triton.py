@@ -1,4 +1,5 @@
-"""Triton kernels whose sizes are arguments: one source is right for all sizes of its variant, and variants are few. No GPU is needed."""
+"""Triton kernels whose sizes are arguments: one source is right for all sizes of its variant, and variants are few. No
+GPU is needed."""
 
 from __future__ import annotations
 
@@ -49,17 +50,26 @@ def without_gpu() -> Iterator[None]:
 def reports() -> dict[str, dict[str, Any]]:
     """What came of each case. One program runs them all: the interpreter is chosen before Triton is imported."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
 def sources_of(report: dict[str, Any]) -> list[TritonSource]:
     """The sources as they were."""
-    given = [{**fields, "sizes": (), "buffers": tuple(fields["buffers"]), "signature": tuple(map(tuple, fields["signature"]))} for fields in report["sources"]]
+    given = [
+        {
+            **fields, "sizes": (), "buffers": tuple(fields["buffers"]),
+            "signature": tuple(map(tuple, fields["signature"])),
+        }
+        for fields in report["sources"]
+    ]
     return [TritonSource(**fields) for fields in given]
 
 
+@pytest.mark.process
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(CASES))
 def test_one_source_serves_many_sizes(name: str, reports: dict[str, dict[str, Any]]) -> None:
@@ -68,6 +78,7 @@ def test_one_source_serves_many_sizes(name: str, reports: dict[str, dict[str, An
     assert 0 < len(variants) <= CASES[name].variants, "\n".join(map(str, variants))
 
 
+@pytest.mark.process
 @pytest.mark.timeout(300)
 def test_the_sources_compile_for_sm_90(reports: dict[str, dict[str, Any]]) -> None:
     sources = {source.key: source for report in reports.values() for source in sources_of(report)}
@@ -76,6 +87,7 @@ def test_the_sources_compile_for_sm_90(reports: dict[str, dict[str, Any]]) -> No
         assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers) and 0 <= binary.scratch <= 3
 
 
+@pytest.mark.process
 def test_each_kind_of_kernel_is_among_them(reports: dict[str, dict[str, Any]]) -> None:
     """Else the sweeps would show less than they seem to."""
     sources = [source for report in reports.values() for source in sources_of(report)]
@@ -85,14 +97,18 @@ def test_each_kind_of_kernel_is_among_them(reports: dict[str, dict[str, Any]]) -
     assert {*scalars} == {("i32", True), ("i32", False), ("i64", True), ("i64", False)}
 
 
+@pytest.mark.process
 def test_no_size_is_written_as_what_it_is(reports: dict[str, dict[str, Any]]) -> None:
     for report in reports.values():
         for source in sources_of(report):
             assert "size(" not in source.code
             named = [name for name, kind, _ in source.signature if kind in ("i32", "i64")]
             assert named == [f"n{number}" for number in range(len(named))]
-            body = source.code.partition("def kernel")[2]
-            assert all(re.search(rf"\b{name}\b", body.partition("\n")[2]) and f"# {name} is " in source.remarks for name in named)
+            body = source.code.partition("def framejit_")[2]
+            assert all(
+                re.search(rf"\b{name}\b", body.partition("\n")[2]) and f"# {name} is " in source.remarks
+                for name in named
+            )
 
 
 def test_a_size_becomes_text_in_one_way_while_code_is_written() -> None:
@@ -105,7 +121,12 @@ def test_a_size_becomes_text_in_one_way_while_code_is_written() -> None:
 def test_the_greatest_of_sizes_is_no_question() -> None:
     conditions = Conditions()
     size = open_size(Expression.of(Symbol("n", 7, (2, 100))), conditions)
-    assert greatest([3, 5]) == 5 and greatest([size, 1]) is not size and str(greatest([size, 1, 2])) == "n" and greatest([size, 200]) == 200
+    assert (
+        greatest([3, 5]) == 5
+        and greatest([size, 1]) is not size
+        and str(greatest([size, 1, 2])) == "n"
+        and greatest([size, 200]) == 200
+    )
     assert str(greatest([2 * size, size, 5])) == "max(2*n, 5)"
     assert ((size + 15) // 16).expression.bounds == (1, 7)  # never less than one block
     assert not [*conditions]
@@ -113,17 +134,23 @@ def test_the_greatest_of_sizes_is_no_question() -> None:
 
 # ---- how many variants there are, with the generator's own limits ----
 
-LENGTHS = sorted({*range(2, 70), *(int(2 ** (step / 3)) + more for step in range(18, 50) for more in (0, 1)), *(16 * n for n in (9, 60, 100, 500, 2000))})
+LENGTHS = sorted({
+    *range(2, 70),
+    *(int(2 ** (step / 3)) + more for step in range(18, 50) for more in (0, 1)),
+    *(16 * n for n in (9, 60, 100, 500, 2000)),
+})
 
 
 @pytest.mark.parametrize(
     ("name", "of_lengths", "of_batches"),
     [
-        ("pointwise", 1, 0), ("pointwise_bf16", 1, 0), ("broadcast_row", 4, 0), ("broadcast_column", 5, 0), ("transposed", 5, 3), ("viewed", 2, 0),
-        ("row_sum", 17, 0), ("full_sum", 10, 0), ("column_sum", 4, 2), ("column_mean_of_many", 3, 0), ("softmax", 17, 0), ("layer_norm", 2, 1),
+        ("pointwise", 1, 0), ("pointwise_bf16", 1, 0), ("broadcast_row", 4, 0), ("broadcast_column", 5, 0),
+        ("transposed", 5, 3), ("viewed", 2, 0),
+        ("row_sum", 17, 0), ("full_sum", 10, 0), ("column_sum", 4, 2), ("column_mean_of_many", 3, 0),
+        ("softmax", 17, 0), ("layer_norm", 2, 1),
         ("joined", 6, 2), ("joined_rows", 8, 3), ("gathered", 3, 1), ("embedded", 6, 2), ("scanned", 17, 0),
     ],
-)  # fmt: skip
+)
 def test_variants_are_few(name: str, of_lengths: int, of_batches: int) -> None:
     case = CASES[name]
     program = OpenProgram(case.function, case.inputs, case.names)
@@ -147,15 +174,25 @@ def _attention(q: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("function", "inputs", "most"),
     [
-        (lambda x, w: F.relu(F.conv2d(x, w, padding=1)), (Input(("b", 8, "n", 32), BF16), Input((16, 8, 3, 3), BF16)), 2),
-        (lambda x, w: F.conv2d(x, w).reshape(x.shape[0], -1), (Input(("b", 8, "n", 32), BF16), Input((16, 8, 1, 1), BF16)), 2),
+        (
+            lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
+            (Input(("b", 8, "n", 32), BF16), Input((16, 8, 3, 3), BF16)),
+            2,
+        ),
+        (
+            lambda x, w: F.conv2d(x, w).reshape(x.shape[0], -1),
+            (Input(("b", 8, "n", 32), BF16), Input((16, 8, 1, 1), BF16)),
+            2,
+        ),
         (lambda x, w: F.linear(x, w).float(), (Input(("b", "n", 64), BF16), Input((2001, 64), BF16)), 2),
         (_mlp, (Input(("b", "n", 64), BF16), Input((128, 64), BF16), Input((64, 128), BF16)), 2),
         (_attention, (Input(("b", 4, "n", 64), BF16), Input(("b", 1, "n", "n"), torch.bool)), 2),
     ],
     ids=["conv", "conv_and_reshape", "odd_linear", "mlp", "attention"],
-)  # fmt: skip
-def test_what_a_gpu_prefers_pins_no_batch_and_no_length(function: Callable[..., Any], inputs: tuple[Input, ...], most: int) -> None:
+)
+def test_what_a_gpu_prefers_pins_no_batch_and_no_length(
+    function: Callable[..., Any], inputs: tuple[Input, ...], most: int
+) -> None:
     program = OpenProgram(function, inputs, ("b", "n"))
     for batch, length in ((4, 16), (5, 17), (8, 33), (3, 70), (16, 100), (6, 48)):
         program.variant({"b": batch, "n": length})
@@ -165,13 +202,17 @@ def test_what_a_gpu_prefers_pins_no_batch_and_no_length(function: Callable[..., 
 
 
 def test_a_view_that_a_preference_makes_impossible_is_traced_without() -> None:
-    program = OpenProgram(lambda x, w: F.conv2d(x, w).view(x.shape[0], -1), (Input(("n", 8, 6, 6), BF16), Input((16, 8, 1, 1), BF16)), "n")
+    program = OpenProgram(
+        lambda x, w: F.conv2d(x, w).view(x.shape[0], -1), (Input(("n", 8, 6, 6), BF16), Input((16, 8, 1, 1), BF16)), "n"
+    )
     assert program.variant({"n": 5}) is program.variant({"n": 9})
 
 
 def test_results_have_the_strides_of_eager_at_each_size() -> None:
     """Capture has noted them in symbols of its own, and a preference has led to others."""
-    program = OpenProgram(lambda x, w: F.conv2d(x, w), (Input(("b", 8, "n", 32), BF16), Input((16, 8, 1, 1), BF16)), "bn")
+    program = OpenProgram(
+        lambda x, w: F.conv2d(x, w), (Input(("b", 8, "n", 32), BF16), Input((16, 8, 1, 1), BF16)), "bn"
+    )
     gm, _, _ = program._captured
     *placeholders, result, _ = gm.graph.nodes
     fakes = [node.meta["val"] for node in placeholders]
@@ -212,8 +253,15 @@ def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -
     program = OpenProgram(lambda x: x.softmax(-1), [Input(("b", "n"))], "bn")
     gm, conditions, symbols = program._captured
     own, replaced = conditions.with_hints(dict(zip(symbols, (700, 200))))
-    variant = backend._compile_open(gm, [torch.empty(700, 200, device="meta")], own, tuple(replaced[symbol] for symbol in symbols))
-    assert isinstance(variant, Variant) and variant.fits((900, 120)) and not variant.fits((900, 121)) and not variant.fits((900, 300))
+    variant = backend._compile_open(
+        gm, [torch.empty(700, 200, device="meta")], own, tuple(replaced[symbol] for symbol in symbols)
+    )
+    assert (
+        isinstance(variant, Variant)
+        and variant.fits((900, 120))
+        and not variant.fits((900, 121))
+        and not variant.fits((900, 300))
+    )
     kernels = []
     for sizes in ((700, 200), (900, 120)):
         variant.run_for.__self__.plan_for(dict(zip(variant.symbols, sizes)))  # type: ignore[attr-defined]

@@ -36,11 +36,15 @@ def test_compiles_for_sm_90(name: str) -> None:
     assert binary.cubin[:4] == b"\x7fELF" and binary.name.encode() in binary.cubin
     assert binary.threads == 32 * source.warps and binary.pointers == len(source.buffers)
     assert 0 <= binary.scratch <= 3
-    assert binary.arguments(range(binary.pointers))[-1:] == ((("null",),) if binary.scratch else (("p", binary.pointers - 1),))
+    assert binary.arguments(range(binary.pointers))[-1:] == (
+        (("null",),) if binary.scratch else (("p", binary.pointers - 1),)
+    )
 
 
 @pytest.mark.parametrize("hints", [False, True])
-@pytest.mark.parametrize("name", ["softmax_row", "layer_norm_gelu", "pointwise_large_and_odd", "nested_masks", "in_place"])
+@pytest.mark.parametrize(
+    "name", ["softmax_row", "layer_norm_gelu", "pointwise_large_and_odd", "nested_masks", "in_place"]
+)
 def test_compiles_for_few_programs_that_stay(name: str, hints: bool) -> None:
     kernel = CASES[name]().kernel
     tile = replace(next(candidates(kernel)), resident=2, stages=2, streamed=True, hints=hints)
@@ -55,7 +59,7 @@ def test_every_float_operation_compiles(name: str) -> None:
 
 
 def test_equal_kernels_compile_once() -> None:
-    first, second = (triton_source(_softmax(name, 64, 512, BF16).kernel) for name in ("one", "two"))
+    first, second = (triton_source(_softmax(name, 64, 512, BF16).kernel) for name in ("softmax_1", "softmax_2"))
     assert first.key == second.key and first.name != second.name
     a, b = compile_gpu_kernels([first, second], 90)
     assert a is b
@@ -84,13 +88,15 @@ if begun := preload.cache_info().currsize:
 print(bool(begun), "libtriton" in open("/proc/self/maps").read(), "triton" in sys.modules)
 """
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     wanted = "triton-0" not in entries
     assert done.stdout.split() == [str(wanted), str(wanted), "False"], done.stderr
 
 
 def test_key_tells_kernels_apart() -> None:
-    keys = {triton_source(_softmax("s", 64, columns, dtype).kernel).key for columns in (512, 256) for dtype in (BF16, F32)}
+    keys = {
+        triton_source(_softmax("s", 64, columns, dtype).kernel).key for columns in (512, 256) for dtype in (BF16, F32)
+    }
     assert len(keys) == 4
 
 
@@ -105,7 +111,10 @@ def _large(sizes: tuple[int, int]) -> Kernel:
     buffers = {name: Buffer(name, sizes, (sizes[1], 1), BF16, torch.device("cuda")) for name in "xo"}
     case = Build((i, j))
     value = case.read("x", torch.empty(1, 1, dtype=BF16).as_strided((1, 1), (sizes[1], 1)), i, j)
-    return Kernel((i, j), (), [Store("o", Index.of(i) * sizes[1] + j, op("neg", value))], torch.device("cuda"), name="neg", buffers=buffers)
+    return Kernel(
+        (i, j), (), [Store("o", Index.of(i) * sizes[1] + j, op("neg", value))], torch.device("cuda"), name="neg",
+        buffers=buffers,
+    )
 
 
 def test_indices_beyond_31_bits_take_64() -> None:
@@ -119,7 +128,10 @@ def test_loads_are_16_bytes_wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
     texts: list[str] = []
     monkeypatch.setattr(compiling, "_parameters", lambda ptx: texts.append(ptx) or 0)
-    for kernel in (_large((1 << 12, 1 << 12)), _softmax("softmax", 64, 4096, BF16).kernel, _large((1001, 1000)), _large((1001, 1001))):
+    for kernel in (
+        _large((1 << 12, 1 << 12)), _softmax("softmax", 64, 4096, BF16).kernel, _large((1001, 1000)),
+        _large((1001, 1001)),
+    ):
         compile_gpu_kernels([triton_source(kernel)], 90)
     assert len(texts) == 4 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
 
@@ -144,7 +156,8 @@ def test_sum_of_a_long_softmax_takes_one_pass() -> None:
 
 
 def _statistics(rows: int, columns: int, normalised: bool = False) -> Kernel:
-    """The greatest element of each row with the sum of the exponentials, as cross_entropy needs them, or the row divided by its sum of squares."""
+    """The greatest element of each row with the sum of the exponentials, as cross_entropy needs them, or the row
+    divided by its sum of squares."""
     r, c = Var("r", rows), Var("c", columns)
     case = Build((r,), (c,))
     v = case.read("x", torch.empty(1, 1, dtype=BF16).as_strided((1, 1), (columns, 1)), r, c)
@@ -153,15 +166,19 @@ def _statistics(rows: int, columns: int, normalised: bool = False) -> Kernel:
         buffers = {"o": Buffer("o", (rows, columns), (columns, 1), BF16, torch.device("cuda"))}
     else:
         top = reduce("max", v)
-        case.stores += [Store("m", Index.of(r), top), Store("s", Index.of(r), reduce("sum", op("exp", op("sub", v, top))))]
+        case.stores += [
+            Store("m", Index.of(r), top),
+            Store("s", Index.of(r), reduce("sum", op("exp", op("sub", v, top)))),
+        ]
         buffers = {name: Buffer(name, (rows,), (1,), F32, torch.device("cuda")) for name in "ms"}
     buffers["x"] = Buffer("x", (rows, columns), (columns, 1), BF16, torch.device("cuda"))
     return Kernel((r,), (c,), case.stores, torch.device("cuda"), name="statistics", buffers=buffers)
 
 
 @pytest.mark.parametrize(("columns", "normalised", "looped"), [
-    (4096, False, False), (8192, False, False), (8208, False, True), (32000, False, True), (16384, True, False), (32000, True, True),
-])  # fmt: skip
+    (4096, False, False), (8192, False, False), (8208, False, True), (32000, False, True), (16384, True, False),
+    (32000, True, True),
+])
 def test_only_rows_that_several_can_be_held_of_are_held(columns: int, normalised: bool, looped: bool) -> None:
     tile = next(candidates(_statistics(16384, columns, normalised)))
     assert tile.looped == looped and (not looped or tile.online)
@@ -181,7 +198,9 @@ def test_few_rows_are_read_by_many_threads_at_once(rows: int, columns: int) -> N
 def test_few_long_columns_are_shared_among_programs() -> None:
     i, j = Var("i", 60000), Var("j", 1024)
     case = Build((j,), (i,))
-    case.write("o", torch.empty(1024), reduce("sum", case.read("x", torch.empty(1, 1).as_strided((1, 1), (1024, 1)), i, j)), j)
+    case.write(
+        "o", torch.empty(1024), reduce("sum", case.read("x", torch.empty(1, 1).as_strided((1, 1), (1024, 1)), i, j)), j
+    )
     tile = next(candidates(case.case("sum").kernel))
     assert tile.programs == 128 and tile.warps == 32
 

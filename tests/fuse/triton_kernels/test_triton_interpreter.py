@@ -20,11 +20,15 @@ HERE = pathlib.Path(__file__).parent
 def failures() -> dict[str, list[str]]:
     """For each case what went wrong. One program runs them all: the interpreter is chosen before Triton is imported."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-W", "ignore", str(HERE / "triton_interpreted.py")], env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "triton_interpreted.py")], env=environment, capture_output=True,
+        text=True, timeout=280,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
+@pytest.mark.process
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(CASES))
 def test_kernel_computes_what_torch_does(name: str, failures: dict[str, list[str]]) -> None:

@@ -1,4 +1,5 @@
-"""Kernels built by hand, with inputs and what torch says they should give. For Triton's interpreter, for the compiler, and for a GPU."""
+"""Kernels built by hand, with inputs and what torch says they should give. For Triton's interpreter, for the compiler,
+and for a GPU."""
 from __future__ import annotations
 
 import math
@@ -40,14 +41,19 @@ class Build:
         value = load(name, strided(indices, tensor.stride()), tensor.dtype)
         return cast(value, F32) if tensor.dtype in (BF16, torch.float16) else value
 
-    def write(self, name: str, expected: torch.Tensor, value: Expr, *indices: Index | Var | int, inner: bool = False) -> None:
+    def write(
+        self, name: str, expected: torch.Tensor, value: Expr, *indices: Index | Var | int, inner: bool = False
+    ) -> None:
         self.outputs[name] = expected
         self.stores.append(Store(name, strided(indices, expected.stride()), value, inner))
 
     def case(self, name: str, **tolerance: float) -> Case:
         tensors = {**self.inputs, **self.outputs}
         device = torch.device("cuda")
-        buffers = {key: Buffer(key, tuple(tensor.shape), tensor.stride(), tensor.dtype, device) for key, tensor in tensors.items()}
+        buffers = {
+            key: Buffer(key, tuple(tensor.shape), tensor.stride(), tensor.dtype, device)
+            for key, tensor in tensors.items()
+        }
         kernel = Kernel(self.outer, self.inner, self.stores, device, (f"{name}.py:1",), name=name, buffers=buffers)
         return Case(kernel, self.inputs, self.outputs, **tolerance)
 
@@ -125,7 +131,10 @@ def gelu_exact() -> Case:
     b = Build((n,))
     v = b.read("x", x, n)
     erf = _of("erf", _of("mul", v, const(math.sqrt(0.5), F32)))
-    b.write("o", torch.nn.functional.gelu(x), _of("mul", _of("mul", v, const(0.5, F32)), _of("add", erf, const(1.0, F32))), n)
+    b.write(
+        "o", torch.nn.functional.gelu(x),
+        _of("mul", _of("mul", v, const(0.5, F32)), _of("add", erf, const(1.0, F32))), n,
+    )
     return b.case("gelu_exact", rtol=1e-5, atol=1e-6)
 
 
@@ -149,7 +158,11 @@ def batch_norm() -> Case:
     x = torch.randn(shape).bfloat16()
     mean, var = torch.randn(6), torch.rand(6) + 0.5
     b = Build((n, c, h))
-    value = _of("mul", _of("sub", b.read("x", x, n, c, h), b.read("mean", mean, c)), _of("rsqrt", _of("add", b.read("var", var, c), const(1e-5, F32))))
+    value = _of(
+        "mul",
+        _of("sub", b.read("x", x, n, c, h), b.read("mean", mean, c)),
+        _of("rsqrt", _of("add", b.read("var", var, c), const(1e-5, F32))),
+    )
     expected = ((x.float() - mean[:, None]) * (var[:, None] + 1e-5).rsqrt()).bfloat16()
     b.write("o", expected, value, n, c, h)
     return b.case("batch_norm", rtol=8e-3)
@@ -242,7 +255,9 @@ def layer_norm_gelu() -> Case:
     y = cast(cast(_of("add", _of("mul", normal, b.read("w", w, c)), b.read("b", bias, c)), BF16), F32)
     erf = _of("erf", _of("mul", y, const(math.sqrt(0.5), F32)))
     value = _of("mul", _of("mul", y, const(0.5, F32)), _of("add", erf, const(1.0, F32)))
-    expected = torch.nn.functional.gelu(torch.nn.functional.layer_norm((x + res).float(), (columns,), w.float(), bias.float()).bfloat16())
+    expected = torch.nn.functional.gelu(
+        torch.nn.functional.layer_norm((x + res).float(), (columns,), w.float(), bias.float()).bfloat16()
+    )
     b.write("o", expected, value, r, c, inner=True)
     return b.case("layer_norm_gelu", rtol=1.6e-2, atol=1e-4)
 
@@ -332,7 +347,9 @@ def kinds_of_reductions() -> Case:
     k = torch.randint(-50, 50, (9, 77), dtype=torch.int32)
     b = Build((r,), (c,))
     v, i = b.read("x", x, r, c), b.read("k", k, r, c)
-    for kind, expected in (("max", x.amax(1)), ("min", x.amin(1)), ("prod", x.prod(1)), ("argmax", x.argmax(1)), ("argmin", x.argmin(1))):
+    for kind, expected in (
+        ("max", x.amax(1)), ("min", x.amin(1)), ("prod", x.prod(1)), ("argmax", x.argmax(1)), ("argmin", x.argmin(1)),
+    ):
         b.write(kind, expected, reduce(kind, v), r)
     positive = _of("gt", i, const(-49, torch.int32))
     b.write("any", (k > -49).any(1), reduce("any", positive), r)
@@ -406,7 +423,10 @@ def padding() -> Case:
     b = Build((i, j))
     row, column = index_value(Index.of(i) - 1), index_value(Index.of(j) - 5)
     zero = const(0, I64)
-    inside = [_of("ge", row, zero), _of("lt", row, const(10, I64)), _of("ge", column, zero), _of("lt", column, const(40, I64))]
+    inside = [
+        _of("ge", row, zero), _of("lt", row, const(10, I64)), _of("ge", column, zero),
+        _of("lt", column, const(40, I64)),
+    ]
     condition = inside[0]
     for one in inside[1:]:
         condition = _of("bitand", condition, one)
@@ -421,13 +441,16 @@ def concatenation() -> Case:
     x, y = torch.randn(100), torch.randn(200)
     b = Build((i,))
     first = _of("lt", index_value(i), const(100, I64))
-    value = masked(first, b.read("x", x, i), masked(_of("bitnot", first), b.read("y", y, Index.of(i) - 100), const(0.0, F32)))
+    value = masked(
+        first, b.read("x", x, i), masked(_of("bitnot", first), b.read("y", y, Index.of(i) - 100), const(0.0, F32))
+    )
     b.write("o", torch.cat([x, y]), value, i)
     return b.case("concatenation")
 
 
 def _losses(b: Build, rows: Var, scores: torch.Tensor, labels: torch.Tensor) -> Expr:
-    """What cross_entropy makes of each row's score, 0 where the label is to be ignored: the mask loads the label by which the score is found."""
+    """What cross_entropy makes of each row's score, 0 where the label is to be ignored: the mask loads the label by
+    which the score is found."""
     label = b.read("y", labels, rows)
     within = _of("bitand", _of("ge", label, const(0, I64)), _of("lt", label, const(scores.shape[1], I64)))
     chosen = b.read("x", scores, rows, Index({Indirect(label, scores.shape[1]): 1}))
@@ -467,10 +490,13 @@ def nested_masks() -> Case:
     row, place = b.read("rows", rows, i), index_value(Index.of(j) - 5)
     in_rows = _of("bitand", _of("ge", row, const(0, I64)), _of("lt", row, const(30, I64)))
     in_places = _of("ge", place, const(0, I64))
-    column = b.read("columns", columns, Index.of(j) - 5)  # may be loaded under the second mask only, and is needed for the third
+    # may be loaded under the second mask only, and is needed for the third
+    column = b.read("columns", columns, Index.of(j) - 5)
     in_columns = _of("bitand", _of("ge", column, const(0, I64)), _of("lt", column, const(20, I64)))
     value = b.read("x", x, Index({Indirect(row, 30): 1}), Index({Indirect(column, 20): 1}))
-    inside = masked(in_rows, masked(in_places, masked(in_columns, value, const(0.0, F32)), const(-1.0, F32)), const(-2.0, F32))
+    inside = masked(
+        in_rows, masked(in_places, masked(in_columns, value, const(0.0, F32)), const(-1.0, F32)), const(-2.0, F32)
+    )
     chosen = torch.nn.functional.pad(columns, (5, 0))
     found = x[rows.clamp(0, 29)][:, chosen.clamp(0, 19)]
     expected = torch.where((chosen >= 0) & (chosen < 20), found, 0.0)
@@ -514,20 +540,29 @@ def in_place() -> Case:
 
 
 FLOAT_OPERATIONS = {
-    "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "tanh": torch.tanh, "atan": torch.atan,
-    "sinh": torch.sinh, "cosh": torch.cosh, "asinh": torch.asinh, "erf": torch.erf, "erfc": torch.erfc, "lgamma": torch.lgamma, "sigmoid": torch.sigmoid,
-    "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "neg": torch.neg, "abs": torch.abs,
+    "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
+    "tanh": torch.tanh, "atan": torch.atan,
+    "sinh": torch.sinh, "cosh": torch.cosh, "asinh": torch.asinh, "erf": torch.erf, "erfc": torch.erfc,
+    "lgamma": torch.lgamma, "sigmoid": torch.sigmoid,
+    "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "neg": torch.neg,
+    "abs": torch.abs,
     "sign": lambda x: torch.where(x.isnan(), x, x.sign()),
     "reciprocal": torch.reciprocal, "isnan": torch.isnan, "isinf": torch.isinf, "signbit": torch.signbit,
-}  # fmt: skip
-POSITIVE_OPERATIONS = {"log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt}
+}
+POSITIVE_OPERATIONS = {
+    "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+}
 UNIT_OPERATIONS = {"asin": torch.asin, "acos": torch.acos, "atanh": torch.atanh}
 FLOAT_PAIRS = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum, "fmax": torch.fmax,
-    "fmin": torch.fmin, "atan2": torch.atan2, "copysign": torch.copysign, "hypot": torch.hypot, "fmod": torch.fmod, "nextafter": torch.nextafter,
-    "floordiv": torch.floor_divide, "mod": torch.remainder, "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum,
+    "minimum": torch.minimum, "fmax": torch.fmax,
+    "fmin": torch.fmin, "atan2": torch.atan2, "copysign": torch.copysign, "hypot": torch.hypot, "fmod": torch.fmod,
+    "nextafter": torch.nextafter,
+    "floordiv": torch.floor_divide, "mod": torch.remainder,
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
-}  # fmt: skip
+}
 
 
 def _floats(name: str, dtype: torch.dtype) -> Case:
@@ -561,10 +596,12 @@ def floats_64() -> Case:
 
 
 INTEGER_PAIRS = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "maximum": torch.maximum, "minimum": torch.minimum, "floordiv": torch.floor_divide,
-    "mod": torch.remainder, "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "bitand": torch.bitwise_and, "bitor": torch.bitwise_or,
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "maximum": torch.maximum, "minimum": torch.minimum,
+    "floordiv": torch.floor_divide,
+    "mod": torch.remainder, "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "bitand": torch.bitwise_and, "bitor": torch.bitwise_or,
     "bitxor": torch.bitwise_xor, "lt": torch.lt, "ge": torch.ge,
-}  # fmt: skip
+}
 
 
 def _integers(name: str, dtype: torch.dtype) -> Case:

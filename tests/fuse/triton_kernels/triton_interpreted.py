@@ -1,4 +1,5 @@
-"""Run every case of triton_cases.py, with its first and its last tile and one for few programs, through Triton's interpreter; print what fails as JSON.
+"""Run every case of triton_cases.py, with its first and its last tile and one for few programs, through Triton's
+interpreter; print what fails as JSON.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
 """
@@ -30,12 +31,16 @@ def run(case: Case, tile: Tile) -> None:
     with jit_function(source) as function:
         function[source.grid](*(tensors[name] for name in source.buffers))
     for name, expected in case.expected.items():
-        torch.testing.assert_close(tensors[name], expected, rtol=case.rtol, atol=case.atol, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            tensors[name], expected, rtol=case.rtol, atol=case.atol, equal_nan=True,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
 
 
 def main(names: list[str]) -> None:
     triton_standins.install()
-    limits = replace(WITHOUT_A_GPU, longest_row=2048, longest_block=2048)  # loops over rows, without rows that take the interpreter minutes
+    # loops over rows, without rows that take the interpreter minutes
+    limits = replace(WITHOUT_A_GPU, longest_row=2048, longest_block=2048)
     failures: dict[str, list[str]] = {}
     for name in names or CASES:
         torch.manual_seed(0)

@@ -1,5 +1,5 @@
-"""Run the programs of open_cases.py over their sizes, with the same sources for all sizes of a variant, through Triton's interpreter; print as JSON
-what differs from eager, how many variants there were, and the sources.
+"""Run the programs of open_cases.py over their sizes, with the same sources for all sizes of a variant, through
+Triton's interpreter; print as JSON what differs from eager, how many variants there were, and the sources.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
 """
@@ -74,7 +74,12 @@ def run(case: OpenCase) -> dict[str, Any]:
     program, backwards = (OpenProgram(case.function, case.inputs, case.names, LIMITS) for _ in range(2))
     # the other way round, variants are made for other sizes than before, and have to be right for those
     failures = sweep(program, case, case.sweep) + sweep(backwards, case, case.sweep[::-1])
-    sources = {source.key: source for each in (program, backwards) for variant in each.variants for source in variant.sources.values()}
+    sources = {
+        source.key: source
+        for each in (program, backwards)
+        for variant in each.variants
+        for source in variant.sources.values()
+    }
     written = [asdict(replace(source, sizes=(), programs=0)) for source in sources.values()]
     conditions = [[str(condition) for condition in variant.conditions] for variant in program.variants]
     return {"failures": failures, "variants": conditions, "sources": written}

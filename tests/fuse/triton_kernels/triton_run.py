@@ -1,4 +1,5 @@
-"""Scheduled graphs on CPU tensors: kernels by Triton's interpreter, which TRITON_INTERPRET has to have chosen, the rest by ATen."""
+"""Scheduled graphs on CPU tensors: kernels by Triton's interpreter, which TRITON_INTERPRET has to have chosen, the rest
+by ATen."""
 
 from __future__ import annotations
 
@@ -32,10 +33,14 @@ def first_tile(kernel: Kernel) -> Tile:
 
 
 def in_many_blocks(kernel: Kernel) -> Tile:
-    """A tile that makes of a sample's few elements what large tensors come to: loops over the blocks of a row, and few programs for many blocks."""
+    """A tile that makes of a sample's few elements what large tensors come to: loops over the blocks of a row, and few
+    programs for many blocks."""
     tile = first_tile(kernel)
     looped = bool(tile.inner) and tile.inner[0].size >= 2 * FEWEST
-    axes = [replace(axis, block=_part_of(axis)) if not axis.inner or looped and axis is tile.inner[0] else axis for axis in tile.axes]
+    axes = [
+        replace(axis, block=_part_of(axis)) if not axis.inner or looped and axis is tile.inner[0] else axis
+        for axis in tile.axes
+    ]
     online = looped and Analysis(tile.kernel).passes > 1
     return replace(tile, axes=tuple(axes), looped=looped, online=online, resident=2, stages=2, apart=False)
 
@@ -47,10 +52,13 @@ def _part_of(axis: Axis) -> int:
 class TritonRun(Interpreter):
     """Runs the steps of a scheduled graph: kernels by Triton's interpreter, what is left to ATen on CPU tensors.
 
-    `tile` says which tile a kernel is to have, `on_launch` is told of each that is run. Raises Differs where a kernel writes what it must not.
+    `tile` says which tile a kernel is to have, `on_launch` is told of each that is run. Raises Differs where a kernel
+    writes what it must not.
     """
 
-    def __init__(self, graph: LoweredGraph, tile: Callable[[Kernel], Tile], on_launch: Callable[[TritonSource], None]) -> None:
+    def __init__(
+        self, graph: LoweredGraph, tile: Callable[[Kernel], Tile], on_launch: Callable[[TritonSource], None]
+    ) -> None:
         super().__init__(graph)
         self.tile, self.on_launch = tile, on_launch
 
@@ -68,7 +76,9 @@ class TritonRun(Interpreter):
                 return _fitting(result, node.results)
             return tuple(map(_fitting, result, node.results))
 
-        super()._extern(replace(node, function=function, args=moved(node.args, "cpu"), kwargs=moved(node.kwargs, "cpu")))
+        super()._extern(
+            replace(node, function=function, args=moved(node.args, "cpu"), kwargs=moved(node.kwargs, "cpu"))
+        )
 
     def source(self, kernel: Kernel) -> TritonSource:
         """What is run for a kernel."""
@@ -103,7 +113,9 @@ class _Guarded:
     """A copy of memory, of which a kernel may write what it is for and nothing around it."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+        extent = (
+            1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+        )
         self.memory = tensor.data.as_strided((extent,), (1,))  # `data` counts its own versions: a kernel counts none
         size = extent * tensor.itemsize
         self.all = torch.full((size + 2 * GUARD,), PATTERN, dtype=torch.uint8)
@@ -132,6 +144,10 @@ def moved(arguments: Any, target: str) -> Any:
     """Arguments with another device in place of that of tensors to be made."""
 
     def other(value: Any) -> Any:
-        return torch.device(target) if isinstance(value, torch.device) or isinstance(value, str) and value in ("cpu", "cuda") else value
+        return (
+            torch.device(target)
+            if isinstance(value, torch.device) or isinstance(value, str) and value in ("cpu", "cuda")
+            else value
+        )
 
     return tree_map(other, arguments)

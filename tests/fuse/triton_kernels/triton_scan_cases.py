@@ -1,4 +1,5 @@
-"""Kernels with scans, and kernels that store several parts of one buffer, built by hand. Importing this adds them to `triton_cases.CASES`."""
+"""Kernels with scans, and kernels that store several parts of one buffer, built by hand. Importing this adds them to
+`triton_cases.CASES`."""
 from __future__ import annotations
 
 import math
@@ -101,7 +102,8 @@ def scan_logarithms() -> Case:
 
 
 def _nucleus(name: str, rows: int, columns: int) -> Case:
-    """softmax(x) where the sum of those before is less than 0.9: reductions, then a scan, in passes over the same loops."""
+    """softmax(x) where the sum of those before is less than 0.9: reductions, then a scan, in passes over the same
+    loops."""
     i, j = Var("i", rows), Var("j", columns)
     x = torch.randn(rows, columns).sort(-1, descending=True).values
     b = Build((i,), (j,))

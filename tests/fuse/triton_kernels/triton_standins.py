@@ -1,4 +1,5 @@
-"""What Triton's interpreter lacks, does otherwise than a GPU, or takes minutes for. Import it after TRITON_INTERPRET has been set."""
+"""What Triton's interpreter lacks, does otherwise than a GPU, or takes minutes for. Import it after TRITON_INTERPRET
+has been set."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., tl.tenso
     """A function of torch's on blocks of the interpreter."""
 
     def on_blocks(*operands: tl.tensor) -> tl.tensor:
-        tensors = torch.broadcast_tensors(*(torch.from_numpy(numpy.atleast_1d(operand.handle.data)) for operand in operands))
+        tensors = torch.broadcast_tensors(
+            *(torch.from_numpy(numpy.atleast_1d(operand.handle.data)) for operand in operands)
+        )
         result = function(*tensors).numpy()
         widest = max(operands, key=lambda operand: operand.handle.data.size)
         return tl.tensor(TensorHandle(result.reshape(widest.handle.data.shape), widest.handle.dtype), widest.type)
@@ -58,7 +61,8 @@ def _cast(otherwise: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]
 
 
 def _comparison(compare: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
-    """A comparison whose result is of booleans: the interpreter's says that it is of what was compared, and becomes that when it is broadcast."""
+    """A comparison whose result is of booleans: the interpreter's says that it is of what was compared, and becomes
+    that when it is broadcast."""
 
     def compared(self: InterpreterBuilder, one: TensorHandle, other: TensorHandle) -> TensorHandle:
         return TensorHandle(compare(self, one, other).data.astype(bool), tl.int1)
@@ -67,7 +71,8 @@ def _comparison(compare: Callable[..., TensorHandle]) -> Callable[..., TensorHan
 
 
 def _reduce(self: ReduceOps, operands: tuple[tl.tensor, ...]) -> list[tl.tensor]:
-    """A reduction with a function of the program's, neighbours first, in steps over half of the elements: the interpreter's goes through them one by one."""
+    """A reduction with a function of the program's, neighbours first, in steps over half of the elements: the
+    interpreter's goes through them one by one."""
     assert self.axis is not None and not self.keep_dims
     held = [operand.handle.data for operand in operands]
     dtypes = [operand.dtype for operand in operands]
@@ -76,7 +81,9 @@ def _reduce(self: ReduceOps, operands: tuple[tl.tensor, ...]) -> list[tl.tensor]
     while length > 1:
         length //= 2
         parts = [[numpy.take(data, range(first, 2 * length, 2), self.axis) for data in held] for first in (0, 1)]
-        combined = self.combine_fn.fn(*(self.to_tensor(data, dtype) for part in parts for data, dtype in zip(part, dtypes)))
+        combined = self.combine_fn.fn(
+            *(self.to_tensor(data, dtype) for part in parts for data, dtype in zip(part, dtypes))
+        )
         held = [result.handle.data for result in (combined if isinstance(combined, tuple) else (combined,))]
     taken = [numpy.take(data, 0, self.axis) for data in held]
     return [self.to_tensor(data if data.shape else data.item(), dtype) for data, dtype in zip(taken, dtypes)]
@@ -89,11 +96,15 @@ def _scan(self: ScanOps, operands: tuple[tl.tensor, ...]) -> list[tl.tensor]:
     length, distance = held[0].shape[self.axis], 1
     while distance < length:
         before = [numpy.roll(data, distance, self.axis) for data in held]
-        combined = self.combine_fn.fn(*(self.to_tensor(data, dtype) for part in (before, held) for data, dtype in zip(part, dtypes)))
+        combined = self.combine_fn.fn(
+            *(self.to_tensor(data, dtype) for part in (before, held) for data, dtype in zip(part, dtypes))
+        )
         results = [result.handle.data for result in (combined if isinstance(combined, tuple) else (combined,))]
         rest = range(distance, length)
         held = [
-            numpy.concatenate((numpy.take(data, range(distance), self.axis), numpy.take(result, rest, self.axis)), self.axis)
+            numpy.concatenate(
+                (numpy.take(data, range(distance), self.axis), numpy.take(result, rest, self.axis)), self.axis
+            )
             for data, result in zip(held, results)
         ]
         distance *= 2

@@ -1,5 +1,6 @@
-"""Autocast converts the operations that it knows before they are recorded. Of composite operations that it does not know it converts the parts: these take
-their place, with the conversions among them. Those that check numbers stay whole, for their parts do not check them."""
+"""Autocast converts the operations that it knows before they are recorded. Of composite operations that it does not
+know it converts the parts: these take their place, with the conversions among them. Those that check numbers stay
+whole, for their parts do not check them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from framejit.backends.fuse.lowering.whole import checks_numbers
 
 
 def autocast(graph: Graph, context: Context) -> Graph:
-    """Have nothing left that autocast does something to. Raises NotFusable where it converts a part of an operation that has to stay whole."""
+    """Have nothing left that autocast does something to. Raises NotFusable where it converts a part of an operation
+    that has to stay whole."""
     graph.expand(_gives_way)
     return graph
 

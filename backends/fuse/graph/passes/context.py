@@ -11,7 +11,8 @@ from torch import fx
 
 @dataclass(frozen=True)
 class Context:
-    """The captured graph, and the inputs that it is compiled for."""
+    """The captured graph, and the inputs that it is compiled for. There is no captured graph for a half of what was
+    captured."""
 
-    gm: fx.GraphModule
+    gm: fx.GraphModule | None
     examples: Sequence[torch.Tensor]

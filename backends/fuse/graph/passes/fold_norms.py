@@ -3,11 +3,13 @@
     norm(conv(x, w) + b) = (conv(x, w) + b - mean) * s + shift,  s = scale / sqrt(var + eps)
                          = conv(x, w * s) + (b - mean) * s + shift
 
-for each output channel. The new weights are computed in float64 and rounded once to the dtype of the old ones. So results differ from eager's in
-their last bits: in both, the error is a few roundings of sums of products that were scaled by s, here before the sum and there behind it.
+for each output channel. The new weights are computed in float64 and rounded once to the dtype of the old ones. So
+results differ from eager's in their last bits: in both, the error is a few roundings of sums of products that were
+scaled by s, here before the sum and there behind it.
 
-A norm that a kernel computes along with what follows (an activation, a sum) costs no time of its own: a ResNet-18 takes as long on a CPU with its 20 norms
-folded as without, and 43 MiB more. Such a norm is folded only where the weights are small, or copied anyway (in another dtype or memory layout).
+A norm that a kernel computes along with what follows (an activation, a sum) costs no time of its own: a ResNet-18 takes
+as long on a CPU with its 20 norms folded as without, and 43 MiB more. Such a norm is folded only where the weights are
+small, or copied anyway (in another dtype or memory layout).
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ from framejit.fakes.light_torch import light
 
 CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
 TRANSPOSED: Final = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-NORMS: Final = ("batch_norm", "native_batch_norm", "cudnn_batch_norm")  # the others are what autocast makes of it, and are ATen's
+# the others are what autocast makes of it, and are ATen's
+NORMS: Final = ("batch_norm", "native_batch_norm", "cudnn_batch_norm")
 GROUPS: Final = 6  # the position of a transposed convolution's groups among its arguments
 
 
 def fold_norms(graph: Graph, context: Context) -> Graph:
-    """Fold what batch norms can be folded. The operations that took their norms with them have new weights, which are constants."""
+    """Fold what batch norms can be folded. The operations that took their norms with them have new weights, which are
+    constants."""
     with plainly():
         known = frozen_values(graph, context.gm, context.examples)
         if known is not None:
@@ -60,7 +64,11 @@ def _fold(graph: Graph, known: FrozenValues) -> None:
         normed, *statistics = norm.returned()
         if any(value.storage in users for value in statistics):
             continue
-        if norm.name == "batch_norm" and _costs_memory(product, known) and _comes_along(normed, users.get(normed.storage, [])):
+        if (
+            norm.name == "batch_norm"
+            and _costs_memory(product, known)
+            and _comes_along(normed, users.get(normed.storage, []))
+        ):
             continue
         made = _folded(graph, product, norm, known)
         if made is not None:
@@ -76,8 +84,14 @@ def _costs_memory(product: Node, known: FrozenValues) -> bool:
 
 
 def _comes_along(normed: Value, users: list[Node | None]) -> bool:
-    """Whether kernels of ours compute what a norm gives, rather than read it: all that use it are lowered, or the first, which writes in its place."""
-    kernels = [user is not None and lowering_of(functional_name(user.name), user.operation._overloadname) is not None and is_fusable(user) for user in users]
+    """Whether kernels of ours compute what a norm gives, rather than read it: all that use it are lowered, or the
+    first, which writes in its place."""
+    kernels = [
+        user is not None
+        and lowering_of(functional_name(user.name), user.operation._overloadname) is not None
+        and is_fusable(user)
+        for user in users
+    ]
     first = users[0] if users else None
     if first is not None and normed in first.writes:
         return kernels[0]
@@ -105,13 +119,18 @@ def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> lis
     groups = rest[GROUPS - 3] if product.name in TRANSPOSED and len(rest) > GROUPS - 3 else 1
     apart = bias_is_added_apart(product)
     operands = map(known.operand, (weight, bias, scale, shift, mean, var))
-    made = Computation(folded_norm, (*operands, eps, weight.dtype, groups if product.name in TRANSPOSED else None, apart))
+    made = Computation(
+        folded_norm, (*operands, eps, weight.dtype, groups if product.name in TRANSPOSED else None, apart)
+    )
     graph.norms.append(made)
     if made.outcome() is None:
         return None
     new_weight, new_bias = made.outcome()
     with light(), graph.fake_mode:
-        fakes = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for tensor in (new_weight, new_bias)]
+        fakes = [
+            torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            for tensor in (new_weight, new_bias)
+        ]
     weight, bias = (
         graph.constant(Value(fake), Constant(tensor, made=Result(made, position)))
         for position, (fake, tensor) in enumerate(zip(fakes, (new_weight, new_bias)))
@@ -126,5 +145,6 @@ def _folded(graph: Graph, product: Node, norm: Node, known: FrozenValues) -> lis
 
 
 def bias_is_added_apart(product: Node) -> bool:
-    """Whether ATen adds the bias in a kernel of its own, as behind cuDNN's convolutions; then ours adds it along with what follows."""
+    """Whether ATen adds the bias in a kernel of its own, as behind cuDNN's convolutions; then ours adds it along with
+    what follows."""
     return target_of(product.result.device).adds_bias_apart and product.name != "linear"

@@ -1,8 +1,9 @@
 """Frozen weights: what a graph computes from nothing but them is computed once, while it is compiled.
 
-Such are weights in another dtype (autocast converts them at each call) or in channels-last memory, and weights with a parametrisation. A view of a weight
-costs nothing and stays a view. What is kept takes memory for as long as the compiled graph lives: no more than twice that of the floating weights it
-was made of, and no more than that of weights of integers, which are small for a reason.
+Such are weights in another dtype (autocast converts them at each call) or in channels-last memory, and weights with a
+parametrisation. A view of a weight costs nothing and stays a view. What is kept takes memory for as long as the
+compiled graph lives: no more than twice that of the floating weights it was made of, and no more than that of weights
+of integers, which are small for a reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from framejit.backends.fuse.graph.passes.context import Context
 
 
 def freeze(graph: Graph, context: Context) -> Graph:
-    """Have constants for what depends on frozen weights alone, and leave out what only these needed. The weights are marked as folded."""
+    """Have constants for what depends on frozen weights alone, and leave out what only these needed. The weights are
+    marked as folded."""
     with plainly():
         known = frozen_values(graph, context.gm, context.examples)
         if known is not None:

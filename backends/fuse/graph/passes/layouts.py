@@ -1,13 +1,16 @@
-"""What ATen's operations on a GPU are quickest with: they are given it early, where it can still be fused with what comes before.
+"""What ATen's operations on a GPU are quickest with: they are given it early, where it can still be fused with what
+comes before.
 
-Convolutions of half precision run on tensor cores in channels-last memory, and otherwise copy everything there and back (two thirds of their
-time in a ResNet-50 on an H200). Attention takes a mask of booleans only after it has made one of numbers, for each layer anew, and leaves
-its quick kernels altogether if the mask's last dimension isn't contiguous. A product with a number of columns that isn't a multiple of 16 bytes
-(GPT-2's 50257 logits) is none of the quick kernels' business: most of its columns are, in rows that are a little longer, and the last few are made
-apart.
+Convolutions of half precision run on tensor cores in channels-last memory, and otherwise copy everything there and back
+(two thirds of their time in a ResNet-50 on an H200). Attention has its quickest kernels for no mask and for a causal
+one, which it is told by a flag. It takes a mask of booleans only after it has made one of numbers, for each layer anew,
+and leaves its quick kernels altogether if the mask's last dimension isn't contiguous. A product with a number of
+columns that isn't a multiple of 16 bytes (GPT-2's 50257 logits) is none of the quick kernels' business: most of its
+columns are, in rows that are a little longer, and the last few are made apart.
 
-What they are given changes how results lie, and what composite operations behind them consist of. So the graph is recorded anew, with these things put
-in; where that comes to nothing (a view that is only possible in the layout that the program expects), the graph stays as it is.
+What they are given changes how results lie, and what composite operations behind them consist of. So the graph is
+recorded anew, with these things put in; where that comes to nothing (a view that is only possible in the layout that
+the program expects), the graph stays as it is.
 """
 
 from __future__ import annotations
@@ -19,14 +22,13 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.graph.attention_masks import Kind, kind_of, without_mask
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import map_values
 from framejit.backends.fuse.graph.passes.context import Context
-from framejit.backends.fuse.graph.record import Recorder, recording
-from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.graph.record import Recorder
+from framejit.backends.fuse.graph.replay import recorded_again
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.targets.lookup import target_of
-from framejit.fakes.light_torch import light
 
 HALF: Final = (torch.float16, torch.bfloat16)
 MASK: Final = 3  # the position of the mask among attention's arguments
@@ -38,11 +40,12 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def layouts(graph: Graph, context: Context) -> Graph:
     """Give operations on a GPU what they prefer. Results of the graph keep the strides that eager gives them."""
-    if not any(target_of(value.device).prefers_layouts for value in graph.inputs) or not any(_is_choosy(node.name) for node in graph.all_nodes()):
+    if not any(target_of(value.device).prefers_layouts for value in graph.inputs) or not any(
+        _is_choosy(node.name) for node in graph.all_nodes()
+    ):
         return graph
     try:
-        with light(), torch._C._DisableAutocast():
-            return _Replay(graph).run()
+        return recorded_again(graph, _Preferring)
     except NotFusable:
         return graph
 
@@ -51,77 +54,12 @@ def _is_choosy(name: str) -> bool:
     return name in ("conv2d", "scaled_dot_product_attention", "linear")
 
 
-class _Replay:
-    """Records a graph once more."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.old = graph
-        self.new = Graph(
-            names=graph.names, views=graph.views, hidden_views=graph.hidden_views, counted_writes=graph.counted_writes, fake_mode=graph.fake_mode,
-            conditions=graph.conditions,
-        )
-        self.recorder = _Preferring(self.new)
-        self.fakes: dict[Value, torch.Tensor] = {}
-
-    def run(self) -> Graph:
-        old, new, recorder = self.old, self.new, self.recorder
-        new.inputs = [recorder.value(self._same(value)) for value in old.inputs]
-        for value, constant in old.constants.items():
-            if not constant.literal:
-                new.constant(recorder.value(self._same(value)), constant)
-        with recording(recorder):
-            for node in old.nodes:
-                recorder.origin, recorder.autocast = node.origin, node.autocast
-                if node.operation is torch.ops.aten.lift_fresh.default:
-                    result = recorder.lifted(old.constants[node.args[0]].tensor)
-                else:
-                    args, kwargs = [map_values(arg, self._fake) for arg in node.args], {key: map_values(arg, self._fake) for key, arg in node.kwargs.items()}
-                    result = _done(node.operation, args, kwargs)
-                self._note(node.result, result)
-            outputs = [self._laid_out(output) if isinstance(output, Value) else output for output in old.outputs]
-        new.outputs = [recorder.value(output) if isinstance(output, torch.Tensor) else output for output in outputs]
-        return new
-
-    def _same(self, value: Value) -> torch.Tensor:
-        return self.fakes.setdefault(value, value.fake)
-
-    def _fake(self, value: Value) -> torch.Tensor:
-        return self.fakes[value]
-
-    def _note(self, result: Any, fakes: Any) -> None:
-        if isinstance(result, Value):
-            self.fakes.setdefault(result, fakes)
-        elif isinstance(result, (tuple, list)):
-            for part, fake in zip(result, fakes):
-                self._note(part, fake)
-
-    def _laid_out(self, output: Value) -> torch.Tensor:
-        """An output with the strides that eager gives it."""
-        fake = self._fake(output)
-        if fake.stride() == output.strides:
-            return fake
-        for memory_format in (torch.contiguous_format, torch.channels_last):
-            laid_out = fake.clone(memory_format=memory_format) if memory_format is torch.contiguous_format or fake.dim() == 4 else fake
-            if laid_out.stride() == output.strides:
-                return laid_out
-        raise NotFusable("a preferred memory layout would show in the result")
-
-
-def _done(operation: Any, args: Any, kwargs: Any) -> Any:
-    try:
-        return operation(*args, **kwargs)
-    except NotFusable:
-        raise
-    except Exception as e:
-        raise NotFusable(f"{operation.name()} on fakes raises {type(e).__name__}") from e
-
-
 class _Preferring(Recorder):
     """Records operations with what they prefer."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph, keeps)
-        self.preferences = Preferences(self._recorded)
+        self.preferences = Preferences(self._recorded, lambda mask: kind_of(self.value(mask), graph.constants))
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:
@@ -137,19 +75,31 @@ class _Preferring(Recorder):
 
 
 class Preferences:
-    """Gives operations what they prefer. `record` runs a function on fakes so that the operations in it become part of the graph."""
+    """Gives operations what they prefer. `record` runs a function on fakes so that the operations in it become part of
+    the graph; `kind_of_mask` says what an attention mask is by construction."""
 
-    def __init__(self, record: Callable[[Callable[[], torch.Tensor]], torch.Tensor]) -> None:
-        self.record = record
+    def __init__(
+        self,
+        record: Callable[[Callable[[], torch.Tensor]], torch.Tensor],
+        kind_of_mask: Callable[[torch.Tensor], Kind | None],
+    ) -> None:
+        self.record, self.kind_of_mask = record, kind_of_mask
         self._known: dict[tuple[str, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def arguments(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """The arguments that an ATen operation of this name is to be called with."""
         if name == "aten::conv2d" and all(_is_half_on_gpu(tensor) and tensor.dim() == 4 for tensor in args[:2]):
-            args = (*(self._once("channels last", tensor, _channels_last) for tensor in args[:2]), *args[2:])
+            args = (*(self._once("channels last", tensor, in_channels_last) for tensor in args[:2]), *args[2:])
         elif name == "aten::scaled_dot_product_attention" and _is_half_on_gpu(args[0]):
             mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
-            if isinstance(mask, torch.Tensor) and mask.dim() >= 2 and (mask.dtype == torch.bool or mask.stride(-1) != 1):
+            kind = self.kind_of_mask(mask) if isinstance(mask, torch.Tensor) else None
+            if kind is not None:
+                return without_mask(kind, args, kwargs)
+            if (
+                isinstance(mask, torch.Tensor)
+                and mask.dim() >= 2
+                and (mask.dtype == torch.bool or mask.stride(-1) != 1)
+            ):
                 made = self._once(f"mask of {args[0].dtype}", mask, lambda given: _numbers(given, args[0].dtype))
                 if len(args) > MASK:
                     args = (*args[:MASK], made, *args[MASK + 1 :])
@@ -162,7 +112,12 @@ class Preferences:
         if name != "aten::linear" or kwargs or len(args) > 2 and args[2] is not None:
             return None
         x, weight = args[:2]
-        if not (_is_half_on_gpu(x) and _is_half_on_gpu(weight)) or x.dtype != weight.dtype or x.dim() < 2 or 0 in x.shape:
+        if (
+            not (_is_half_on_gpu(x) and _is_half_on_gpu(weight))
+            or x.dtype != weight.dtype
+            or x.dim() < 2
+            or 0 in x.shape
+        ):
             return None
         columns = weight.shape[0]
         if columns < WIDE or columns % ROW == 0 or weight.shape[1] % ROW:
@@ -184,12 +139,17 @@ def _is_half_on_gpu(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and target_of(tensor.device).prefers_layouts and tensor.dtype in HALF
 
 
-def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.is_contiguous(memory_format=torch.channels_last) else tensor.clone(memory_format=torch.channels_last)
+def in_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return (
+        tensor
+        if tensor.is_contiguous(memory_format=torch.channels_last)
+        else tensor.clone(memory_format=torch.channels_last)
+    )
 
 
 def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A mask to be added: 0 where the mask is true, else minus infinity. Dimensions that repeat their one element go on doing so."""
+    """A mask to be added: 0 where the mask is true, else minus infinity. Dimensions that repeat their one element go on
+    doing so."""
     small = mask
     for dim in range(mask.dim() - 2):
         if mask.stride(dim) == 0:

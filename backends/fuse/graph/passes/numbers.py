@@ -1,4 +1,5 @@
-"""Tensors that the program makes of numbers, at each call fresh ones: filled, or copied from those that were recorded."""
+"""Tensors that the program makes of numbers, at each call fresh ones: filled, or copied from those that were
+recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ def numbers(graph: Graph, context: Context) -> Graph:
         if tensor.dim():
             return [Node(torch.ops.aten.clone.default, (given,), {}, node.result, node.origin)]
         del graph.constants[given]
-        return [Node(torch.ops.aten.scalar_tensor.default, (tensor.item(),), {"dtype": tensor.dtype, "device": tensor.device}, node.result, node.origin)]
+        return [
+            Node(
+                torch.ops.aten.scalar_tensor.default, (tensor.item(),),
+                {"dtype": tensor.dtype, "device": tensor.device}, node.result, node.origin,
+            )
+        ]
 
     graph.rewrite(instead)
     return graph

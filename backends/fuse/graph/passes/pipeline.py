@@ -22,6 +22,7 @@ from framejit.backends.fuse.graph.passes.fold_norms import fold_norms
 from framejit.backends.fuse.graph.passes.freeze import freeze
 from framejit.backends.fuse.graph.passes.layouts import layouts
 from framejit.backends.fuse.graph.passes.numbers import numbers
+from framejit.backends.fuse.graph.passes.odd_products import odd_products
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
@@ -48,6 +49,7 @@ PASSES: Final = (
     Pass("dropout", dropout),
     Pass("fold_norms", fold_norms),
     Pass("freeze", freeze),
+    Pass("odd_products", odd_products),
 )
 
 Observer = Callable[[str, str], None]
@@ -57,7 +59,9 @@ always_checked = False
 """Whether graphs are checked between passes in any case; tests say so."""
 
 
-def run_passes(graph: Graph, gm: fx.GraphModule, examples: Sequence[torch.Tensor], observe: Observer | None = None) -> Graph:
+def run_passes(
+    graph: Graph, gm: fx.GraphModule | None, examples: Sequence[torch.Tensor], observe: Observer | None = None
+) -> Graph:
     """The graph as lowering takes it. Raises NotFusable, or PassFailed where a pass raises."""
     context = Context(gm, examples)
     off = switched_off(config.passes_off)

@@ -11,7 +11,7 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, op
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.operators.pointwise import elementwise, pointwise
+from framejit.backends.fuse.lowering.operators.pointwise import elementwise, holds_bound, pointwise
 from framejit.backends.fuse.lowering.registry import lowers
 from framejit.backends.fuse.lowering.tensor import Tensor
 
@@ -51,8 +51,13 @@ def _hardswish(x: Expr) -> Expr:
     return a.div(a.mul(x, a.minimum(a.maximum(a.add(x, 3.0), 0.0), 6.0)), 6.0)
 
 
-@pointwise("hardtanh", cost=2)
-def _hardtanh(x: Expr, low: float = -1.0, high: float = 1.0) -> Expr:
+@lowers("hardtanh")
+def _lower_hardtanh(b: Builder, out: Value, x: Tensor, low: Any = -1.0, high: Any = 1.0) -> Any:
+    held = holds_bound(low, out.dtype) and holds_bound(high, out.dtype)
+    return elementwise(b, out, _hardtanh, (x,), (low, high), {}, "hardtanh", cost=2) if held else NotImplemented
+
+
+def _hardtanh(x: Expr, low: float, high: float) -> Expr:
     return a.minimum(a.maximum(x, low), high)
 
 
@@ -116,7 +121,8 @@ def _prelu(x: Expr, weight: Expr) -> Expr:
 @pointwise("logit", "special_logit", floating=True, cost=4)
 def _logit(x: Expr, eps: float | None = None) -> Expr:
     if eps is not None:
-        x = a.where(a.lt(x, eps), eps, a.where(a.gt(x, 1 - eps), 1 - eps, x))  # in this order: above a half the bounds have changed places
+        # in this order: above a half the bounds have changed places
+        x = a.where(a.lt(x, eps), eps, a.where(a.gt(x, 1 - eps), 1 - eps, x))
     return op("log", a.div(x, a.sub(1.0, x)))
 
 
@@ -125,7 +131,7 @@ def _glu(b: Builder, out: Value, x: Tensor, dim: int = -1) -> Any:
     dim %= len(x.sizes)
     half = x.sizes[dim] // 2
     sizes = (*x.sizes[:dim], half, *x.sizes[dim + 1 :])
-    b.settle(x)
+    b.computed_once(x)
     first = Tensor(x.content, sizes, x.strides, x.offset)
     second = Tensor(x.content, sizes, x.strides, x.offset + half * x.strides[dim])
     return elementwise(b, out, lambda p, q: a.mul(p, op("sigmoid", q)), (first, second), (), {}, "glu", cost=2)

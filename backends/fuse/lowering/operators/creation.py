@@ -20,7 +20,11 @@ from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 def _filled(b: Builder, out: Value, value: Any) -> Any:
     if isinstance(value, complex) or not can_hold(out.dtype, out.device):
         return NotImplemented
-    element = cast(const(value, out.dtype), compute_dtype(out.dtype)) if not out.dtype.is_floating_point else const(value, compute_dtype(out.dtype))
+    element = (
+        cast(const(value, out.dtype), compute_dtype(out.dtype))
+        if not out.dtype.is_floating_point
+        else const(value, compute_dtype(out.dtype))
+    )
     return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
 
 
@@ -50,7 +54,9 @@ def _fill(b: Builder, out: Value, x: Tensor, value: Any) -> Any:
         return _filled(b, out, value)
     if out.dtype not in FUSED_DTYPES or value.dtype not in FUSED_DTYPES:
         return NotImplemented
-    return b.map(lambda element: element, on_device(b, value, out.device), dtype=out.dtype, sizes=tuple(out.shape), ops=0)
+    return b.map(
+        lambda element: element, on_device(b, value, out.device), dtype=out.dtype, sizes=tuple(out.shape), ops=0
+    )
 
 
 @lowers("arange")
@@ -65,7 +71,10 @@ def _arange(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
         if float(start).is_integer() and float(step).is_integer():
             return cast(index_value(Index.of(indices[0]) * int(step) + int(start)), compute_dtype(out.dtype))
         # ATen adds up in double precision, too
-        return cast(a.add(a.mul(cast(index_value(indices[0]), torch.float64), float(step)), float(start)), compute_dtype(out.dtype))
+        return cast(
+            a.add(a.mul(cast(index_value(indices[0]), torch.float64), float(step)), float(start)),
+            compute_dtype(out.dtype),
+        )
 
     return b.indexed(element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
 
@@ -76,5 +85,6 @@ def _eye(b: Builder, out: Value, *_: Any, **__: Any) -> Any:
         return NotImplemented
     kind = compute_dtype(out.dtype)
     return b.indexed(
-        lambda indices: cast(a.eq(index_value(indices[0]), index_value(indices[1])), kind), sizes=tuple(out.shape), dtype=out.dtype, device=out.device
+        lambda indices: cast(a.eq(index_value(indices[0]), index_value(indices[1])), kind), sizes=tuple(out.shape),
+        dtype=out.dtype, device=out.device
     )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-FAMILIES: Final = ("pointwise", "activations", "reductions", "scans", "normalisation", "softmax", "losses", "creation", "rearrange", "indexing", "pooling")
+FAMILIES: Final = (
+    *(
+        "pointwise", "activations", "reductions", "scans", "normalisation", "softmax", "losses", "creation",
+        "rearrange", "indexing", "pooling",
+    ),
+    "gradients",
+)
 
 
 def load() -> None:

@@ -1,4 +1,5 @@
-"""Reading at computed places. On the CPU ATen does it, for it checks the indices; on CUDA it only asserts on the device."""
+"""Reading at computed places. On the CPU ATen does it, for it checks the indices; on CUDA it only asserts on the
+device."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def _gather(b: Builder, out: Value, x: Tensor, dim: int, index: Tensor, **_: Any
 
 @lowers("slice_scatter")
 def _slice_scatter(
-    b: Builder, out: Value, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    b: Builder, out: Value, x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1
 ) -> Any:
     if step != 1 or x.dtype not in FUSED_DTYPES or source.dtype != x.dtype:
         return NotImplemented

@@ -22,7 +22,9 @@ from framejit.backends.fuse.targets.lookup import target_of
 NONE, MEAN, SUM = 0, 1, 2
 
 
-def _loss(b: Builder, out: Value, name: str, body: Callable[..., Expr], reduce: int, *operands: Tensor, cost: int = 3) -> Any:
+def _loss(
+    b: Builder, out: Value, name: str, body: Callable[..., Expr], reduce: int, *operands: Tensor, cost: int = 3
+) -> Any:
     """What `body` makes of the operands, averaged or summed as asked for."""
     if reduce == NONE:
         return elementwise(b, out, body, operands, (), {}, name, cost=cost)
@@ -30,10 +32,14 @@ def _loss(b: Builder, out: Value, name: str, body: Callable[..., Expr], reduce: 
     if not out.dtype.is_floating_point or not math.prod(shape):
         return NotImplemented
     kind = compute_dtype(out.dtype)
-    each = b.map(lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=shape, ops=cost)
+    each = b.map(
+        lambda *values: body(*(cast(value, kind) for value in values)), *operands, dtype=kind, sizes=shape, ops=cost
+    )
     count = math.prod(shape)
     after = (lambda value: a.div(value, count)) if reduce == MEAN else None
-    return reduction(b, each, Reduction("sum", range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False))
+    return reduction(
+        b, each, Reduction("sum", range(len(shape)), dtype=out.dtype, accumulate=kind, after=after, keepdim=False)
+    )
 
 
 @lowers("mse_loss")
@@ -45,7 +51,13 @@ def _mse_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int 
 def _smooth_l1_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     def body(p: Expr, q: Expr) -> Expr:
         distance = op("abs", a.sub(p, q))
-        return a.where(a.lt(distance, beta), a.div(a.mul(a.mul(distance, 0.5), distance), beta), a.sub(distance, 0.5 * beta)) if beta else distance
+        return (
+            a.where(
+                a.lt(distance, beta), a.div(a.mul(a.mul(distance, 0.5), distance), beta), a.sub(distance, 0.5 * beta)
+            )
+            if beta
+            else distance
+        )
 
     return _loss(b, out, f"smooth_l1_loss{beta}", body, reduction, x, target, cost=6)
 
@@ -54,14 +66,17 @@ def _smooth_l1_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction
 def _huber_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
     def body(p: Expr, q: Expr) -> Expr:
         distance = op("abs", a.sub(p, q))
-        return a.where(a.le(distance, delta), a.mul(a.mul(distance, 0.5), distance), a.mul(a.sub(distance, 0.5 * delta), delta))
+        return a.where(
+            a.le(distance, delta), a.mul(a.mul(distance, 0.5), distance), a.mul(a.sub(distance, 0.5 * delta), delta)
+        )
 
     return _loss(b, out, f"huber_loss{delta}", body, reduction, x, target, cost=6)
 
 
 @lowers("binary_cross_entropy_with_logits")
 def _bce_with_logits(
-    b: Builder, out: Value, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+    b: Builder, out: Value, x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
+    reduction: int = MEAN
 ) -> Any:
     if weight is not None or pos_weight is not None or not x.dtype.is_floating_point:
         return NotImplemented
@@ -74,9 +89,17 @@ def _bce_with_logits(
 
 
 @lowers("nll_loss_forward")
-def _nll_loss(b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | None, reduce: int, ignore_index: int) -> Any:
+def _nll_loss(
+    b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | None, reduce: int, ignore_index: int
+) -> Any:
     # on the CPU ATen raises for targets that are no class; on CUDA it asserts on the device, asynchronously
-    if not target_of(x.device).gathers or len(x.sizes) != 2 or weight is not None or not x.sizes[0] or not x.dtype.is_floating_point:
+    if (
+        not target_of(x.device).gathers
+        or len(x.sizes) != 2
+        or weight is not None
+        or not x.sizes[0]
+        or not x.dtype.is_floating_point
+    ):
         return NotImplemented
     rows, classes = x.sizes
     kind = compute_dtype(x.dtype)
@@ -91,9 +114,13 @@ def _nll_loss(b: Builder, out: Any, x: Tensor, target: Tensor, weight: Tensor | 
     each = b.indexed(loss, x, target, sizes=(rows,), dtype=kind, device=x.device, ops=4)
     counted = b.map(lambda label: cast(a.ne(label, ignore_index), kind), target, dtype=kind, ops=2)
     if reduce == NONE:
-        return b.map(lambda value: value, each, dtype=out[0].dtype, ops=0), b.indexed(lambda _: const(0.0, kind), sizes=(), dtype=out[1].dtype, device=x.device)
+        return b.map(lambda value: value, each, dtype=out[0].dtype, ops=0), b.indexed(
+            lambda _: const(0.0, kind), sizes=(), dtype=out[1].dtype, device=x.device
+        )
     b.realise(each.content)  # with the softmax, a row a program: the sum is only one program's work
     total = reduction(b, each, Reduction("sum", [0], dtype=kind, keepdim=False))
     count = reduction(b, counted, Reduction("sum", [0], dtype=kind, keepdim=False))
     result = total if reduce == SUM else b.map(a.div, total, count, dtype=kind)
-    return b.map(lambda value: value, result, dtype=out[0].dtype, ops=0), b.map(lambda value: value, count, dtype=out[1].dtype, ops=0)
+    return b.map(lambda value: value, result, dtype=out[0].dtype, ops=0), b.map(
+        lambda value: value, count, dtype=out[1].dtype, ops=0
+    )

@@ -21,11 +21,15 @@ from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 
-def _can(*tensors: Tensor | None) -> bool:
+def can_normalise(*tensors: Tensor | None) -> bool:
+    """Whether kernels can work out moments of the first tensor, and use the others with it."""
     known = [tensor for tensor in tensors if tensor is not None]
     kind = compute_dtype(known[0].dtype)
     return (
-        all(tensor.dtype.is_floating_point and tensor.dtype in FUSED_DTYPES and tensor.device == known[0].device for tensor in known)
+        all(
+            tensor.dtype.is_floating_point and tensor.dtype in FUSED_DTYPES and tensor.device == known[0].device
+            for tensor in known
+        )
         and math.prod(known[0].sizes) > 0
         and supports("reduce_sum", kind, known[0].device)
         and supports("rsqrt", kind, known[0].device)
@@ -36,7 +40,9 @@ def _rstd(b: Builder, variance: Tensor, eps: float) -> Tensor:
     return b.map(lambda value: op("rsqrt", a.add(value, eps)), variance, dtype=variance.dtype, ops=2)
 
 
-def _affine(b: Builder, dtype: torch.dtype, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _affine(
+    b: Builder, dtype: torch.dtype, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
     """((x - mean) * rstd) * weight + bias, all broadcast."""
     parameters = [parameter for parameter in (weight, bias) if parameter is not None]
 
@@ -55,9 +61,10 @@ def _in(like: Expr, value: Expr) -> Expr:
 
 
 def _layer_norm(
-    b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, exact: bool
+    b: Builder, dtype: torch.dtype, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
+    eps: float, exact: bool
 ) -> Any:
-    if not _can(x, weight, bias):
+    if not can_normalise(x, weight, bias):
         return NotImplemented
     dims = range(len(x.sizes) - len(shape), len(x.sizes))
     mean, variance = moments(b, x, dims, 0, exact)
@@ -81,20 +88,26 @@ def _layer_norm_one(
 
 
 @lowers("native_layer_norm")
-def _native_layer_norm(b: Builder, out: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def _native_layer_norm(
+    b: Builder, out: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
     return _layer_norm(b, out[0].dtype, x, shape, weight, bias, eps, exact=True)
 
 
 @lowers("rms_norm")
-def _rms_norm(b: Builder, out: Value, x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Any:
-    if not _can(x, weight):
+def _rms_norm(
+    b: Builder, out: Value, x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Any:
+    if not can_normalise(x, weight):
         return NotImplemented
-    b.settle(x)
+    b.computed_once(x)
     kind = compute_dtype(x.dtype)
     dims = range(len(x.sizes) - len(shape), len(x.sizes))
     count = float(math.prod(shape))
     eps = torch.finfo(kind).eps if eps is None else eps
-    squares = reduction(b, x, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, count)))
+    squares = reduction(
+        b, x, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, count))
+    )
     rstd = _rstd(b, squares, eps)
     tensors = [] if weight is None else [weight]
     return b.map(
@@ -116,11 +129,12 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
 
 
 def _group_norm(
-    b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, exact: bool
+    b: Builder, dtype: torch.dtype, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float,
+    exact: bool
 ) -> Any:
-    if not _can(x, weight, bias):
+    if not can_normalise(x, weight, bias):
         return NotImplemented
-    b.settle(x)
+    b.computed_once(x)
     if not x.content.dense:
         b.realise(x.content)
     grouped = _grouped(x, groups)
@@ -128,7 +142,11 @@ def _group_norm(
     rstd = _rstd(b, variance, eps)
     channels = (1, groups, x.sizes[1] // groups, *(1 for _ in x.sizes[2:]))
     parameters = [
-        None if p is None else Tensor(p.content, channels, (0, p.strides[0] * channels[2], p.strides[0], *(0 for _ in x.sizes[2:])), p.offset)
+        None
+        if p is None
+        else Tensor(
+            p.content, channels, (0, p.strides[0] * channels[2], p.strides[0], *(0 for _ in x.sizes[2:])), p.offset
+        )
         for p in (weight, bias)
     ]
     result = _affine(b, dtype, grouped, mean, rstd, *parameters)
@@ -152,7 +170,10 @@ def _group_norm_one(
 
 
 @lowers("native_group_norm")
-def _native_group_norm(b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, groups: int, eps: float) -> Any:
+def _native_group_norm(
+    b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, groups: int,
+    eps: float,
+) -> Any:
     result = _group_norm(b, out[0].dtype, x, groups, weight, bias, eps, exact=True)
     if result is NotImplemented:
         return NotImplemented
@@ -161,10 +182,11 @@ def _native_group_norm(b: Builder, out: Any, x: Tensor, weight: Tensor | None, b
 
 
 def lower_batch_norm(b: Builder, storages: Storages, node: Node) -> Tensor | None:
-    """aten::batch_norm, which in training writes into the running statistics though its schema doesn't say so. None where ATen is to do it."""
+    """aten::batch_norm, which in training writes into the running statistics though its schema doesn't say so. None
+    where ATen is to do it."""
     args, _ = storages.operands(node)
     x, weight, bias, running_mean, running_var, training, momentum, eps = args[:8]
-    if not _can(x, weight, bias, running_mean, running_var):
+    if not can_normalise(x, weight, bias, running_mean, running_var):
         return None
     dtype = node.result.dtype
     if not training:
@@ -173,8 +195,13 @@ def lower_batch_norm(b: Builder, storages: Storages, node: Node) -> Tensor | Non
     dims = [dim for dim in range(len(x.sizes)) if dim != 1]
     count = math.prod(x.sizes[dim] for dim in dims)
     mean, variance = moments(b, x, dims, 0, exact=running_var is not None)
-    result = _affine(b, dtype, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias)))
-    for position, running, batch, unbiased in ((3, running_mean, mean, 1.0), (4, running_var, variance, count / max(count - 1, 1))):
+    result = _affine(
+        b, dtype, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias))
+    )
+    for position, running, batch, unbiased in (
+        (3, running_mean, mean, 1.0),
+        (4, running_var, variance, count / max(count - 1, 1)),
+    ):
         if running is not None:
             flat = Tensor(batch.content, running.sizes, (batch.strides[1],), 0)
             new = b.map(_moved(momentum, unbiased), running, flat, dtype=running.dtype, ops=3)
@@ -189,4 +216,6 @@ def _moved(momentum: float, factor: float) -> Any:
 def _by_channel(parameter: Tensor, x: Tensor) -> Tensor:
     """One value a channel, in the shape in which it is broadcast to x."""
     rest = len(x.sizes) - 2
-    return Tensor(parameter.content, (1, x.sizes[1], *[1] * rest), (0, parameter.strides[0], *[0] * rest), parameter.offset)
+    return Tensor(
+        parameter.content, (1, x.sizes[1], *[1] * rest), (0, parameter.strides[0], *[0] * rest), parameter.offset
+    )

@@ -23,8 +23,9 @@ Body = Callable[..., Any]
 def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int = 1) -> Callable[[Body], Body]:
     """Register what an elementwise operation does with one element.
 
-    The body gets the first `operands` arguments as expressions of the common dtype (None where there is none), and the rest as they are. It gives an
-    expression, or NotImplemented for what it can't do. `floating`: integers are taken as floats. `cost`: the operations that it takes.
+    The body gets the first `operands` arguments as expressions of the common dtype (None where there is none), and the
+    rest as they are. It gives an expression, or NotImplemented for what it can't do. `floating`: integers are taken as
+    floats. `cost`: the operations that it takes.
     """
 
     def register(body: Body) -> Body:
@@ -52,17 +53,28 @@ def elementwise(
     dtype: torch.dtype | None = None,
 ) -> Any:
     """A tensor like `out` that `body` makes of Tensors and numbers, in their common dtype if no `dtype` is given."""
-    if out.dtype not in FUSED_DTYPES or any(isinstance(x, complex) or (isinstance(x, Tensor) and x.dtype not in FUSED_DTYPES) for x in operands):
+    if out.dtype not in FUSED_DTYPES or any(
+        isinstance(x, complex) or (isinstance(x, Tensor) and x.dtype not in FUSED_DTYPES) for x in operands
+    ):
         return NotImplemented
     dtype = compute_dtype(dtype or common_dtype(operands, floating))
     tensors = [on_device(b, x, out.device) for x in operands if isinstance(x, Tensor)]
 
     def combine(*values: Expr) -> Any:
         given = iter(values)
-        return body(*(cast(next(given), dtype) if isinstance(x, Tensor) else None if x is None else const(x, dtype) for x in operands), *rest, **kwargs)
+        return body(
+            *(
+                cast(next(given), dtype) if isinstance(x, Tensor) else None if x is None else const(x, dtype)
+                for x in operands
+            ),
+            *rest,
+            **kwargs,
+        )
 
     shown = f"{name}{dtype}{[x is None or isinstance(x, Tensor) or 0 for x in operands]}{rest}{kwargs}"
-    if not tensors or not supports_body(shown, combine, tuple(compute_dtype(tensor.dtype) for tensor in tensors), out.device):
+    if not tensors or not supports_body(
+        shown, combine, tuple(compute_dtype(tensor.dtype) for tensor in tensors), out.device
+    ):
         return NotImplemented
     return b.map(combine, *tensors, dtype=out.dtype, sizes=tuple(out.shape), ops=cost)
 
@@ -172,7 +184,8 @@ def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
 
 @lowers("copy")
 def _copy(b: Builder, out: Value, x: Tensor, source: Tensor | complex, non_blocking: bool = False) -> Any:
-    if not isinstance(source, Tensor):  # `x.copy_(2)`: torch makes a tensor of the number, of the widest dtype of its kind
+    # `x.copy_(2)`: torch makes a tensor of the number, of the widest dtype of its kind
+    if not isinstance(source, Tensor):
         if not isinstance(source, (bool, int, float)) or not can_hold(out.dtype, out.device):
             return NotImplemented
         wide = torch.bool if isinstance(source, bool) else torch.float64 if isinstance(source, float) else torch.int64
@@ -251,7 +264,10 @@ def _rad2deg(x: Expr) -> Expr:
 
 
 @lowers("nan_to_num")
-def _nan_to_num(b: Builder, out: Value, x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+def _nan_to_num(
+    b: Builder, out: Value, x: Tensor, nan: float | None = None, posinf: float | None = None,
+    neginf: float | None = None,
+) -> Any:
     if not x.dtype.is_floating_point:
         return elementwise(b, out, _same, (x,), (), {}, "clone")
     limits = torch.finfo(x.dtype)
@@ -307,7 +323,9 @@ def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
         return NotImplemented
     if mode == "trunc" and dtype.is_floating_point:
         # the quotient is rounded to its dtype before it is cut off, or bfloat16's 17.99 would give 17 and not 18
-        return elementwise(b, out, lambda p, q: op("trunc", _rounded(a.div(p, q), dtype)), (x, y), (), {}, f"div_trunc{dtype}", cost=2)
+        return elementwise(
+            b, out, lambda p, q: op("trunc", _rounded(a.div(p, q), dtype)), (x, y), (), {}, f"div_trunc{dtype}", cost=2
+        )
     name = "floordiv" if mode == "floor" else "truncdiv"
     return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name)
 
@@ -336,7 +354,9 @@ def _binary(name: str) -> Body:
 
 
 for _name in ("fmax", "fmin"):
-    pointwise(_name, operands=2)(lambda x, y, _name=_name: op(_name if x.dtype.is_floating_point else _name.replace("f", "") + "imum", x, y))
+    pointwise(_name, operands=2)(
+        lambda x, y, _name=_name: op(_name if x.dtype.is_floating_point else _name.replace("f", "") + "imum", x, y)
+    )
 for _name in ("copysign", "atan2"):
     pointwise(_name, operands=2, floating=True)(_binary(_name))
 pointwise("hypot", operands=2)(_binary("hypot"))
@@ -353,7 +373,9 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     pointwise(_name, f"__{_name.removeprefix('bitwise_')}__", operands=2)(_binary(_name.replace("wise_", "")))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     pointwise(_name, operands=2)(_binary(_name))
-for _name, _long in (("ne", "not_equal"), ("lt", "less"), ("le", "less_equal"), ("gt", "greater"), ("ge", "greater_equal")):
+for _name, _long in (
+    ("ne", "not_equal"), ("lt", "less"), ("le", "less_equal"), ("gt", "greater"), ("ge", "greater_equal"),
+):
     pointwise(_long, operands=2)(_binary(_name))
 
 
@@ -415,15 +437,22 @@ def _sinc(x: Expr) -> Expr:
 
 @pointwise("special_entr", floating=True, cost=5)
 def _entr(x: Expr) -> Expr:
-    return a.where(op("isnan", x), x, a.where(a.gt(x, 0), op("neg", a.mul(x, op("log", x))), a.where(a.eq(x, 0), 0.0, const(-math.inf, x.dtype))))
+    return a.where(
+        op("isnan", x),
+        x,
+        a.where(a.gt(x, 0), op("neg", a.mul(x, op("log", x))), a.where(a.eq(x, 0), 0.0, const(-math.inf, x.dtype))),
+    )
 
 
 @lowers("pow")
 def _pow(b: Builder, out: Value, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and not isinstance(y, bool):
-        if out.dtype == torch.float16 and abs(y) == 0.5:  # of minus infinity a root is nan, and a power infinity or 0; ATen takes the root but for float16
+        # of minus infinity a root is nan, and a power infinity or 0; ATen takes the root but for float16
+        if out.dtype == torch.float16 and abs(y) == 0.5:
             return elementwise(b, out, lambda p: a.power(p, float(y)), (x,), (), {}, f"pow_half{y}", cost=8)
-        return elementwise(b, out, _pow_by, (x,), (y,), {}, "pow", dtype=out.dtype if out.dtype in FUSED_DTYPES else None, cost=2)
+        return elementwise(
+            b, out, _pow_by, (x,), (y,), {}, "pow", dtype=out.dtype if out.dtype in FUSED_DTYPES else None, cost=2
+        )
     if not common_dtype((x, y), False).is_floating_point:
         return NotImplemented  # a negative exponent is an error
     return elementwise(b, out, lambda p, q: op("pow", p, q), (x, y), (), {}, "pow_tensor", cost=8)
@@ -449,7 +478,13 @@ def _pow_by(x: Expr, exponent: float) -> Any:
 
 @lowers("where")
 def _where(b: Builder, out: Value, condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    if x is None or out.dtype not in FUSED_DTYPES or isinstance(x, complex) or isinstance(y, complex) or condition.dtype not in (torch.bool, torch.uint8):
+    if (
+        x is None
+        or out.dtype not in FUSED_DTYPES
+        or isinstance(x, complex)
+        or isinstance(y, complex)
+        or condition.dtype not in (torch.bool, torch.uint8)
+    ):
         return NotImplemented
     dtype = compute_dtype(out.dtype)
     if not all(x.dtype in FUSED_DTYPES for x in (x, y) if isinstance(x, Tensor)):
@@ -471,32 +506,48 @@ def _masked_fill(b: Builder, out: Value, x: Tensor, mask: Tensor, value: Any) ->
     return _where(b, out, mask, value, x)
 
 
-@pointwise("clamp", operands=3, cost=2)
 def _clamp(x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
     if low is not None:
         x = a.maximum(x, low)
     return x if high is None else a.minimum(x, high)
 
 
-@lowers("clip")
-def _clip(b: Builder, out: Value, x: Tensor, min: Any = None, max: Any = None) -> Any:
+def holds_bound(bound: Any, dtype: torch.dtype) -> bool:
+    """Whether an integer dtype is sure to hold a bound: one that it can't hold binds nothing from torch 2.15 on, where
+    it does not raise."""
+    if bound is None or isinstance(bound, Tensor) or dtype.is_floating_point or dtype == torch.int64:
+        return True
+    info = torch.iinfo(dtype)
+    return not isinstance(bound, torch.SymInt) and info.min <= bound <= info.max
+
+
+@lowers("clamp", "clip")
+def _lower_clamp(b: Builder, out: Value, x: Tensor, min: Any = None, max: Any = None) -> Any:
+    if not (holds_bound(min, out.dtype) and holds_bound(max, out.dtype)):
+        return NotImplemented
     return elementwise(b, out, _clamp, (x, min, max), (), {}, "clamp", cost=2)
 
 
-@pointwise("clamp_min", operands=2)
-def _clamp_min(x: Expr, low: Expr) -> Expr:
-    return a.maximum(x, low)
+@lowers("clamp_min")
+def _clamp_min(b: Builder, out: Value, x: Tensor, min: Any) -> Any:
+    return (
+        elementwise(b, out, a.maximum, (x, min), (), {}, "clamp_min") if holds_bound(min, out.dtype) else NotImplemented
+    )
 
 
-@pointwise("clamp_max", operands=2)
-def _clamp_max(x: Expr, high: Expr) -> Expr:
-    return a.minimum(x, high)
+@lowers("clamp_max")
+def _clamp_max(b: Builder, out: Value, x: Tensor, max: Any) -> Any:
+    return (
+        elementwise(b, out, a.minimum, (x, max), (), {}, "clamp_max") if holds_bound(max, out.dtype) else NotImplemented
+    )
 
 
 @pointwise("lerp", operands=3, cost=4)
 def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
     step = a.sub(end, start)
-    return a.where(a.lt(op("abs", weight), 0.5), a.add(start, a.mul(weight, step)), a.sub(end, a.mul(step, a.sub(1.0, weight))))
+    return a.where(
+        a.lt(op("abs", weight), 0.5), a.add(start, a.mul(weight, step)), a.sub(end, a.mul(step, a.sub(1.0, weight)))
+    )
 
 
 @pointwise("addcmul", operands=3, cost=3)

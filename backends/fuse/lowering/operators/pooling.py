@@ -32,12 +32,18 @@ def _max_pool2d(
     dilation: Sequence[int] = (1, 1),
     ceil_mode: bool = False,
 ) -> Any:
-    # ATen's kernel on a GPU writes positions too, eight bytes an element, that nobody asked for; on the CPU it does without
+    # ATen's kernel on a GPU writes positions too, eight bytes an element, that nobody asked for; on the CPU it does
+    # without
     window, padding, dilation = _pair(window), _pair(padding), _pair(dilation)
     stride = _pair(stride) if stride else window
-    if not target_of(out.device).pools or not x.dtype.is_floating_point or math.prod(window) > WIDEST_WINDOW or not out.numel():
+    if (
+        not target_of(out.device).pools
+        or not x.dtype.is_floating_point
+        or math.prod(window) > WIDEST_WINDOW
+        or not out.numel()
+    ):
         return NotImplemented
-    b.settle(x)  # each element is in several windows
+    b.computed_once(x)  # each element is in several windows
     kind = compute_dtype(x.dtype)
     height, width = x.sizes[-2:]
 

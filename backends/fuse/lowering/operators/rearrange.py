@@ -1,4 +1,5 @@
-"""Operations that put elements elsewhere and compute nothing: concatenation, flips, rolls, repetition, padding, triangles."""
+"""Operations that put elements elsewhere and compute nothing: concatenation, flips, rolls, repetition, padding,
+triangles."""
 
 from __future__ import annotations
 
@@ -30,7 +31,14 @@ def _moved(b: Builder, out: Value, x: Tensor, source: Callable[[Sequence[Index]]
 @lowers("flip")
 def _flip(b: Builder, out: Value, x: Tensor, dims: Sequence[int]) -> Any:
     turned = {dim % len(x.sizes) for dim in dims} if x.sizes else set()
-    return _moved(b, out, x, lambda indices: [x.sizes[dim] - 1 + index * -1 if dim in turned else index for dim, index in enumerate(indices)])
+    return _moved(
+        b,
+        out,
+        x,
+        lambda indices: [
+            x.sizes[dim] - 1 + index * -1 if dim in turned else index for dim, index in enumerate(indices)
+        ],
+    )
 
 
 @lowers("roll")
@@ -41,39 +49,67 @@ def _roll(b: Builder, out: Value, x: Tensor, shifts: Any, dims: Any = ()) -> Any
     moves = [0] * len(x.sizes)
     for shift, dim in zip(shifts, dims):
         moves[dim % len(x.sizes)] += shift
-    return _moved(b, out, x, lambda indices: [(index + (-move) % size) % size if move % size else index for index, move, size in zip(indices, moves, x.sizes)])
+    return _moved(
+        b,
+        out,
+        x,
+        lambda indices: [
+            (index + (-move) % size) % size if move % size else index
+            for index, move, size in zip(indices, moves, x.sizes)
+        ],
+    )
 
 
 @lowers("repeat")
 def _repeat(b: Builder, out: Value, x: Tensor, repeats: Sequence[int]) -> Any:
     if not out.numel():
         return NotImplemented
-    return _moved(b, out, x, lambda indices: [index % size for index, size in zip(indices[len(repeats) - len(x.sizes) :], x.sizes)])
+    return _moved(
+        b, out, x,
+        lambda indices: [index % size for index, size in zip(indices[len(repeats) - len(x.sizes) :], x.sizes)],
+    )
 
 
 @lowers("cat", "concat", "concatenate")
 def _cat(b: Builder, out: Value, tensors: Sequence[Tensor], dim: int = 0) -> Any:
     pieces = [tensor for tensor in tensors if tensor.sizes != (0,)]
-    if not pieces or len(pieces) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in pieces):
+    if (
+        not pieces
+        or len(pieces) > MOST_PIECES
+        or out.dtype not in FUSED_DTYPES
+        or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in pieces)
+    ):
         return NotImplemented
     dim %= out.dim()
     return _joined(
-        b, out, [(piece, piece.sizes[dim]) for piece in pieces], dim, lambda indices, start: [*indices[:dim], indices[dim] - start, *indices[dim + 1 :]]
+        b, out, [(piece, piece.sizes[dim]) for piece in pieces], dim,
+        lambda indices, start: [*indices[:dim], indices[dim] - start, *indices[dim + 1 :]]
     )
 
 
 @lowers("stack")
 def _stack(b: Builder, out: Value, tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    if len(tensors) > MOST_PIECES or out.dtype not in FUSED_DTYPES or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in tensors):
+    if (
+        len(tensors) > MOST_PIECES
+        or out.dtype not in FUSED_DTYPES
+        or not all(p.dtype in FUSED_DTYPES and p.device == out.device for p in tensors)
+    ):
         return NotImplemented
     dim %= out.dim()
-    return _joined(b, out, [(piece, 1) for piece in tensors], dim, lambda indices, start: [*indices[:dim], *indices[dim + 1 :]])
+    return _joined(
+        b, out, [(piece, 1) for piece in tensors], dim, lambda indices, start: [*indices[:dim], *indices[dim + 1 :]]
+    )
 
 
-def _joined(b: Builder, out: Value, pieces: Sequence[tuple[Tensor, int]], dim: int, source: Callable[[Sequence[Index], int], list[Index]]) -> Any:
-    """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the piece starts.
+def _joined(
+    b: Builder, out: Value, pieces: Sequence[tuple[Tensor, int]], dim: int,
+    source: Callable[[Sequence[Index], int], list[Index]],
+) -> Any:
+    """Pieces one after the other along a dimension, each with its length. `source`: a piece's indices, given where the
+    piece starts.
 
-    Where it is needed in memory, each piece is stored by loops of its own; what reads it element by element chooses the piece by the place.
+    Where it is needed in memory, each piece is stored by loops of its own; what reads it element by element chooses the
+    piece by the place.
     """
     kind = compute_dtype(out.dtype)
     pieces = [(piece, length) for piece, length in pieces if length]
@@ -89,11 +125,18 @@ def _joined(b: Builder, out: Value, pieces: Sequence[tuple[Tensor, int]], dim: i
                 conditions = [a.ge(place, start)] if low < start else []
                 conditions += [a.lt(place, end)] if value is not None else []
                 # the last piece, too, may be read at its own places only
-                value = masked(a.both(*conditions) if len(conditions) > 1 else conditions[0], own, value or const(0, kind)) if conditions else own
+                value = (
+                    masked(a.both(*conditions) if len(conditions) > 1 else conditions[0], own, value or const(0, kind))
+                    if conditions
+                    else own
+                )
             end = start
         return value or const(0, kind)
 
-    made = b.indexed(element, *(piece for piece, _ in pieces), sizes=tuple(out.shape), dtype=out.dtype, device=out.device, ops=2 * len(pieces))
+    made = b.indexed(
+        element, *(piece for piece, _ in pieces), sizes=tuple(out.shape), dtype=out.dtype, device=out.device,
+        ops=2 * len(pieces),
+    )
     costly = any(piece.content.buffer is None and not piece.content.is_cheap for piece, _ in pieces)
     if len(pieces) > 1 and out.numel() and _stands_apart(out, dim, [length for _, length in pieces], costly):
         made.content.cuts = Cuts(dim, tuple(length for _, length in pieces), costly)
@@ -101,7 +144,8 @@ def _joined(b: Builder, out: Value, pieces: Sequence[tuple[Tensor, int]], dim: i
 
 
 def _stands_apart(out: Value, dim: int, lengths: Sequence[int], costly: bool) -> bool:
-    """Whether pieces had better be put into memory by loops of their own. Those of equal pieces can be those of one kernel."""
+    """Whether pieces had better be put into memory by loops of their own. Those of equal pieces can be those of one
+    kernel."""
     if any(length * out.stride(dim) < SHORTEST_RUN for length in lengths):
         return False
     if len(set(lengths)) == 1:
@@ -137,7 +181,8 @@ def _constant_pad(b: Builder, out: Value, x: Tensor, pad: Sequence[int], value: 
 
 
 def _padded(b: Builder, out: Value, x: Tensor, pad: Sequence[int], place: Callable[[Expr, int], Expr]) -> Any:
-    """Padding of the last dimensions whose elements are others of x; `place` brings a place outside of a dimension of some size back into it."""
+    """Padding of the last dimensions whose elements are others of x; `place` brings a place outside of a dimension of
+    some size back into it."""
     if not out.numel() or not x.sizes:
         return NotImplemented
     rank = len(x.sizes)
@@ -149,7 +194,9 @@ def _padded(b: Builder, out: Value, x: Tensor, pad: Sequence[int], place: Callab
             shifted = own[dim] - pad[2 * position]
             low, high = shifted.bounds
             inside = low >= 0 and high < x.sizes[dim]
-            own[dim] = shifted if inside else Index({Indirect(place(index_value(shifted), x.sizes[dim]), x.sizes[dim]): 1})
+            own[dim] = (
+                shifted if inside else Index({Indirect(place(index_value(shifted), x.sizes[dim]), x.sizes[dim]): 1})
+            )
         return own
 
     return _moved(b, out, x, source)
@@ -174,7 +221,9 @@ def _rot90(b: Builder, out: Value, x: Tensor, k: int = 1, dims: Sequence[int] = 
     def source(indices: Sequence[Index]) -> list[Index]:
         own = list(indices)
         i, j = indices[first], indices[second]
-        own[first], own[second] = ((i, j), (j, columns + i * -1), (rows + i * -1, columns + j * -1), (rows + j * -1, i))[k % 4]
+        own[first], own[second] = (
+            (i, j), (j, columns + i * -1), (rows + i * -1, columns + j * -1), (rows + j * -1, i),
+        )[k % 4]
         return own
 
     return _moved(b, out, x, source)
@@ -200,7 +249,15 @@ def _diag_embed(b: Builder, out: Value, x: Tensor, offset: int = 0, dim1: int = 
 def _pixel_shuffle(b: Builder, out: Value, x: Tensor, factor: int) -> Any:
     if not out.numel():
         return NotImplemented
-    return _moved(b, out, x, lambda at: [*at[:-3], at[-3] * factor**2 + at[-2] % factor * factor + at[-1] % factor, at[-2] // factor, at[-1] // factor])
+    return _moved(
+        b,
+        out,
+        x,
+        lambda at: [
+            *at[:-3], at[-3] * factor**2 + at[-2] % factor * factor + at[-1] % factor, at[-2] // factor,
+            at[-1] // factor,
+        ],
+    )
 
 
 def _triangle(b: Builder, out: Value, x: Tensor, diagonal: int, keeps: Callable[[Expr, Expr], Expr]) -> Any:
@@ -234,4 +291,6 @@ def _upsample_nearest(b: Builder, out: Value, x: Tensor, size: Sequence[int], *s
     factors = [new // old for old, new in zip(given, made)]
     if any(scale is not None and scale != factor for scale, factor in zip(scales, factors)):
         return NotImplemented
-    return _moved(b, out, x, lambda indices: [*indices[:2], *(index // factor for index, factor in zip(indices[2:], factors))])
+    return _moved(
+        b, out, x, lambda indices: [*indices[:2], *(index // factor for index, factor in zip(indices[2:], factors))]
+    )

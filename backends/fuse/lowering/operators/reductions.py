@@ -30,7 +30,8 @@ WHOLE: Final = 16
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is done to the elements of a tensor, in the dtypes that values are computed in: `before` to each, the reduction, `after` to its result."""
+    """What is done to the elements of a tensor, in the dtypes that values are computed in: `before` to each, the
+    reduction, `after` to its result."""
 
     kind: str
     """One of REDUCTIONS."""
@@ -65,7 +66,9 @@ class Reduction:
 
     def result(self, x: Tensor) -> tuple[list[int], Sequence[int]]:
         """The result's sizes and strides."""
-        sizes = [1 if dim in self.dims else size for dim, size in enumerate(x.sizes) if self.keepdim or dim not in self.dims]
+        sizes = [
+            1 if dim in self.dims else size for dim, size in enumerate(x.sizes) if self.keepdim or dim not in self.dims
+        ]
         return sizes, contiguous_strides(sizes) if self.strides is None else as_sizes(self.strides)
 
 
@@ -77,7 +80,10 @@ def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     outer_count, inner_count = math.prod(kept), math.prod(x.sizes[dim] for dim in what.dims)
     if not inner_count:
         neutral = _identity(what.kind, what.accumulator(x))
-        empty = b.lazy(sizes, strides, what.dtype, x.device, lambda _: cast(what.finished(neutral), compute_dtype(what.dtype)), (), 1)
+        empty = b.lazy(
+            sizes, strides, what.dtype, x.device, lambda _: cast(what.finished(neutral), compute_dtype(what.dtype)),
+            (), 1,
+        )
         b.realise(empty)
         return Tensor.of(empty)
     if not what.is_positional and inner_count > LONG_ROW and outer_count < target_of(x.device).few_rows:
@@ -91,10 +97,18 @@ def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     sizes, strides = what.result(x)
     rank = len(x.sizes)
     # a result's own strides order the outer loops; the inner ones follow memory where the order is free
-    places = {dim: stride for dim, stride in zip([dim for dim in range(rank) if what.keepdim or dim not in dims], strides) if dim not in dims}
+    places = {
+        dim: stride
+        for dim, stride in zip([dim for dim in range(rank) if what.keepdim or dim not in dims], strides)
+        if dim not in dims
+    }
     kept = [1 if dim in dims else size for dim, size in enumerate(x.sizes)]
     outer_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(rank)]) if dim not in dims]
-    inner_dims = [dim for dim in (sorted(dims) if what.is_positional else by_stride(x.sizes, x.strides)) if dim in dims and x.sizes[dim] != 1]
+    inner_dims = [
+        dim
+        for dim in (sorted(dims) if what.is_positional else by_stride(x.sizes, x.strides))
+        if dim in dims and x.sizes[dim] != 1
+    ]
     variables = {dim: fresh_var("r" if dim in dims else "i", x.sizes[dim]) for dim in (*outer_dims, *inner_dims)}
     indices = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(rank)]
     value = what.element(x, indices)
@@ -106,7 +120,10 @@ def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
         value = reduce(what.kind, value, None if what.is_positional else accumulate)
     elif what.is_positional:
         value = const(0, torch.int64)
-    b.compute(tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, what.finished(value))], x.device, b.origins_of(x))
+    b.compute(
+        tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, what.finished(value))],
+        x.device, b.origins_of(x),
+    )
     return Tensor.of(b.held(buffer))
 
 
@@ -139,13 +156,17 @@ def _in_parts(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     b.compute(loops, (rest, *inner.values()), [store], x.device, b.origins_of(x))
     sizes, strides = what.result(x)
     own = [stride for size, stride in zip(sizes, strides) if size != 1]
-    of_parts = replace(what, dims=range(len(outer_dims), len(shape)), accumulate=accumulate, before=None, after=what.finished, keepdim=False, strides=own)
+    of_parts = replace(
+        what, dims=range(len(outer_dims), len(shape)), accumulate=accumulate, before=None, after=what.finished,
+        keepdim=False, strides=own,
+    )
     total = reduction(b, Tensor.of(b.held(partial)), of_parts)
     return Tensor(total.content, tuple(sizes), tuple(strides), 0)
 
 
 def _cut(size: Any, wanted: int) -> tuple[int, Any]:
-    """Into how many pieces a dimension is cut, about as many as wanted, and how long they are. The last may be shorter."""
+    """Into how many pieces a dimension is cut, about as many as wanted, and how long they are. The last may be
+    shorter."""
     pieces = next((n for n in range(wanted, wanted // 2, -1) if surely_divides(n, size)), wanted)
     length = -(-size // pieces)
     if isinstance(length, OpenSize):  # so that parts begin where a vectorised access can
@@ -154,7 +175,9 @@ def _cut(size: Any, wanted: int) -> tuple[int, Any]:
 
 
 def _identity(kind: str, dtype: torch.dtype) -> Expr:
-    neutral: dict[str, Any] = {"sum": 0, "prod": 1, "max": a.lowest(dtype), "min": a.greatest(dtype), "any": False, "all": True, "xor": 0}
+    neutral: dict[str, Any] = {
+        "sum": 0, "prod": 1, "max": a.lowest(dtype), "min": a.greatest(dtype), "any": False, "all": True, "xor": 0,
+    }
     return const(neutral[kind], dtype)
 
 
@@ -172,7 +195,8 @@ def _can(b: Builder, out: Value, x: Tensor, kind: str, dtype: torch.dtype) -> bo
 
 
 def reduced(
-    b: Builder, out: Value, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None, after: Step | None = None
+    b: Builder, out: Value, kind: str, x: Tensor, dims: Any, *, accumulate: torch.dtype, before: Step | None = None,
+    after: Step | None = None
 ) -> Any:
     """A reduction with the sizes, strides and dtype of `out`, or NotImplemented."""
     if not _can(b, out, x, kind, accumulate):
@@ -188,7 +212,10 @@ def _sum_dtype(out: Value) -> torch.dtype:
 @lowers("sum")
 def _sum(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, dim: Any = None) -> Any:
     kind = _sum_dtype(out)
-    return reduced(b, out, "sum", x, normal_dims(rest[0] if rest else dim, len(x.sizes)), accumulate=kind, before=lambda value: cast(value, kind))
+    return reduced(
+        b, out, "sum", x, normal_dims(rest[0] if rest else dim, len(x.sizes)), accumulate=kind,
+        before=lambda value: cast(value, kind),
+    )
 
 
 @lowers("nansum")
@@ -199,7 +226,9 @@ def _nansum(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, **
         value = cast(value, kind)
         return a.where(op("isnan", value), 0.0, value) if kind.is_floating_point else value
 
-    return reduced(b, out, "sum", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind, before=known)
+    return reduced(
+        b, out, "sum", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind, before=known
+    )
 
 
 @lowers("mean")
@@ -208,13 +237,19 @@ def _mean(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, dim:
         return NotImplemented
     dims = normal_dims(rest[0] if rest else dim, len(x.sizes))
     kind, count = _sum_dtype(out), math.prod(x.sizes[dim] for dim in dims)
-    return reduced(b, out, "sum", x, dims, accumulate=kind, before=lambda value: cast(value, kind), after=lambda value: a.div(value, count))
+    return reduced(
+        b, out, "sum", x, dims, accumulate=kind, before=lambda value: cast(value, kind),
+        after=lambda value: a.div(value, count),
+    )
 
 
 @lowers("prod")
 def _prod(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, **kwargs: Any) -> Any:
     kind = _sum_dtype(out)
-    return reduced(b, out, "prod", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind, before=lambda value: cast(value, kind))
+    return reduced(
+        b, out, "prod", x, normal_dims(rest[0] if rest else None, len(x.sizes)), accumulate=kind,
+        before=lambda value: cast(value, kind),
+    )
 
 
 def _extreme(b: Builder, out: Any, kind: str, x: Tensor, rest: Sequence[Any]) -> Any:
@@ -229,9 +264,13 @@ def _extreme(b: Builder, out: Any, kind: str, x: Tensor, rest: Sequence[Any]) ->
         return reduced(b, out, kind, x, dims, accumulate=compute_dtype(x.dtype))
     if not x.sizes or not _can(b, out[0], x, f"arg{kind}", compute_dtype(x.dtype)):
         return NotImplemented
-    b.settle(x)
+    b.computed_once(x)
     values = reduced(b, out[0], kind, x, dims, accumulate=compute_dtype(x.dtype))
-    return NotImplemented if values is NotImplemented else (values, reduced(b, out[1], f"arg{kind}", x, dims, accumulate=compute_dtype(x.dtype)))
+    return (
+        NotImplemented
+        if values is NotImplemented
+        else (values, reduced(b, out[1], f"arg{kind}", x, dims, accumulate=compute_dtype(x.dtype)))
+    )
 
 
 @lowers("max")
@@ -256,7 +295,7 @@ def _amin(b: Builder, out: Value, x: Tensor, dims: Any = (), keepdim: bool = Fal
 
 @lowers("aminmax")
 def _aminmax(b: Builder, out: Any, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    b.settle(x)
+    b.computed_once(x)
     low = _extreme(b, out[0], "min", x, [dim])
     high = low if low is NotImplemented else _extreme(b, out[1], "max", x, [dim])
     return NotImplemented if high is NotImplemented else (low, high)
@@ -290,31 +329,42 @@ def _all(b: Builder, out: Value, x: Tensor, dim: Any = None, keepdim: bool = Fal
 
 @lowers("count_nonzero")
 def _count_nonzero(b: Builder, out: Value, x: Tensor, dim: Any = None) -> Any:
-    return reduced(b, out, "sum", x, normal_dims(dim, len(x.sizes)), accumulate=torch.int64, before=lambda value: cast(a.truth(value), torch.int64))
+    return reduced(
+        b, out, "sum", x, normal_dims(dim, len(x.sizes)), accumulate=torch.int64,
+        before=lambda value: cast(a.truth(value), torch.int64),
+    )
 
 
 @lowers("logsumexp")
 def _logsumexp(b: Builder, out: Value, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
     if not x.dtype.is_floating_point or not _can(b, out, x, "max", compute_dtype(x.dtype)):
         return NotImplemented
-    b.settle(x)
+    b.computed_once(x)
     dims = normal_dims(dims, len(x.sizes))
     kind = compute_dtype(x.dtype)
     # the greatest is taken away first, but not an infinite one, from which only nan would come
-    shift = reduction(b, x, Reduction("max", dims, dtype=kind, after=lambda value: a.where(op("isinf", value), 0.0, value)))
-    total = reduction(b, b.map(lambda value, most: op("exp", a.sub(value, most)), x, shift, dtype=kind, ops=2), Reduction("sum", dims, dtype=kind))
+    shift = reduction(
+        b, x, Reduction("max", dims, dtype=kind, after=lambda value: a.where(op("isinf", value), 0.0, value))
+    )
+    total = reduction(
+        b,
+        b.map(lambda value, most: op("exp", a.sub(value, most)), x, shift, dtype=kind, ops=2),
+        Reduction("sum", dims, dtype=kind),
+    )
     result = b.map(lambda value, most: a.add(op("log", value), most), total, shift, dtype=out.dtype, ops=2)
     return without_dims(b, result, dims) if out.dim() != len(x.sizes) else result
 
 
 def without_dims(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """The same without dimensions of one element."""
+    """The tensor without some of its dimensions of one element."""
     kept = [dim for dim in range(len(x.sizes)) if dim not in dims]
     return Tensor(x.content, tuple(x.sizes[dim] for dim in kept), tuple(x.strides[dim] for dim in kept), x.offset)
 
 
 @lowers("linalg_vector_norm")
-def _vector_norm(b: Builder, out: Value, x: Tensor, ord: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _vector_norm(
+    b: Builder, out: Value, x: Tensor, ord: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
     dims = normal_dims(dims, len(x.sizes))
     if not out.dtype.is_floating_point or not math.prod(x.sizes) or out.dtype == torch.float16:
         return NotImplemented
@@ -344,31 +394,47 @@ def _norm(b: Builder, out: Value, x: Tensor, p: float | None, dims: Any, keepdim
 # ---- variances ----
 
 
-def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact: bool = True, root: bool = False) -> tuple[Tensor, Tensor]:
+def moments(
+    b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact: bool = True, root: bool = False
+) -> tuple[Tensor, Tensor]:
     """Mean and variance over `dims`, which stay as dimensions of one element, in the dtype that values are computed in.
 
-    Of values far from zero a sum is only roughly right, and so is a mean made of it. The distances from such a rough mean are exact or nearly so; their
-    own mean tells what the rough one lacks, and what their squares have too much. It costs an addition an element, which is saved where `exact` is False:
-    what is normalised by them has the rounding error of the mean anyway, and eager's is no better. With `root`, the root of the variance is wanted: squares
-    are then summed in double precision on a CPU, as eager's, in which those of huge and tiny distances have room.
+    Of values far from zero a sum is only roughly right, and so is a mean made of it. The distances from such a rough
+    mean are exact or nearly so; their own mean tells what the rough one lacks, and what their squares have too much. It
+    costs an addition an element, which is saved where `exact` is False: what is normalised by them has the rounding
+    error of the mean anyway, and eager's is no better. With `root`, the root of the variance is wanted: squares are
+    then summed in double precision on a CPU, as eager's, in which those of huge and tiny distances have room.
     """
     kind = compute_dtype(x.dtype)
     count = math.prod(x.sizes[dim] for dim in dims)
-    b.settle(x)
+    b.computed_once(x)
     rough = reduction(b, x, Reduction("sum", dims, dtype=kind, after=lambda value: a.div(value, count)))
     distance = b.map(a.sub, x, rough, dtype=kind)
     free = _corrected(count, correction)
     if not exact:
-        return rough, reduction(b, distance, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free)))
-    # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one another, each rounding shows
+        return rough, reduction(
+            b, distance, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free))
+        )
+    # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one
+    # another, each rounding shows
     wide = torch.float64 if target_of(x.device).sums_in_double else kind
-    lacking = reduction(b, distance, Reduction("sum", dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count)))
+    lacking = reduction(
+        b,
+        distance,
+        Reduction("sum", dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count)),
+    )
     summed = wide if root else kind
-    squares = reduction(b, distance, Reduction("sum", dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed))))
+    squares = reduction(
+        b,
+        distance,
+        Reduction("sum", dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed))),
+    )
 
     def variance(total: Expr, lack: Expr) -> Expr:
         surplus = a.mul(a.mul(lack, count), lack)
-        rest = a.where(a.lt(surplus, total), a.sub(total, surplus), a.where(a.lt(total, math.inf), a.mul(lack, 0.0), total))
+        rest = a.where(
+            a.lt(surplus, total), a.sub(total, surplus), a.where(a.lt(total, math.inf), a.mul(lack, 0.0), total)
+        )
         return a.div(rest, free)
 
     mean = b.map(lambda value, lack: cast(a.add(cast(value, wide), lack), kind), rough, lacking, dtype=kind)
@@ -380,7 +446,9 @@ def _corrected(count: int, correction: float) -> float:
     return max(0, count - int(correction)) if float(correction).is_integer() else max(0.0, int(count) - correction)
 
 
-def _variance(b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any], root: bool, both: bool) -> Any:
+def _variance(
+    b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any], root: bool, both: bool
+) -> Any:
     result = out[0] if both else out
     if not x.dtype.is_floating_point or not _can(b, result, x, "sum", compute_dtype(x.dtype)):
         return NotImplemented

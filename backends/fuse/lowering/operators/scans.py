@@ -1,4 +1,5 @@
-"""Scans: running sums, products and extremes along a dimension. Each is a loop nest whose inner loop is that dimension."""
+"""Scans: running sums, products and extremes along a dimension. Each is a loop nest whose inner loop is that
+dimension."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from framejit.backends.fuse.targets.lookup import target_of
 
 
 def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor, dim: int, kind: torch.dtype) -> Any:
-    """Scans of one tensor along one dimension, for each of `outs` one of `kinds`, by one nest, with accumulators of dtype `kind`.
+    """Scans of one tensor along one dimension, for each of `outs` one of `kinds`, by one nest, with accumulators of
+    dtype `kind`.
 
     NotImplemented where ATen is to do it.
     """
@@ -37,32 +39,49 @@ def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor,
     if not x.sizes or x.sizes[dim % len(x.sizes)] == 1 or not math.prod(x.sizes):
         # of rows of one element (or of nothing) each element is the result, and 0 its position
         return tuple(
-            b.map(lambda value, name=name: const(0, torch.int64) if name in ("argmax", "argmin") else element(value), x, dtype=out.dtype)
+            b.map(
+                lambda value, name=name: const(0, torch.int64) if name in ("argmax", "argmin") else element(value),
+                x,
+                dtype=out.dtype,
+            )
             for out, name in zip(outs, kinds)
         )
     dim %= len(x.sizes)
     rows = math.prod(size for each, size in enumerate(x.sizes) if each != dim)
     target = target_of(x.device)
-    if target.longest_scan and rows == 1 and any(x.sizes[dim] > target.longest_scan.get(name, x.sizes[dim]) for name in kinds):
+    if (
+        target.longest_scan
+        and rows == 1
+        and any(x.sizes[dim] > target.longest_scan.get(name, x.sizes[dim]) for name in kinds)
+    ):
         return NotImplemented
     if target.scan_lanes and rows < target.scan_lanes and "logsumexp" in kinds:
         return NotImplemented
     b.prepare(x)
-    strides = [as_sizes(out.stride()) if is_dense(as_sizes(out.shape), as_sizes(out.stride())) else contiguous_strides(as_sizes(out.shape)) for out in outs]
+    strides = [
+        as_sizes(out.stride())
+        if is_dense(as_sizes(out.shape), as_sizes(out.stride()))
+        else contiguous_strides(as_sizes(out.shape))
+        for out in outs
+    ]
     variables = {each: fresh_var("r" if each == dim else "i", x.sizes[each]) for each in by_stride(x.sizes, strides[0])}
     indices = [Index.of(variables.get(each, 0)) for each in range(len(x.sizes))]
     value = element(x.at(indices))
     origins = b.origins_of(x)
     buffers = [b.buffer(out.shape, own, out.dtype, x.device) for out, own in zip(outs, strides)]
     stores = [
-        Store(buffer.name, strided(indices, buffer.strides), cast(scan(name, value), buffer.dtype), inner=True) for buffer, name in zip(buffers, kinds)
+        Store(buffer.name, strided(indices, buffer.strides), cast(scan(name, value), buffer.dtype), inner=True)
+        for buffer, name in zip(buffers, kinds)
     ]
-    b.compute(tuple(var for each, var in variables.items() if each != dim), (variables[dim],), stores, x.device, origins)
+    b.compute(
+        tuple(var for each, var in variables.items() if each != dim), (variables[dim],), stores, x.device, origins
+    )
     return tuple(Tensor.of(b.held(buffer)) for buffer in buffers)
 
 
 def _running(b: Builder, out: Value, kind: str, x: Tensor, dim: int) -> Any:
-    """A running sum or the like. ATen's accumulators on a CPU are float64 for float32 (float32 for less), on a GPU of the result's dtype."""
+    """A running sum or the like. ATen's accumulators on a CPU are float64 for float32 (float32 for less), on a GPU of
+    the result's dtype."""
     if out.dtype == torch.bool:
         return NotImplemented
     wide = out.dtype.is_floating_point and target_of(x.device).sums_in_double
@@ -82,7 +101,11 @@ def _cumprod(b: Builder, out: Value, x: Tensor, dim: int, *, dtype: Any = None) 
 
 @lowers("logcumsumexp")
 def _logcumsumexp(b: Builder, out: Value, x: Tensor, dim: int) -> Any:
-    return _running(b, out, "logsumexp", x, dim) if out.dtype.is_floating_point and x.dtype == out.dtype else NotImplemented
+    return (
+        _running(b, out, "logsumexp", x, dim)
+        if out.dtype.is_floating_point and x.dtype == out.dtype
+        else NotImplemented
+    )
 
 
 @lowers("cummax")

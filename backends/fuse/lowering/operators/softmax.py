@@ -16,15 +16,22 @@ from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 
 
 def _parts(b: Builder, out: Value, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:
-    """x in the dtype that is computed in, its greatest elements, and the sums of exp(x - greatest); None where ATen is to do it."""
+    """x in the dtype that is computed in, its greatest elements, and the sums of exp(x - greatest); None where ATen is
+    to do it."""
     kind = compute_dtype(out.dtype)
-    if not out.dtype.is_floating_point or out.dtype not in FUSED_DTYPES or x.dtype not in FUSED_DTYPES or not out.numel() or not x.sizes:
+    if (
+        not out.dtype.is_floating_point
+        or out.dtype not in FUSED_DTYPES
+        or x.dtype not in FUSED_DTYPES
+        or not out.numel()
+        or not x.sizes
+    ):
         return None
     if not (supports("exp", kind, x.device) and supports("reduce_max", kind, x.device)):
         return None
     if x.dtype != kind:
         x = b.map(lambda value: cast(value, kind), x, dtype=kind, ops=1)
-    b.settle(x)
+    b.computed_once(x)
     dims = [dim % len(x.sizes)]
     greatest = reduction(b, x, Reduction("max", dims, dtype=kind))
     exponentials = b.map(lambda value, most: op("exp", a.sub(value, most)), x, greatest, dtype=kind, ops=2)
@@ -46,7 +53,10 @@ def _safe_softmax(b: Builder, out: Value, x: Tensor, dim: int, rest: Any = None,
     parts = _parts(b, out, x, dim)
     if parts is None:
         return NotImplemented
-    return b.map(lambda value, most, total: a.where(a.eq(most, -math.inf), 0.0, a.div(op("exp", a.sub(value, most)), total)), *parts, dtype=out.dtype, ops=4)
+    return b.map(
+        lambda value, most, total: a.where(a.eq(most, -math.inf), 0.0, a.div(op("exp", a.sub(value, most)), total)),
+        *parts, dtype=out.dtype, ops=4,
+    )
 
 
 @lowers("log_softmax", "_log_softmax")

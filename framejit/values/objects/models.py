@@ -8,17 +8,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import framejit.models
-from framejit.models import comparing, heaps, iterators, operators, paths, reductions  # noqa: F401  register models
+from framejit.models import arrays, comparing, heaps, iterators, operators, paths, reductions  # noqa: F401  register models
 from framejit.models.registry import ITERATORS, MODELS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.iterators import IteratorValue
 from framejit.values.objects.functions import CallableValue, CellValue, bind
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Codegen, Frame
-    from framejit.values.objects.user_object import ObjectValue
-
+    from framejit.guards.sources import Source
+    from framejit.values.context import Capture, Codegen, Frame
 _PACKAGE = framejit.models.__name__
 
 
@@ -40,12 +41,12 @@ class ModelFunctionValue(CallableValue):
     def constant(self) -> Any:
         return self.fn
 
-    def defaults(self, tx: Frame) -> tuple[list[Value], dict[str, Value]]:
-        from framejit.values.wrap import from_python
+    def defaults(self, frame: Frame) -> tuple[list[Value], dict[str, Value]]:
+        return [from_python(d) for d in self.fn.__defaults__ or ()], {
+            k: from_python(d) for k, d in (self.fn.__kwdefaults__ or {}).items()
+        }
 
-        return [from_python(d) for d in self.fn.__defaults__ or ()], {k: from_python(d) for k, d in (self.fn.__kwdefaults__ or {}).items()}
-
-    def closure(self, tx: Frame) -> list[CellValue]:
+    def closure(self, frame: Frame) -> list[CellValue]:
         return []
 
     def reconstruct(self, cg: Codegen) -> None:
@@ -54,41 +55,31 @@ class ModelFunctionValue(CallableValue):
 
 def model_global(namespace: dict[str, Any], name: str) -> Value:
     """A global variable, as code of a model sees it."""
-    from framejit.values.wrap import from_python
-
     return from_python(namespace[name] if name in namespace else getattr(builtins, name))
 
 
-def is_modelled(function: Any) -> bool:
-    try:
-        return function in MODELS or function in ITERATORS or function in REALS
-    except TypeError:  # not hashable
-        return False
-
-
-def call_model(tx: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_model(frame: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Run what stands for the C function, method or iterator class; the arguments are known to fit."""
     model = MODELS.get(function)
     if model is not None:
         fn = ModelFunctionValue(model)
-        return tx.inline(fn, bind(tx, fn, args, kwargs))
-    return make_model_iterator(tx, REALS.get(function, function), args, kwargs)
+        return frame.inline(fn, bind(frame, fn, args, kwargs))
+    return make_model_iterator(frame, REALS.get(function, function), args, kwargs)
 
 
-def make_model_iterator(tx: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> ModelIterator:
-    from framejit.values.objects.user_object import ObjectValue
-
+def make_model_iterator(frame: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> ModelIterator:
     cls: Any = ITERATORS[kind]
     state = ObjectValue(cls)
     init = ModelFunctionValue(cls.__init__)
-    tx.inline(init, bind(tx, init, [state, *args], kwargs))
-    return ModelIterator(kind, cls, state, tx.seq)
+    frame.inline(init, bind(frame, init, [state, *args], kwargs))
+    return ModelIterator(kind, cls, state, frame.seq)
 
 
 class ModelIterator(IteratorValue):
     """An iterator of a C class, stepped by its model; to the program it is of the C class.
 
-    `made_at` is the step that made it: where the graph breaks if plain Python needs the real one and it can't be rebuilt.
+    `made_at` is the step that made it: where the graph breaks if plain Python needs the real one and it can't be
+    rebuilt.
     """
 
     def __init__(self, kind: type, cls: Any, state: ObjectValue, made_at: int) -> None:
@@ -107,19 +98,17 @@ class ModelIterator(IteratorValue):
         assert found is not None
         return found
 
-    def copy(self, tx: Frame) -> ModelIterator:
+    def copy(self, frame: Frame) -> ModelIterator:
         """Another one in the same state, what the state holds being shared."""
-        from framejit.values.objects.user_object import ObjectValue
-
         state = ObjectValue(self.cls)
         state.attrs.update(self.state.attrs)
-        return ModelIterator(self.kind, self.cls, state, tx.seq)
+        return ModelIterator(self.kind, self.cls, state, frame.seq)
 
-    def next(self, tx: Frame) -> Value:
+    def next(self, frame: Frame) -> Value:
         self._stepped = True
         try:
-            with tx.catching():
-                return tx.inline(self._step, bind(tx, self._step, [self.state], {}))
+            with frame.catching():
+                return frame.inline(self._step, bind(frame, self._step, [self.state], {}))
         except Raised as e:
             if issubclass(e.value.cls, StopIteration):
                 raise Exhausted from None
@@ -127,5 +116,19 @@ class ModelIterator(IteratorValue):
 
     def reconstruct(self, cg: Codegen) -> None:
         if not getattr(self.cls, "resumable", True) and (self._stepped or not hasattr(self.cls, "rebuild")):
-            cg.capture.break_at(self.made_at, Unsupported(f"a half consumed {self.kind.__name__} leaves captured code", "FJ151"))
-        cg.em.call_object(self.cls.rebuild, lambda: [cg.load(self._field(name)) for name in self.cls.fields], len(self.cls.fields))
+            cg.capture.break_at(
+                self.made_at, Unsupported(f"a half consumed {self.kind.__name__} leaves captured code", "FJ151")
+            )
+        cg.em.call_object(
+            self.cls.rebuild, lambda: [cg.load(self._field(name)) for name in self.cls.fields], len(self.cls.fields)
+        )
+
+
+@wraps(FunctionType, first=True)
+def _existing_model(capture: Capture, obj: FunctionType, source: Source) -> Value | None:
+    return _made_model(obj)
+
+
+@makes(FunctionType, first=True)
+def _made_model(obj: FunctionType) -> Value | None:
+    return ModelFunctionValue(obj) if is_model_namespace(obj.__globals__) else None

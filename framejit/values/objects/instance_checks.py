@@ -1,4 +1,5 @@
-"""`isinstance` and `issubclass`: the metaclass of the class is asked, as Python asks it (https://docs.python.org/3/reference/datamodel.html#customizing-instance-and-subclass-checks)."""
+"""`isinstance` and `issubclass`: the metaclass of the class is asked, as Python asks it
+(https://docs.python.org/3/reference/datamodel.html#customizing-instance-and-subclass-checks)."""
 
 from __future__ import annotations
 
@@ -7,64 +8,64 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
-from framejit.values.base import Value
-from framejit.values.inspection import module_of
+from framejit.values.base import Value, is_user_object
+from framejit.values.inspection import is_a, module_of
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 # Classes of these modules answer __subclasshook__ by the class that is asked about alone.
-_STANDARD_HOOKS = frozenset("_collections_abc collections.abc abc numbers os contextlib io importlib typing builtins".split())
+_STANDARD_HOOKS = frozenset("""
+    _collections_abc collections.abc abc numbers os contextlib io importlib typing builtins
+""".split())
 
 
-def is_instance(tx: Frame, value: Value, target: Any) -> bool:
+def is_instance(frame: Frame, value: Value, target: Any) -> bool:
     """`isinstance(value, target)`. Raises TypeError as isinstance does."""
     if isinstance(target, (tuple, types.UnionType)):
-        return any(is_instance(tx, value, t) for t in (target if isinstance(target, tuple) else target.__args__))
+        return any(is_instance(frame, value, t) for t in (target if isinstance(target, tuple) else target.__args__))
     if value.python_type() is target:
         return True
     if value.is_constant():
         _refuse_user_checks(target)
         return isinstance(value.constant(), target)
     check = static_lookup(type(target), "__instancecheck__", None)
-    if check is type.__instancecheck__ or not isinstance(target, type):
+    if check is type.__instancecheck__ or not is_a(target, type):
         return by_type(value, target)
     if check is abc.ABCMeta.__instancecheck__:
         _refuse_other_class(value)
-        return is_subclass(tx, value.python_type(), target)
+        return is_subclass(frame, value.python_type(), target)
     if module_of(type(target)) in ("typing", "typing_extensions"):
-        return _has_protocol(tx, value, target)
-    if isinstance(check, types.FunctionType):
-        return _ask(tx, target, "__instancecheck__", value)
+        return _has_protocol(frame, value, target)
+    if is_a(check, types.FunctionType):
+        return _ask(frame, target, "__instancecheck__", value)
     return _by_example(value, target)
 
 
-def is_subclass(tx: Frame, cls: Any, target: Any) -> bool:
+def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:
     """`issubclass(cls, target)`."""
     if isinstance(target, (tuple, types.UnionType)):
-        return any(is_subclass(tx, cls, t) for t in (target if isinstance(target, tuple) else target.__args__))
+        return any(is_subclass(frame, cls, t) for t in (target if isinstance(target, tuple) else target.__args__))
     check = static_lookup(type(target), "__subclasscheck__", None)
     if check is abc.ABCMeta.__subclasscheck__:
         _refuse_user_checks(target)
-    elif isinstance(check, types.FunctionType) and module_of(type(target)) not in ("typing", "typing_extensions"):
-        from framejit.values.wrap import from_python
-
-        return _ask(tx, target, "__subclasscheck__", from_python(cls))
+    elif is_a(check, types.FunctionType) and module_of(type(target)) not in ("typing", "typing_extensions"):
+        return _ask(frame, target, "__subclasscheck__", from_python(cls))
     return issubclass(cls, target)
 
 
-def _ask(tx: Frame, target: type, name: str, argument: Value) -> bool:
-    from framejit.values.objects.classes import ClassValue
-    from framejit.values.objects.user_object import class_attribute
-
-    return tx.truth(tx.call(class_attribute(tx, ClassValue(target), type(target), name), [argument], {}))
+def _ask(frame: Frame, target: type, name: str, argument: Value) -> bool:
+    return frame.truth(frame.call(frame.class_attribute(from_python(target), type(target), name), [argument], {}))
 
 
 def by_type(value: Value, target: Any) -> bool:
     """What `type.__instancecheck__` answers."""
-    if isinstance(target, type):
+    if is_a(target, type):
         if target in value.python_type().__mro__:
             return True
         _refuse_other_class(value)
@@ -73,9 +74,7 @@ def by_type(value: Value, target: Any) -> bool:
 
 
 def _refuse_other_class(value: Value) -> None:
-    from framejit.values.objects.user_object import ObjectValue
-
-    if isinstance(value, ObjectValue) and value.claims_another_class():
+    if is_user_object(value) and value.claims_another_class():
         raise Unsupported(f"isinstance() of {value.describe()}, which claims to be of another class")
 
 
@@ -90,7 +89,7 @@ def _refuse_user_checks(target: Any) -> None:
             raise Unsupported(f"isinstance() with {target.__qualname__}, whose __subclasshook__ is the program's own")
 
 
-def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
+def _has_protocol(frame: Frame, value: Value, target: Any) -> bool:
     """Protocols look at the attributes of the very object, too: only what its class has is known without it."""
     is_protocol = getattr(target, "_is_protocol", False)
     if not is_protocol:
@@ -99,7 +98,11 @@ def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
         if issubclass(value.python_type(), target):
             return True
     except TypeError:
-        if not is_protocol or not getattr(target, "_is_runtime_protocol", True) or typing.get_origin(target) is not None:
+        if (
+            not is_protocol
+            or not getattr(target, "_is_runtime_protocol", True)
+            or typing.get_origin(target) is not None
+        ):
             isinstance(None, target)  # protocols, too
             raise
     if not is_protocol:
@@ -110,10 +113,9 @@ def _has_protocol(tx: Frame, value: Value, target: Any) -> bool:
 
 def _by_example(value: Value, target: Any) -> bool:
     """A check written in C: torch's classes of tensors by dtype and device."""
-    from framejit.values.tensors.tensor import TensorValue
-
-    if isinstance(value, TensorValue) and module_of(type(target)) == "torch":
-        return isinstance(value.fake, target)
+    tensor = value.identity()
+    if isinstance(tensor, torch.Tensor) and module_of(type(target)) == "torch":
+        return isinstance(tensor, target)
     if module_of(type(target)) == "torch":
         return False
     raise Unsupported(f"isinstance() with {target.__qualname__}, whose metaclass has its own check")

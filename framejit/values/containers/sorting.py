@@ -1,4 +1,5 @@
-"""Sorting values: CPython's own sort runs over stand-ins, so that the program's comparisons are made in the order, and as often, as it makes them."""
+"""Sorting values: CPython's own sort runs over stand-ins, so that the program's comparisons are made in the order, and
+as often, as it makes them."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
 class _Compared:
     """A key whose `<` is carried out in the captured program."""
 
-    __slots__ = ("tx", "value")
+    __slots__ = ("frame", "value")
 
-    def __init__(self, tx: Frame, value: Value) -> None:
-        self.tx, self.value = tx, value
+    def __init__(self, frame: Frame, value: Value) -> None:
+        self.frame, self.value = frame, value
 
     def __lt__(self, other: _Compared) -> bool:
-        return self.tx.truth(self.tx.compare("lt", self.value, other.value))
+        return self.frame.truth(self.frame.compare("lt", self.value, other.value))
 
 
-def sort_values(tx: Frame, items: list[Value], kwargs: dict[str, Value]) -> None:
+def sort_values(frame: Frame, items: list[Value], kwargs: dict[str, Value]) -> None:
     """`list.sort` of `items`, in place; where it raises, they are left in the order they had got into."""
     key, reverse = kwargs.get("key", NONE), kwargs.get("reverse", NONE)
     backwards = False
@@ -33,21 +34,21 @@ def sort_values(tx: Frame, items: list[Value], kwargs: dict[str, Value]) -> None
             raise Unsupported(f"sorting with reverse={reverse.describe()}", "FJ161")
         backwards = bool(reverse.constant())
     plain = key.is_constant() and key.constant() is None
-    keys = [realize(tx, i) if plain else realize(tx, tx.call(key, [i], {})) for i in items]
+    keys = [realize(frame, i) if plain else realize(frame, frame.call(key, [i], {})) for i in items]
     compared: list[Any]
     try:
         compared = [k.constant() for k in keys]
         if not all(type(k) in _PLAIN for k in compared):
             raise NotConstant("a key")
     except NotConstant:
-        compared = [_Compared(tx, k) for k in keys]
+        compared = [_Compared(frame, k) for k in keys]
     before, positions = list(items), list(range(len(items)))
     try:
         positions.sort(key=compared.__getitem__, reverse=backwards)
     except TypeError as e:
         if compared and isinstance(compared[0], _Compared):
             raise
-        raise tx.raised_from(e) from None
+        raise frame.raised_from(e) from None
     finally:
         items[:] = [before[p] for p in positions] if positions or not before else before
 

@@ -1,0 +1,92 @@
+"""From a graph that passes have been over to the record of its plan: lowering, schedule, kernels, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.cache.folding_record import folding_of
+from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
+from framejit.backends.fuse.loop_ir.traffic import bytes_moved
+from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.plan.build_plan import build_plan
+from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
+from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
+from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.targets.kernels import compile_kernels
+from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.fuse.targets.target import KernelLaunch
+from framejit.events import emit
+
+
+def plan_record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
+    """What is to run for the operations of a graph that passes have been over, and how its kernels are launched.
+    `tracked`: see `lower_graph`."""
+    lowered = lower_graph(passed, tracked)
+    stages["lower"] += 1
+    before_fusion = loops_as_text(lowered.nodes, lowered.buffers)
+    steps = schedule(lowered)
+    stages["schedule"] += 1
+    tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
+    called = [
+        step.function
+        for step in steps
+        if isinstance(step, ExternNode) and step.function not in (view_of, view_in_another_dtype)
+    ]
+    externs = [getattr(function, "__name__", str(function)) for function in called]
+    graph.externs = externs
+    launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
+    numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
+    parts = build_plan(lowered, steps, numbered)
+    kernels = tuple(
+        KernelRecord(launch.device, launch.origins, launch.described, bytes_moved(kernel))
+        for kernel, launch in launches.items()
+    )
+    pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
+    record = PlanRecord(
+        parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda, folding_of(passed)
+    )
+    return record, [*launches.values()]
+
+
+def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:
+    def step(slots: Sequence[int]) -> tuple[Any, ...]:
+        by_name = dict(zip(kernel.buffers, slots, strict=True))
+        return KERNEL, number, tuple(by_name[name] for name in launch.buffers)
+
+    return step
+
+
+def tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
+    """Put into a graph's account, and into the trace, the loops that it had before fusion and has after it."""
+    graph.before_fusion, graph.after_fusion = before, after
+    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=after, reason="")
+
+
+def tell_kernels(graph: CompiledGraph, kernels: Sequence[KernelRecord]) -> None:
+    """Put the sources of a graph's kernels into the trace."""
+    for source, kernel in zip(graph.kernels, kernels):
+        facts = {"bytes": kernel.moved} if kernel.moved is not None else {}
+        emit(
+            "output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source,
+            kernel=facts,
+        )
+
+
+def _is_pure(lowered: LoweredGraph, steps: list[Kernel | ExternNode]) -> bool:
+    """Whether running it twice does no more than running it once: nothing that outlives it is written, and no random
+    numbers are drawn."""
+    outlives = {
+        name for name, buffer in lowered.buffers.items() if buffer.input is not None or buffer.constant is not None
+    }
+    written = {lowered.buffers[name].memory for step in steps for name in step.writes}
+    return not written & outlives and not any(isinstance(step, ExternNode) and step.ordered for step in steps)
+
+
+def _is_asynchronous(buffers: dict[str, Buffer]) -> bool:
+    return any(target_of(buffer.device).is_asynchronous for buffer in buffers.values())

@@ -1,0 +1,68 @@
+"""Carrying out the operations of a graph, one after the other, by ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import map_values
+from framejit.backends.fuse.graph.places import place_of_offset
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.plan.plan_functions import count_back
+
+
+def execute(graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str] | None = None) -> tuple[Any, ...]:
+    """What a graph without composite operations returns for inputs, as a plan of it would give it.
+
+    `differences` is given a line for each operation whose results have other dtypes or sizes than the graph says, or
+    are undefined.
+    """
+    versions = {
+        position: inputs[position]._version for position in graph.counted_writes if not inputs[position].is_inference()
+    }
+    known: dict[Value, Any] = {value: constant.tensor for value, constant in graph.constants.items()}
+    known.update(zip(graph.inputs, inputs, strict=True))
+    last = {value: node for node in graph.nodes for value in node.values()}
+    returned = {*graph.returned()}
+    for node in graph.nodes:
+        args = [map_values(arg, known.__getitem__) for arg in node.args]
+        place = place_of_offset(node.operation)
+        # the tensor may begin elsewhere than the one that was recorded
+        if place is not None and len(args) > place and args[place] is not None:
+            args[place] += args[0].storage_offset() - node.args[0].offset
+        result = node.operation(*args, **{key: map_values(arg, known.__getitem__) for key, arg in node.kwargs.items()})
+        _note(known, node.result, result)
+        if differences is not None and not all(_fits(known[value], value) for value in node.results):
+            differences.append(f"{node.operation.name()} gives other results than on fakes")
+        for value in {*node.values()}:
+            if last[value] is node and value not in returned:
+                known.pop(value, None)
+    # as autograd counts the writes of the program, whatever they have become here
+    for position, before in versions.items():
+        surplus = inputs[position]._version - before - graph.counted_writes[position]
+        if surplus > 0:
+            count_back([inputs[position]], [surplus])
+        for _ in range(-surplus):
+            torch._C._increment_version([inputs[position]])
+    constants = {constant.tensor.untyped_storage()._cdata for constant in graph.constants.values()}
+    return tuple(_own(known[output], constants) if isinstance(output, Value) else output for output in graph.outputs)
+
+
+def _own(result: torch.Tensor, constants: set[int]) -> torch.Tensor:
+    """A result that is not a constant of the graph, which later runs need as it is."""
+    return result.clone() if constants and result.untyped_storage()._cdata in constants else result
+
+
+def _fits(result: Any, value: Value) -> bool:
+    return isinstance(result, torch.Tensor) and result.dtype == value.dtype and tuple(result.shape) == value.shape
+
+
+def _note(known: dict[Value, Any], values: Any, results: Any) -> None:
+    if isinstance(values, Value):
+        known[values] = results
+    elif isinstance(values, (tuple, list)):
+        for value, result in zip(values, results, strict=True):
+            _note(known, value, result)

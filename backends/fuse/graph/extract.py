@@ -1,0 +1,41 @@
+"""Graphs made of some of another's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node, map_values, values_in
+from framejit.backends.fuse.graph.value import Storage, Value
+
+
+def extracted(
+    source: Graph, inputs: Sequence[Value], names: Sequence[str], nodes: Sequence[Node], outputs: Sequence[Any],
+    writes: dict[int, int]
+) -> Graph:
+    """A graph of its own with some of another's nodes, in order, and values in the place of its own. `writes`: its
+    `counted_writes`."""
+    made: dict[Value, Value] = {}
+    storages: dict[Storage, Storage] = {}
+
+    def copied(value: Value) -> Value:
+        known = made.get(value)
+        if known is None:
+            base = None if value.base is None else made.get(value.base)
+            known = made[value] = Value(value.fake, storages.get(value.storage), base)
+            storages[value.storage] = known.storage
+        return known
+
+    graph = Graph(names=[*names], counted_writes=writes, fake_mode=source.fake_mode)
+    graph.inputs = [copied(value) for value in inputs]
+    used = {value for node in nodes for value in node.values()} | {*values_in(outputs)}
+    for value, constant in source.constants.items():
+        if value in used:
+            graph.constant(copied(value), constant)
+    for node in nodes:
+        args = tuple([map_values(arg, copied) for arg in node.args])
+        kwargs = {key: map_values(arg, copied) for key, arg in node.kwargs.items()}
+        graph.append(Node(node.operation, args, kwargs, map_values(node.result, copied), node.origin))
+    graph.outputs = [map_values(output, copied) for output in outputs]
+    return graph

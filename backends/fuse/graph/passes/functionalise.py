@@ -1,0 +1,187 @@
+"""Writes into tensors give way to operations that make new ones; only inputs and attributes that the program sees are
+written, once, at the end.
+
+After each write a storage has a new content, and views of it are made anew from that when something looks at them.
+Functionalisation as torch has it (torch/csrc, FunctionalTensorWrapper) does the same while operations run; here the
+recorded graph is rewritten.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node, map_values, values_in
+from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.fakes.light_torch import light
+
+
+def functionalise(graph: Graph, context: Context) -> Graph:
+    """Leave no writes but those into inputs and constants at the end. Raises NotFusable for a write that has no such
+    form."""
+    if graph.written():
+        _Functionalisation(graph).run()
+    return graph
+
+
+class _Functionalisation:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.written = graph, graph.written()
+        self.contents: dict[Storage, Value] = {}
+        """What lies in each written storage at the present point of the program, as the storage's first value."""
+        self.present: dict[Value, tuple[Value, Value]] = {}
+        """For a view the content that it was made of last, and what it is in that."""
+        self.nodes: list[Node] = []
+
+    def run(self) -> None:
+        graph = self.graph
+        old, last = graph.nodes, {value.storage: node for node in graph.nodes for value in node.writes}
+        for value in (*graph.inputs, *graph.constants):
+            if value.storage in self.written:
+                self.contents[value.storage] = value.storage.first
+        with light(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
+            for node in old:
+                self._rewrite(node)
+            shown = {value.storage for value in (*graph.inputs, *graph.constants)}
+            for storage, node in last.items():
+                if storage in shown and self.contents[storage] is not storage.first:
+                    self._add(
+                        torch.ops.aten.copy_.default, (storage.first, self.contents[storage]), {}, storage.first,
+                        node.origin,
+                    )
+                    self.contents[storage] = storage.first
+            graph.outputs = [map_values(output, self._now) for output in graph.outputs]
+        graph.nodes = self.nodes
+
+    def _add(
+        self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, origin: str
+    ) -> Node:
+        made = Node(operation, args, kwargs, result, origin)
+        self.nodes.append(made)
+        return made
+
+    def _rewrite(self, node: Node) -> None:
+        touched = any(value.storage in self.written for value in (*node.values(), *node.results))
+        if not touched:
+            self.nodes.append(node)
+            return
+        if node.parts:
+            raise NotFusable(f"{node.operation.name()} has graphs inside, and what they look at is written in place")
+        if node.writes:
+            self._write(node)
+            return
+        if node.results and all(value.base is not None and value.storage in self.written for value in node.results):
+            node.detach()  # a view: made when it is looked at
+            return
+        args, kwargs = self._arguments(node)
+        node.detach()
+        made = Node(node.operation, args, kwargs, node.result, node.origin)
+        self.nodes.append(made)
+        for value in made.results:
+            if value.storage in self.written and value.base is None:
+                self.contents[value.storage] = value
+
+    def _arguments(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple([map_values(arg, self._now) for arg in node.args]), {
+            key: map_values(arg, self._now) for key, arg in node.kwargs.items()
+        }
+
+    def _now(self, value: Value) -> Value:
+        """What stands for a value at the present point of the program."""
+        if value.storage not in self.written:
+            return value
+        content = self.contents[value.storage]
+        if value is value.storage.first:
+            return content
+        known = self.present.get(value)
+        if known is None or known[0] is not content:
+            known = self.present[value] = content, self._viewed(value, content)
+        return known[1]
+
+    def _viewed(self, value: Value, content: Value) -> Value:
+        """A view of a content, made by the operation that made it of an earlier one."""
+        maker, base = value.maker, value.base
+        assert maker is not None and base is not None
+        if type(maker.result) is not Value or maker.args[0] is not base and base not in [*values_in(maker.args)]:
+            return self._by_strides(value, content)
+        args = tuple([map_values(arg, self._now) for arg in maker.args])
+        kwargs = {key: map_values(arg, self._now) for key, arg in maker.kwargs.items()}
+        made = Value(value.fake, content.storage, self._now(base))
+        self._add(maker.operation, args, kwargs, made, maker.origin)
+        return made
+
+    def _by_strides(self, value: Value, content: Value) -> Value:
+        """One of several views that an operation gives at once."""
+        assert value.maker is not None
+        made = Value(value.fake, content.storage, content)
+        args = (content, [*value.shape], [*value.strides], value.offset - value.storage.first.offset + content.offset)
+        self._add(torch.ops.aten.as_strided.default, args, {}, made, value.maker.origin)
+        return made
+
+    def _write(self, node: Node) -> None:
+        if len(node.writes) != 1:
+            raise NotFusable(f"{node.operation.name()} writes into several tensors")
+        (target,) = node.writes
+        functional = _functional(node.operation)
+        if functional is None or not (node.args and node.args[0] is target):
+            raise NotFusable(f"{node.operation.name()} has no form that makes a new tensor")
+        args, kwargs = self._arguments(node)
+        missing = [
+            argument
+            for argument in node.operation._schema.arguments[len(args) :]
+            if argument.name not in kwargs and argument.has_default_value()
+        ]
+        kwargs |= {argument.name: argument.default_value for argument in missing}  # the other one may have none
+        content = self.contents[target.storage]
+        node.detach()
+        new = self._made(functional, args, kwargs, node.origin)
+        if new.dtype != target.dtype:
+            new = self._made(torch.ops.aten._to_copy.default, (new,), {"dtype": target.dtype}, node.origin)
+        first = target.storage.first
+        if target is not first and (target.shape, target.strides, target.offset) != (
+            first.shape, first.strides, first.offset,
+        ):
+            place = ([*target.shape], [*target.strides], target.offset - first.offset + content.offset)
+            new = self._made(torch.ops.aten.as_strided_scatter.default, (content, new, *place), {}, node.origin)
+        if (new.shape, new.strides) != (first.shape, first.strides):
+            raise NotFusable(f"what {node.operation.name()} writes would lie differently in a tensor of its own")
+        self.contents[target.storage] = new
+
+    def _made(
+        self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: str
+    ) -> Value:
+        """The one new value that an operation gives."""
+        fakes = (
+            [map_values(arg, lambda value: value.fake) for arg in args],
+            {key: map_values(arg, lambda value: value.fake) for key, arg in kwargs.items()},
+        )
+        with self.graph.fake_mode:
+            fake = operation(*fakes[0], **fakes[1])
+        value = Value(fake)
+        self._add(operation, args, kwargs, value, origin)
+        return value
+
+
+@cache
+def _functional(operation: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operation that makes what this one writes into its first argument: of the same name without the underscore,
+    with the same arguments."""
+    name = operation._opname
+    packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") and operation.namespace == "aten" else None
+    if packet is None:
+        return None
+    wanted = _arguments(operation)
+    candidates = [operation._overloadname, *packet.overloads()]
+    for overload in (getattr(packet, candidate) for candidate in candidates if candidate in packet.overloads()):
+        if not overload._schema.is_mutable and _arguments(overload) == wanted and len(overload._schema.returns) == 1:
+            return overload
+    return None
+
+
+def _arguments(operation: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in operation._schema.arguments]

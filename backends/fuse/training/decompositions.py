@@ -1,0 +1,258 @@
+"""What is recorded in the place of some operations of ATen's where gradients are wanted, so that less has to be kept
+for the backward.
+
+A norm or softmax is recorded as its statistics, which are small and are kept, and what is made of each element with
+them, which is computed again. A batch norm in training writes into its running statistics by operations that say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from framejit.backends.fuse.targets.lookup import target_of
+
+aten = torch.ops.aten
+
+Decomposition = Callable[..., Any]
+"""Takes the operation's arguments, calls others, and gives results with the same sizes, strides and dtypes; or
+NotImplemented."""
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the dtype that ATen's kernels compute in."""
+    return _in(tensor, torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor if tensor.dtype == dtype else aten._to_copy.default(tensor, dtype=dtype)
+
+
+def _is_plain(*tensors: torch.Tensor | None) -> bool:
+    """Whether elementwise results lie as ATen's norms lay them out."""
+    return all(
+        tensor is None or (tensor.is_floating_point() and tensor.is_contiguous() and tensor.numel() > 0)
+        for tensor in tensors
+    )
+
+
+def _has_parameters_of(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
+    """Whether the parameters have one dtype among them, that of x or the one that half precision is computed in: ATen
+    may refuse others."""
+    dtypes = {parameter.dtype for parameter in parameters if parameter is not None}
+    return dtypes <= {x.dtype} or (dtypes == {torch.float32} and x.dtype in (torch.float16, torch.bfloat16))
+
+
+def _softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    if not _is_plain(x) or not x.dim():
+        return NotImplemented
+    wide = _wide(x)
+    raised = aten.exp.default(aten.sub.Tensor(wide, aten.amax.default(wide, [dim], True)))
+    result = aten.div.Tensor(raised, aten.sum.dim_IntList(raised, [dim], True))
+    return result if half_to_float else _in(result, x.dtype)
+
+
+def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    if not _is_plain(x) or not x.dim():
+        return NotImplemented
+    wide = _wide(x)
+    lowered = aten.sub.Tensor(wide, aten.amax.default(wide, [dim], True))
+    result = aten.sub.Tensor(lowered, aten.log.default(aten.sum.dim_IntList(aten.exp.default(lowered), [dim], True)))
+    return result if half_to_float else _in(result, x.dtype)
+
+
+def _layer_norm(
+    x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> Any:
+    if not _is_plain(x) or not _has_parameters_of(x, weight, bias):
+        return NotImplemented
+    _, mean, rstd = aten.native_layer_norm.default(x, shape, None, None, eps)
+    wide = _wide(x)
+    if mean.dtype != wide.dtype:
+        return NotImplemented  # statistics that are rounded before anything is made of them
+    result = aten.mul.Tensor(aten.sub.Tensor(wide, mean), rstd)
+    if weight is not None:
+        result = aten.mul.Tensor(result, _in(weight, wide.dtype))
+    if bias is not None:
+        result = aten.add.Tensor(result, _in(bias, wide.dtype))
+    return _in(result, x.dtype), mean, rstd
+
+
+def _by_channel(parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return aten.view.default(_in(parameter, x.dtype), [1, -1, *[1] * (x.dim() - 2)])
+
+
+def _all_but_channels(x: torch.Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+def _is_image(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
+    """Whether elementwise results lie as ATen's batch norms lay them out, and its parameters have the dtype that is
+    computed in."""
+    is_laid_out = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    return (
+        x.dim() >= 2 and is_laid_out and x.is_floating_point() and x.numel() > 0 and _has_parameters_of(x, *parameters)
+    )
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not _is_image(x, weight, bias, running_mean, running_var) or (
+        not training and (running_mean is None or running_var is None)
+    ):
+        return NotImplemented
+    wide, dims, channels = _wide(x), _all_but_channels(x), [x.shape[1]]
+    if training:
+        variance, mean = aten.var_mean.correction(wide, dims, correction=0, keepdim=True)
+    else:
+        variance, mean = _by_channel(running_var, wide), _by_channel(running_mean, wide)  # type: ignore[arg-type]
+    rstd = aten.rsqrt.default(aten.add.Scalar(variance, eps))
+    scale = rstd if weight is None else aten.mul.Tensor(rstd, _by_channel(weight, wide))
+    if target_of(x.device).shifts_norms:
+        # Eager's autograd does not keep the bias, so neither may this one. What is added is one small tensor with the
+        # bias in it, and with that the result can be computed again.
+        shift = aten.neg.default(aten.mul.Tensor(mean, scale))
+        if bias is not None:
+            shift = aten.add.Tensor(shift, _by_channel(bias, wide))
+        result = aten.add.Tensor(aten.mul.Tensor(wide, scale), shift)
+    else:
+        result = aten.mul.Tensor(aten.sub.Tensor(wide, mean), scale)
+        if bias is not None:
+            result = aten.add.Tensor(result, _by_channel(bias, wide))
+    result = _in(result, x.dtype)
+    if not training:
+        nothing = aten.new_empty.default(wide, [0])
+        return result, nothing, aten.new_empty.default(wide, [0])
+    count = x.numel() // x.shape[1]
+    for running, batch, factor in ((running_mean, mean, 1.0), (running_var, variance, count / max(count - 1, 1))):
+        if running is not None:
+            moved = aten.mul.Scalar(aten.view.default(batch, channels), momentum * factor)
+            new = aten.add.Tensor(aten.mul.Scalar(_in(running, wide.dtype), 1 - momentum), moved)
+            aten.copy_.default(running, _in(new, running.dtype))
+    return result, aten.view.default(mean, channels), aten.view.default(rstd, channels)
+
+
+def _cudnn_batch_norm(x: torch.Tensor, *rest: Any) -> Any:
+    made = _batch_norm(x, *rest)
+    return made if made is NotImplemented else (*made, aten.new_empty.default(x, [0], dtype=torch.uint8))
+
+
+def _batch_norm_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    rstd: torch.Tensor | None,
+    training: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> Any:
+    if not _is_image(x, weight) or grad.stride() != x.stride():
+        return NotImplemented
+    wide, flow, dims, channels = _wide(x), _wide(grad), _all_but_channels(x), [x.shape[1]]
+    if training:
+        middle, scale = _by_channel(mean, wide), _by_channel(rstd, wide)  # type: ignore[arg-type]
+    else:
+        middle = _by_channel(running_mean, wide)  # type: ignore[arg-type]
+        scale = aten.rsqrt.default(aten.add.Scalar(_by_channel(running_var, wide), eps))  # type: ignore[arg-type]
+    normal = aten.mul.Tensor(aten.sub.Tensor(wide, middle), scale)
+    total = aten.sum.dim_IntList(flow, dims, True)
+    weighted = aten.sum.dim_IntList(aten.mul.Tensor(flow, normal), dims, True)
+    result = None
+    if wanted[0]:
+        factor = scale if weight is None else aten.mul.Tensor(scale, _by_channel(weight, wide))
+        if training:
+            share = 1.0 / (x.numel() // x.shape[1])
+            flow = aten.sub.Tensor(
+                flow, aten.mul.Scalar(aten.add.Tensor(total, aten.mul.Tensor(normal, weighted)), share)
+            )
+        result = _in(aten.mul.Tensor(flow, factor), x.dtype)
+    dtype = wide.dtype if weight is None else weight.dtype
+    return (
+        result,
+        _in(aten.view.default(weighted, channels), dtype) if wanted[1] else None,
+        _in(aten.view.default(total, channels), dtype) if wanted[2] else None,
+    )
+
+
+def _cudnn_batch_norm_backward(
+    x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, running_mean: Any, running_var: Any, mean: Any,
+    rstd: Any, eps: float, reserve: torch.Tensor
+) -> Any:
+    return _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, True, eps, (True, True, True))
+
+
+MEAN = 1
+"""That a loss is a mean, as ATen says it."""
+
+
+def _nll_loss_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignored: int,
+    total_weight: torch.Tensor,
+) -> Any:
+    """Of `x` the sizes are looked at, and nothing else: it need not be there."""
+    if x.dim() != 2 or weight is not None or not _is_plain(x) or grad.dtype != x.dtype or total_weight.dtype != x.dtype:
+        return NotImplemented
+    share = _shares(grad, target, reduction, ignored, total_weight)
+    classes = aten.arange.default(x.shape[1], device=x.device)
+    is_target = aten.eq.Tensor(aten.unsqueeze.default(target, 1), aten.unsqueeze.default(classes, 0))
+    made = aten.where.self(
+        is_target, aten.unsqueeze.default(share, 1), aten.scalar_tensor.default(0.0, dtype=x.dtype, device=x.device)
+    )
+    _row_sums[made] = share
+    return made
+
+
+def _shares(
+    grad: torch.Tensor, target: torch.Tensor, reduction: int, ignored: int, total_weight: torch.Tensor
+) -> torch.Tensor:
+    """For each row the gradient of its target's element."""
+    share = aten.neg.default(grad)
+    if reduction == MEAN:
+        share = aten.div.Tensor(share, total_weight)
+    nothing = aten.scalar_tensor.default(0.0, dtype=grad.dtype, device=grad.device)
+    return aten.where.self(aten.ne.Scalar(target, ignored), share, nothing)
+
+
+def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
+    if not _is_plain(grad, result) or not grad.dim():
+        return NotImplemented
+    share = _row_sums.get(grad)
+    total = aten.sum.dim_IntList(_wide(grad), [dim], True) if share is None else aten.unsqueeze.default(share, 1)
+    made = aten.sub.Tensor(_wide(grad), aten.mul.Tensor(aten.exp.default(_wide(result)), total))
+    return _in(made, dtype)
+
+
+_row_sums: Final = WeakIdKeyDictionary()
+"""For gradients of losses with one element in each row: what the rows sum up to, which need not be worked out."""
+
+
+DECOMPOSITIONS: Final[dict[Any, Decomposition]] = {
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_batch_norm.default: _batch_norm,
+    aten.cudnn_batch_norm.default: _cudnn_batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.cudnn_batch_norm_backward.default: _cudnn_batch_norm_backward,
+    aten.nll_loss_backward.default: _nll_loss_backward,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
+}

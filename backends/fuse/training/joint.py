@@ -1,0 +1,323 @@
+"""Forward and backward of a captured graph in one recorded graph.
+
+The captured graph's nodes are run on fakes with autograd on, and autograd's own nodes are run backwards from there,
+while a dispatch mode below autograd writes down what arrives. So the gradient formulas are eager's, whatever they are,
+and so is what they refer to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.backends.fuse.graph.attention_masks import kind_of, without_mask
+from framejit.backends.fuse.graph.extract import extracted
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.functionalise import functionalise
+from framejit.backends.fuse.graph.record import Recorder, Run, check_inputs
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
+from framejit.backends.fuse.training.channels_last import channels_last
+from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
+from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder, is_of_backward
+from framejit.backends.fuse.training.results import Results
+from framejit.backends.fuse.training.segments import Edge, Segment, gradients
+from framejit.backends.may_raise import may_warn, operation_name
+from framejit.fakes.light_torch import light
+
+UNCHECKED_PARTS: Final = frozenset(("one_hot",))
+"""Composite operations that raise for numbers; of them only parts arrive below autograd."""
+
+Given = tuple[tuple[int, tuple[int, ...]], ...]
+"""The outputs of a segment that gradients come to, by their places, and the strides of these gradients."""
+
+
+@dataclass(frozen=True)
+class SegmentBackward:
+    """The backward of a segment, in a joint graph."""
+
+    segment: int
+    tangents: list[Value]
+    """The gradients that come in."""
+    gradients: list[Value | None]
+    """The gradients that go out, if there are any: for each input, and behind them for each border of the segment."""
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """A forward and the backward of some of its segments in one graph without writes but those into inputs at the
+    end."""
+
+    graph: Graph
+    """Its inputs are those of the forward, and behind them gradients that come in. Backward operations stand behind
+    those of the forward."""
+    inputs: list[Value]
+    outputs: list[Any]
+    """What the forward plan gives."""
+    backwards: list[SegmentBackward]
+    copied: dict[Value, Value]
+    """What eager's backward looks at where this one looks at a copy of it in another memory layout."""
+
+    def number(self, value: Value) -> int:
+        """The number of an input, or of a result of a forward operation; the same for each backward of one forward."""
+        return self._forward_values().index(value)
+
+    def value(self, number: int) -> Value:
+        """The input or result of this number."""
+        return self._forward_values()[number]
+
+    def _forward_values(self) -> list[Value]:
+        return [
+            *self.inputs,
+            *(value for node in self.graph.nodes if not is_of_backward(node) for value in node.results),
+        ]
+
+
+class Recorded:
+    """The recorded forward of a captured graph, ready to record the backward of its segments for whichever outputs
+    gradients come to."""
+
+    def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> None:
+        """Raises NotFusable for what can't be written down, or must be seen by autograd operation by operation."""
+        run = _ForwardRun(gm)
+        before = thread_state()
+        with restored_thread_state(), light():
+            self.graph = run.run()
+        check_inputs(self.graph, examples)
+        if run.left_state != before:
+            raise NotFusable("it leaves a mode changed")
+        self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
+        self.differentiable = self.results.differentiable()
+        """Where the plan gives what gradients may come to."""
+        changed = {value.storage for node in self.graph.nodes for value in node.writes}
+        self.written = [place for place, fake in enumerate(self.inputs) if self.recorder.value(fake).storage in changed]
+        """The positions of inputs that are written."""
+        self._refuse(changed)
+        self.segments = self.results.segments(self.results.returned)
+        self.like = [self._like(segment) for segment in self.segments]
+        """For each output of each segment what gradients that come to it look like; None where none come."""
+
+    def _like(self, segment: Segment) -> list[Any]:
+        if segment.is_view:
+            return [None] * len(segment.outputs)
+        results = [self.results.given[self.differentiable[number]] for number in segment.results]
+        return results + [None] * (len(segment.outputs) - len(results))
+
+    def _refuse(self, changed: set[Any]) -> None:
+        """Raises NeedsGradients for what autograd knows more of than nodes of ours can say. `changed`: storages that
+        are written."""
+        if any(may_warn(node.operation, *node.fake_arguments()) for node in self.graph.nodes):
+            raise NeedsGradients("an operation may warn, which the program's line is to be told of")
+        if any(fake._is_view() for fake in self.results.roots if isinstance(fake, torch.Tensor)):
+            raise NeedsGradients("a result is a view of what is not known")
+        if any(self.results.roots[place].is_leaf for place in self.differentiable):
+            raise NeedsGradients("a result that is made inside asks for gradients of its own")
+        if any(self.inputs[position].requires_grad for position in self.written):
+            raise NeedsGradients("an input that needs gradients is written in place")
+        if any(self.results.returned[place].grad_fn is None for place in self.results.differentiable_views):
+            raise NeedsGradients("a view asks for gradients of its own")
+        if self.results.written(changed):
+            raise NeedsGradients("a result is a view of what is written in place")
+        with self.graph.fake_mode, light():
+            self.results.check()
+
+    def usual(self, segment: int) -> Given:
+        """Gradients that come to all outputs of a segment, and lie as these do."""
+        return tuple((place, like.stride()) for place, like in enumerate(self.like[segment]) if like is not None)
+
+    def joint(self) -> JointGraph:
+        """The graph with the backward of all segments, for gradients that come to all outputs."""
+        recorded = []
+        # what a segment hands to others is known from what these hand back
+        for number in reversed([number for number, segment in enumerate(self.segments) if not segment.is_view]):
+            backward, found = self._backward(number, self.usual(number))
+            for edge, gradient in zip(self.segments[number].borders, found):
+                self._hands_back(edge, gradient)
+            recorded.append(backward)
+        return self._joined(recorded)
+
+    def joint_of(self, segment: int, given: Given) -> JointGraph:
+        """The graph with the backward of one segment for these gradients."""
+        return self._joined([self._backward(segment, given)[0]])
+
+    def _hands_back(self, edge: Edge, gradient: torch.Tensor | None) -> None:
+        """Note what the gradient of a border looks like, where the segment that it comes out of does not know that
+        yet."""
+        for segment, like in zip(self.segments, self.like):
+            if edge in segment.outputs:
+                place = segment.outputs.index(edge)
+                like[place] = gradient if like[place] is None else like[place]
+
+    def _joined(self, recorded: Sequence[SegmentBackward]) -> JointGraph:
+        raw, n_inputs = self.graph, len(self.inputs)
+        outputs = raw.outputs
+        outgoing = [gradient for backward in recorded for gradient in backward.gradients]
+        graph = extracted(raw, raw.inputs, raw.names, raw.nodes, [*outputs, *outgoing], raw.counted_writes)
+        incoming = [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
+        graph, copied = channels_last(functionalise(graph, Context(None, ())))
+        tangents = iter([graph.inputs[position] for position in incoming])
+        leaving = iter(graph.outputs[len(outputs) :])
+        backwards = [
+            SegmentBackward(
+                backward.segment,
+                [next(tangents) for _ in backward.tangents],
+                [next(leaving) for _ in backward.gradients],
+            )
+            for backward in recorded
+        ]
+        return JointGraph(graph, graph.inputs[:n_inputs], graph.outputs[: len(outputs)], backwards, copied)
+
+    def _backward(self, number: int, given: Given) -> tuple[SegmentBackward, list[torch.Tensor | None]]:
+        """Record the backward of a segment. With it, the fakes of the gradients of its borders."""
+        leaves = [fake for fake in self.inputs if fake.requires_grad]
+        graph, recorder, segment, like = self.graph, self.recorder, self.segments[number], self.like[number]
+        tangents: list[Any] = [None] * len(segment.outputs)
+        with restored_thread_state(), light(), torch._C._DisableAutocast():
+            with graph.fake_mode:
+                for place, strides in given:
+                    tangents[place] = torch.empty_strided(
+                        like[place].shape, strides, dtype=like[place].dtype, device=like[place].device
+                    )
+            incoming = [recorder.value(tangents[place]) for place, _ in given]
+            graph.names += [f"tangent{len(graph.inputs) - len(self.inputs) + place}" for place in range(len(incoming))]
+            graph.inputs += incoming
+            recorder.is_backward = True
+            try:
+                with _recording(recorder), torch.autograd.set_multithreading_enabled(False), torch.enable_grad():
+                    found = gradients(segment, tangents, leaves)
+            except NotFusable:
+                raise
+            except Exception as e:
+                raise NeedsGradients(
+                    f"its backward on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+                ) from e
+            finally:
+                recorder.is_backward = False
+        of_leaves, of_borders = iter(found[: len(leaves)]), found[len(leaves) :]
+        outgoing = [next(of_leaves) if fake.requires_grad else None for fake in self.inputs] + of_borders
+        known = {*graph.inputs, *graph.constants}
+        if any(value.maker is None and value not in known for node in graph.nodes for value in node.values()):
+            raise NeedsGradients("autograd works with a tensor that was not seen to be made")
+        return SegmentBackward(
+            number, incoming, [None if fake is None else recorder.known(fake) for fake in outgoing]
+        ), of_borders
+
+
+class _ForwardRun(Run):
+    """Runs the captured graph with autograd on."""
+
+    recorder: _JointRecorder
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__(gm, keeps, None)
+
+    def make_recorder(self) -> _JointRecorder:
+        return _JointRecorder(self.graph)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with _recording(self.recorder):
+            yield
+
+    def met_gradients(self) -> None:
+        pass
+
+    def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        if operation_name(node.target) in UNCHECKED_PARTS:
+            raise NeedsGradients(f"{operation_name(node.target)} looks at numbers, which its parts do not")
+        if node.target is F.scaled_dot_product_attention:
+            mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+            kind = kind_of(self.recorder.known(mask), self.graph.constants) if isinstance(mask, torch.Tensor) else None
+            if kind is not None:
+                args, kwargs = without_mask(kind, args, kwargs)
+        return super().call(node, args, kwargs)
+
+    def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Leaves in place of the inputs' fakes: what is behind them is none of the graph's."""
+        self.fakes = []
+        for fake in fakes:
+            with self.mode, torch.inference_mode(False):
+                made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+                if offset := fake.storage_offset():  # views of it count from the beginning of its storage
+                    storage = torch.empty(
+                        offset + made.untyped_storage().nbytes() // made.itemsize, dtype=fake.dtype, device=fake.device
+                    )
+                    made.set_(storage.untyped_storage(), offset, fake.shape, fake.stride())
+            self.fakes.append(made.requires_grad_(fake.requires_grad))
+        return self.fakes
+
+    def outputs(self, value: Any) -> list[Any]:
+        if not isinstance(value, (tuple, list)):
+            raise NotFusable("it returns something that is not a tuple")
+        returned = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
+        if any(isinstance(item, (tuple, list, dict)) for item in returned):
+            raise NotFusable("it returns a nested tuple")
+        shown = [_shown(item, own) if isinstance(item, fx.Node) else own for own, item in zip(returned, value)]
+        self.results = Results(self.recorder, self.fakes, returned, shown)
+        return [self.recorder.known(item) if isinstance(item, torch.Tensor) else item for item in self.results.given]
+
+
+def _shown(node: fx.Node, fake: Any) -> Any:
+    """What capture says of a result, where that fills its memory in order: the strides that eager gives it."""
+    shown = node.meta.get("val", node.meta.get("example_value"))
+    return (
+        shown if isinstance(fake, torch.Tensor) and isinstance(shown, torch.Tensor) and shown.is_contiguous() else fake
+    )
+
+
+@contextmanager
+def _recording(recorder: Recorder) -> Iterator[None]:
+    with recorder.graph.fake_mode, recorder:
+        yield
+
+
+class _JointRecorder(TrainingRecorder):
+    """Writes down operations below autograd, those of the backward with the lines of the forward operations that they
+    belong to."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self._inside = False
+        """Whether what arrives is part of a decomposition."""
+        self._numbers: list[int] = []
+        """The number of autograd's first node of each line, in order."""
+        self._lines: list[str] = []
+
+    def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.is_backward:
+            node = torch._C._current_autograd_node()
+            self.origin = BACKWARD + self._line_of(node._sequence_nr()) if node is not None else ""
+        # of the node that was made last
+        elif (number := torch._C._autograd._get_sequence_nr() - 1) > (self._numbers[-1] if self._numbers else -1):
+            self._numbers.append(number)
+            self._lines.append(self.origin)
+        decomposition = DECOMPOSITIONS.get(func)
+        if decomposition is None or self._inside:
+            return super().carry_out(func, args, kwargs)
+        self._inside = True
+        try:
+            with self:
+                result = decomposition(*args, **kwargs)
+        finally:
+            self._inside = False
+        return super().carry_out(func, args, kwargs) if result is NotImplemented else result
+
+    def _line_of(self, number: int) -> str:
+        place = bisect_right(self._numbers, number) - 1
+        return self._lines[place] if place >= 0 else ""
+
+    def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Any) -> Any:
+        """What a composite operation consists of, where it arrives as one: in inference mode, and in what autograd's
+        formulas call."""
+        with self:
+            return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -1,0 +1,138 @@
+"""Which values of the forward are kept for the backward, and the two graphs that come of it.
+
+A value is kept, or computed again in the backward from others that are. What is cheapest to keep, in bytes, is a
+minimum cut of the graph between what cannot be computed again and what the backward looks at (T. Chen et al., "Training
+Deep Nets with Sublinear Memory Cost", 2016, has the trade; that it is a cut: H. He, S. Zhang, "min-cut recomputation",
+in torch's functorch.compile, 2022). Only what fuses is computed again: it costs no memory traffic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from framejit.backends.fuse.errors import NeedsGradients
+from framejit.backends.fuse.graph.extract import extracted
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node, values_in
+from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.lowering.extern import may_speak_when_run
+from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
+from framejit.backends.fuse.training.keeping import is_lowered, storages_to_keep
+from framejit.backends.fuse.training.recorder import is_of_backward
+
+
+@dataclass(frozen=True)
+class BackwardPart:
+    """The backward of a segment, with what of the forward it computes again."""
+
+    joint: JointGraph
+    backward: SegmentBackward
+    saved: list[Value]
+    """What of the forward is kept for it, inputs and outputs among it."""
+    nodes: list[Node]
+
+    def graph(self) -> Graph:
+        """The graph from what is kept and the gradients that come in to those that go out."""
+        tangents = self.backward.tangents
+        names = [f"saved{number}" for number in range(len(self.saved))] + [
+            f"tangent{number}" for number in range(len(tangents))
+        ]
+        outputs = [*dict.fromkeys(values_in(self.backward.gradients))]
+        graph = extracted(self.joint.graph, [*self.saved, *tangents], names, self.nodes, outputs, {})
+        known = {*self.joint.inputs, *values_in(self.joint.outputs)}
+        made = [position for position, value in enumerate(self.saved) if value not in known]
+        # gradients that come in are as a rule held by autograd alone: see `tangents.py`
+        graph.own_inputs = frozenset([*made, *range(len(self.saved), len(graph.inputs))])
+        return graph
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A forward and the backwards of its segments, parted."""
+
+    joint: JointGraph
+    saved: list[Value]
+    """What the forward keeps for the backwards, inputs and outputs among it."""
+    forward_nodes: list[Node]
+    backwards: dict[int, BackwardPart]
+    """By the number of the segment."""
+
+    def forward(self) -> Graph:
+        """The graph that gives the program's outputs, but for those that are inputs, and behind them what is kept and
+        is neither input nor output."""
+        joint = self.joint
+        names = joint.graph.names[: len(joint.inputs)]
+        return extracted(
+            joint.graph, joint.inputs, names, self.forward_nodes, [*joint.outputs, *self.made()],
+            joint.graph.counted_writes,
+        )
+
+    def made(self) -> list[Value]:
+        """What is kept and is neither an input nor an output."""
+        known = {*self.joint.inputs, *values_in(self.joint.outputs)}
+        return [value for value in self.saved if value not in known]
+
+
+def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
+    """The parts of a joint graph. `kept`: the numbers of what an earlier partition of the same forward keeps, so that
+    only the backward is new. Raises NeedsGradients where that is not enough."""
+    forward = [node for node in joint.graph.nodes if not is_of_backward(node)]
+    later = [node for node in joint.graph.nodes if is_of_backward(node)]
+    incoming = {tangent for backward in joint.backwards for tangent in backward.tangents}
+    needed = {backward.segment: _needed(later, values_in(backward.gradients), set()) for backward in joint.backwards}
+    looked_at = {
+        backward.segment: _looked_at(needed[backward.segment], backward, incoming) for backward in joint.backwards
+    }
+    everything = [*dict.fromkeys(value for values in looked_at.values() for value in values)]
+    if kept is None:
+        saved = storages_to_keep(joint, forward, later, everything)
+    else:
+        saved = [joint.value(number) for number in kept]
+    at_hand = {value.storage for value in saved}
+    parts = {}
+    for backward in joint.backwards:
+        again = _needed(forward, looked_at[backward.segment], at_hand)
+        if any(node.writes or node.ordered for node in again):
+            raise NeedsGradients("its backward looks at what is written in place later")
+        nodes = again + needed[backward.segment]
+        values = {*(value for node in nodes for value in node.values()), *values_in(backward.gradients)}
+        taken = {value.storage for value in values}
+        # what an earlier partition keeps is given, needed or not
+        own = saved if kept is not None else [value for value in saved if value.storage in taken]
+        made = {*(value for node in nodes for value in node.results), *own, *incoming, *joint.graph.constants}
+        if not values <= made:
+            raise NeedsGradients("its backward looks at what is not kept")
+        parts[backward.segment] = BackwardPart(joint, backward, own, nodes)
+    return Partition(joint, saved, _needed(forward, [*values_in(joint.outputs), *saved], set(), _must_run), parts)
+
+
+def _looked_at(nodes: Sequence[Node], backward: SegmentBackward, incoming: set[Value]) -> list[Value]:
+    """What a backward takes that no gradient has part in."""
+    made = {value for node in nodes for value in node.results} | incoming
+    values = (*(value for node in nodes for value in node.values()), *values_in(backward.gradients))
+    return [*dict.fromkeys(value for value in values if value not in made)]
+
+
+def _must_run(node: Node) -> bool:
+    """Whether a forward operation runs though nobody needs its result: it writes, or may raise or warn."""
+    is_view = bool(node.results) and all(value.base is not None for value in node.results)
+    return node.ordered or bool(node.writes) or may_speak_when_run(node) or not (is_view or is_lowered(node))
+
+
+def _needed(
+    nodes: Sequence[Node], wanted: Iterable[Value], at_hand: set[Storage],
+    keep: Callable[[Node], bool] = lambda node: False,
+) -> list[Node]:
+    """Those of the nodes, in order, that make what is wanted, where some storages are at hand; and those that `keep`
+    says are there anyway."""
+    needed = {*wanted}
+    found = []
+    for node in reversed(nodes):
+        if keep(node) or any(
+            value in needed and not (value.storage in at_hand and value.storage.first is value)
+            for value in node.results
+        ):
+            found.append(node)
+            needed.update(node.values())
+    return found[::-1]

@@ -1,0 +1,64 @@
+"""What writes down graphs for training has in common: which operations are the backward's, and products that are to be
+made larger."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from framejit.backends.fuse.errors import NeedsGradients
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.passes.odd_products import is_odd, is_product, longer_row, prefers_even_sizes
+from framejit.backends.fuse.graph.record import Recorder
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.lowering.whole import keeps
+
+BACKWARD: Final = "backward of "
+"""What the origin of a backward operation begins with; behind it comes the line that autograd's node was made at."""
+
+
+def is_of_backward(node: Node) -> bool:
+    """Whether autograd's backward carried out an operation."""
+    return node.origin.startswith(BACKWARD)
+
+
+class TrainingRecorder(Recorder):
+    """Writes down operations of a forward and its backward."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph, keeps)
+        self.is_backward = False
+
+    def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.is_backward and not kwargs and _has_odd_columns(func, args):
+            return self._in_longer_rows(func, args)
+        return super().carry_out(func, args, kwargs)
+
+    def known(self, fake: torch.Tensor) -> Value:
+        """The value of a fake that was given or made."""
+        value = self._values.get(id(fake))
+        if value is None:
+            raise NeedsGradients("autograd works with a tensor that was not seen to be made")
+        return value
+
+    def _in_longer_rows(self, func: Any, args: tuple[Any, ...]) -> torch.Tensor:
+        """A product whose rows lie a little apart, so that `odd_products` can make it larger."""
+        rows, columns = args[-2].shape[0], args[-1].shape[1]
+        with self.graph.fake_mode:
+            result = torch.empty_strided(
+                (rows, columns), (longer_row(columns), 1), dtype=args[-1].dtype, device=args[-1].device
+            )
+        self._write_down(func, args, {}, result)
+        return result
+
+
+def _has_odd_columns(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operation is a product that is quicker with a few more columns."""
+    return (
+        is_product(func)
+        and prefers_even_sizes(*args[-2:])
+        and is_odd(args[-1].shape[1])
+        and (len(args) == 2 or args[0].dim() == 1)
+    )

@@ -1,0 +1,177 @@
+"""Autograd's graph of a forward, divided into segments: operations that lead to the same results. Each segment becomes
+one node of autograd.
+
+So gradients meet where they meet in eager. A result that others are made of can be asked for its gradient and can have
+hooks, and results that have nothing in common go backwards one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import Any, Final
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
+
+from framejit.backends.fuse.errors import NeedsGradients
+
+MOST: Final = 32
+"""The most segments that a graph is divided into: each costs a compiled backward, and in each call some
+microseconds."""
+
+Edge = tuple[Any, int]
+"""A tensor as autograd knows it: the node that it came out of, and its number among that node's outputs."""
+
+
+@dataclass
+class Segment:
+    """Operations that lead to the same results, without leading through other results."""
+
+    results: list[int]
+    """Which results it gives, by their positions."""
+    outputs: list[Edge]
+    """What gradients come to: its results, and behind them what it gives to other segments."""
+    borders: list[Edge] = field(default_factory=list)
+    """What it takes from segments before it."""
+    is_view: bool = False
+    """Whether its results are views, which are made again outside of nodes of ours."""
+    keeps: bool = False
+    """Whether eager keeps tensors for its backward, so that there is no second one without `retain_graph`."""
+
+
+def segments_of(results: Sequence[torch.Tensor]) -> list[Segment]:
+    """The segments that give these results, each behind those that it takes from. Raises NeedsGradients for too
+    many."""
+    places = {_edge(tensor): position for position, tensor in enumerate(results)}
+    nodes = _nodes([tensor.grad_fn for tensor in results])
+    leads_to: dict[Any, set[int]] = {node: set() for node in nodes}
+    for (node, _), position in places.items():
+        leads_to[node].add(position)
+    for node in reversed(nodes):
+        for edge in _edges(node):
+            if edge not in places:
+                leads_to[edge[0]] |= leads_to[node]
+    numbers: dict[frozenset[int], int] = {}
+    number_of = {node: numbers.setdefault(frozenset(leads_to[node]), len(numbers)) for node in nodes}
+    if len(numbers) > 1 and any(isinstance(node, BackwardCFunction) for node in nodes):
+        raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
+    segments = [Segment([], []) for _ in numbers]
+    for edge, position in places.items():
+        segments[number_of[edge[0]]].outputs.append(edge)
+        segments[number_of[edge[0]]].results.append(position)
+    for node, number in number_of.items():
+        segments[number].keeps = segments[number].keeps or _keeps_tensors(node)
+    before: dict[int, set[int]] = {number: set() for number in range(len(segments))}
+    for node in nodes:
+        number = number_of[node]
+        for edge in _edges(node):
+            origin = number_of[edge[0]]
+            if origin == number:
+                continue
+            before[number].add(origin)
+            if edge not in segments[number].borders:
+                segments[number].borders.append(edge)
+            if edge not in segments[origin].outputs:
+                segments[origin].outputs.append(edge)
+    return [segments[number] for number in TopologicalSorter(before).static_order()]
+
+
+def needed_segments(results: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> list[Segment]:
+    """The segments that give these results, and those of results that are views where another segment takes these. What
+    leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results.
+
+    Raises NeedsGradients for too many.
+    """
+    needed: list[Segment] = []
+    taken: set[Edge] = set()
+    for segment in reversed(segments_of([*results, *views])):
+        if taken.isdisjoint(segment.outputs) and all(number >= len(results) for number in segment.results):
+            continue
+        needed.append(segment)
+        segment.is_view = bool(segment.results) and segment.results[0] >= len(results)
+        if not segment.is_view:
+            taken.update(segment.borders)
+    count = sum(not segment.is_view for segment in needed)
+    if count > MOST:
+        raise NeedsGradients(
+            f"gradients meet at {count} places, as results depend on each other; at most {MOST} nodes are made of a "
+            "graph"
+        )
+    return needed[::-1]
+
+
+def gradients(
+    segment: Segment, tangents: Sequence[torch.Tensor | None], wanted: Sequence[torch.Tensor],
+    differentiable: bool = False
+) -> list[torch.Tensor | None]:
+    """The gradients of leaves, and behind them of what the segment takes from others, for gradients of its outputs;
+    what other segments add is not in them.
+
+    `tangents`: for each output, or None. `differentiable`: whether the gradients have gradients.
+    """
+    ends: list[Any] = [*wanted, *(GradientEdge(*edge) for edge in segment.borders)]
+    given = [(GradientEdge(*edge), tangent) for edge, tangent in zip(segment.outputs, tangents) if tangent is not None]
+    with _ending_at(segment.borders):
+        return list(
+            torch.autograd.grad(
+                [edge for edge, _ in given],
+                ends,
+                [tangent for _, tangent in given],
+                allow_unused=True,
+                retain_graph=True,
+                create_graph=differentiable,
+            )
+        )
+
+
+@contextmanager
+def _ending_at(borders: Sequence[Edge]) -> Iterator[None]:
+    """Lets no gradient through the nodes that these come out of."""
+    with ExitStack() as stack:
+        for node in dict.fromkeys(node for node, _ in borders):
+            stack.callback(node.register_prehook(lambda given: (None,) * len(given)).remove)
+        yield
+
+
+def _keeps_tensors(node: Any) -> bool:
+    if isinstance(node, BackwardCFunction):
+        return bool(node.saved_tensors)
+    return any(_is_kept(node, name) for name in dir(node) if name.startswith("_raw_saved_"))
+
+
+def _is_kept(node: Any, name: str) -> bool:
+    try:
+        return getattr(node, name.removeprefix("_raw"), node) is not None
+    except RuntimeError:  # it was written since: eager's backward raises, too
+        return True
+
+
+def _edge(tensor: torch.Tensor) -> Edge:
+    return tensor.grad_fn, tensor.output_nr
+
+
+def _edges(node: Any) -> Iterator[Edge]:
+    """What a node took that is no leaf."""
+    return ((before, number) for before, number in node.next_functions if before is not None and before.next_functions)
+
+
+def _nodes(roots: Sequence[Any]) -> list[Any]:
+    """All nodes that lead to these, each behind those that it took from."""
+    found: dict[Any, None] = {}
+    for root in roots:
+        waiting = [(root, _edges(root))]
+        on_the_way = {root}
+        while waiting:
+            node, rest = waiting[-1]
+            following = next((edge[0] for edge in rest if edge[0] not in found and edge[0] not in on_the_way), None)
+            if following is not None:
+                on_the_way.add(following)
+                waiting.append((following, _edges(following)))
+            else:
+                found.setdefault(node)
+                waiting.pop()
+    return [*found]

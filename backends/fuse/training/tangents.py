@@ -1,0 +1,87 @@
+"""Gradients that come in, taken from autograd, which would hold them until the node that they came to is done.
+
+Eager's nodes are small, and what came to one goes before the next. The node of a whole graph is the whole backward. So
+the memory of a gradient that surely nobody but autograd holds goes into a tensor that the backward alone has. How many
+references the way from autograd to a backward holds is measured once, on a gradient that nobody holds.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from framejit import _native
+
+SMALL: Final = 1 << 16
+"""Bytes of gradients that are left where they are."""
+
+
+def take(tangents: list[torch.Tensor | None], usual: int | None) -> None:
+    """Put in place of gradients that nobody else holds tensors that have taken over their memory. `usual`: how many
+    references there are to such a gradient, as `references` counts them."""
+    for position in range(len(tangents)):
+        if _is_takeable(tangents[position]) and references(tangents, position) == usual:
+            tangents[position] = _emptied(tangents[position])
+
+
+def _is_takeable(tangent: torch.Tensor | None) -> bool:
+    """Whether it is worth while, and nothing of torch's but autograd can tell."""
+    return (
+        type(tangent) is torch.Tensor
+        and tangent.layout is torch.strided
+        and tangent.numel() * tangent.itemsize >= SMALL
+        and not tangent.requires_grad
+        and _native.held_once(tangent)
+        and not weakref.getweakrefcount(tangent)
+    )
+
+
+def references(tangents: list[torch.Tensor | None], position: int) -> int:
+    """How many references of Python's there are to a gradient, with that of the list."""
+    return sys.getrefcount(tangents[position])
+
+
+def _emptied(tangent: Any) -> torch.Tensor:
+    taken: torch.Tensor = tangent.detach()
+    tangent.data = torch.empty(0, dtype=tangent.dtype, device=tangent.device)
+    return taken
+
+
+@cache
+def usual_references(node: Callable[..., Any]) -> int | None:
+    """The references to a gradient that nobody holds, in the `backward` of a segment given to the node of autograd that
+    is made by `node(segment, call, made, *inputs)`; None where that cannot be told."""
+    counts: list[int] = []
+    # In a thread of its own: no mode of the program's is on there.
+    thread = threading.Thread(target=lambda: counts.extend((_counted(node), _counted(node))))
+    thread.start()
+    thread.join()
+    return counts[0] if len({*counts}) == 1 else None
+
+
+def _counted(node: Callable[..., Any]) -> int:
+    probe = _Probe()
+    (result,) = node(probe, None, (), torch.zeros(2, requires_grad=True))
+    result.exp().sum().backward()
+    return probe.count
+
+
+class _Probe:
+    """A segment that counts the references to the gradient that comes to it."""
+
+    saved: Final[list[Any]] = []
+    keeps: Final = False
+    count = -1
+
+    def given(self, made: Any) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros(2),)
+
+    def backward(self, saved: list[torch.Tensor], tangents: list[torch.Tensor | None]) -> list[torch.Tensor]:
+        self.count = references(tangents, 0)
+        return [torch.zeros(2)]

@@ -1,0 +1,185 @@
+"""Results whose sizes data decides: how many places `nonzero` finds is a symbol of its own, which the node that finds
+them brings with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import torch
+
+from framejit.fakes.arguments import tensors_in
+from framejit.fakes.operation_kinds import LAYS_OUT_ANEW
+from framejit.guards.size_program import NUMBER
+from framejit.signals import Unsupported
+from framejit.symbols.conditions import Conditions
+from framejit.symbols.expression import DataSymbol, Expression
+from framejit.symbols.node import expression_of, symbolic
+
+aten = torch.ops.aten
+
+
+class DataSizes:
+    """The symbols that one capture has made, and where the graph finds them."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions, self._made = conditions, 0
+        self.places: dict[DataSymbol, tuple[Any, int]] = {}
+        """By the symbol the value that has it for a size, and which dimension that is; NUMBER for the number in a
+        tensor of one element."""
+
+    def new(self) -> Any:
+        self._made += 1
+        return symbolic(Expression.of(DataSymbol(f"data{self._made}")), self._conditions)
+
+    def number_in(self, value: Any) -> Any:
+        """The whole number in a tensor of one element."""
+        size = self.new()
+        self.places[_symbol(size)] = (value, NUMBER)  # type: ignore[index]
+        return size
+
+    def found_in(self, tensor: torch.Tensor, value: Any) -> None:
+        """A node of the graph gives `tensor`: the sizes that come with it are read there."""
+        if tensor._has_symbolic_sizes_strides:
+            for dim, size in enumerate(tensor.shape):
+                symbol = _symbol(size)
+                if symbol is not None:
+                    self.places.setdefault(symbol, (value, dim))
+
+    def place(self, symbol: DataSymbol) -> tuple[Any, int]:
+        found = self.places.get(symbol)
+        if found is None:
+            raise Unsupported("a size that data decides, which no result in the graph has", "FJ102")
+        return found
+
+    def result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operation gives under the mode of the fakes; NotImplemented for one that is not known here."""
+        maker = _MAKERS.get(func)
+        return NotImplemented if maker is None else maker(self, *args, **kwargs)
+
+
+def has_data_sizes(tensor: Any) -> bool:
+    return tensor._has_symbolic_sizes_strides and any(is_of_data(size) for size in tensor.shape)
+
+
+def with_data_sizes(nodes: Iterable[Any]) -> Any:
+    """The first of a graph's nodes that gives a size that data decides, or a tensor of such; None if there is none."""
+    for node in nodes:
+        value = node.meta.get("val")
+        if is_of_data(value) or any(map(has_data_sizes, tensors_in((value,)))):
+            return node
+    return None
+
+
+def check_question(name: str, tensors: Iterable[torch.Tensor], args: Sequence[Any], has_out: bool) -> None:
+    """Raises Unsupported for operations whose answer, or result, is another one where a size that data decides is 0 or
+    1, or after which a tensor may have other sizes than those that are read from it."""
+    for tensor in tensors:
+        if not has_data_sizes(tensor):
+            continue
+        if has_out or name in LAYS_OUT_ANEW:
+            raise Unsupported(f"{name} may change sizes that data decides", "FJ102")
+        by_dim = (
+            name in ("squeeze", "squeeze_")
+            and len(args) == 2
+            and type(args[1]) is int
+            and -tensor.dim() <= args[1] < tensor.dim()
+        )
+        if name in _LOOK_AT_LAYOUT and not (by_dim and not is_of_data(tensor.shape[args[1]])):
+            raise Unsupported(f"what {name} says depends on the data of a tensor, which decides its sizes", "FJ102")
+
+
+_LOOK_AT_LAYOUT: Final = frozenset("""
+    squeeze squeeze_ stride is_contiguous is_non_overlapping_and_dense storage_offset dim_order
+""".split())
+
+
+def is_of_data(size: Any) -> bool:
+    """Whether data decides a size, or what it is computed from."""
+    expression = expression_of(size) if isinstance(size, torch.SymInt) else None
+    return expression is not None and expression.is_of_data
+
+
+def _symbol(size: Any) -> DataSymbol | None:
+    """The symbol that a size is, if it is nothing else."""
+    if not isinstance(size, torch.SymInt):
+        return None
+    expression = expression_of(size)
+    if expression is None or len(expression.terms) != 1:
+        return None
+    ((product, coefficient),) = expression.terms.items()
+    return product[0] if coefficient == 1 and len(product) == 1 and isinstance(product[0], DataSymbol) else None
+
+
+def _nonzero(sizes: DataSizes, self: torch.Tensor) -> torch.Tensor:
+    found = sizes.new()
+    return self.new_empty_strided((found, self.dim()), (1, found), dtype=torch.int64)
+
+
+def _masked_select(sizes: DataSizes, self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    torch.broadcast_tensors(self, mask)
+    return self.new_empty((sizes.new(),))
+
+
+def _unique(
+    sizes: DataSizes, self: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[torch.Tensor, ...]:
+    return _unique_consecutive(sizes, self, return_inverse, return_counts)
+
+
+def _unique_dim(
+    sizes: DataSizes, self: torch.Tensor, dim: int, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False
+) -> tuple[torch.Tensor, ...]:
+    return _unique_consecutive(sizes, self, return_inverse, return_counts, dim)
+
+
+def _unique_consecutive(
+    sizes: DataSizes, self: torch.Tensor, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None
+) -> tuple[torch.Tensor, ...]:
+    found = sizes.new()
+    shape, places = ([found], list(self.shape)) if dim is None else (list(self.shape), [self.shape[dim]])
+    if dim is not None:
+        shape[dim] = found
+    inverse = self.new_empty(places if return_inverse else [0], dtype=torch.int64)
+    counts = self.new_empty([found] if return_counts else [0], dtype=torch.int64)
+    return self.new_empty(shape), inverse, counts
+
+
+def _repeat_interleave(sizes: DataSizes, repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    return repeats.new_empty((sizes.new() if output_size is None else output_size,))
+
+
+def _bincount(
+    sizes: DataSizes, self: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    if weights is not None and weights.shape != self.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
+    return self.new_empty((sizes.new(),), dtype=dtype)
+
+
+def _slice(
+    sizes: DataSizes, self: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
+    """How much of a dimension is left is no formula of its size: ends are cut off where it is too small."""
+    if not any(map(is_of_data, (self.shape[dim], start, end))):
+        return NotImplemented
+    if not isinstance(step, int) or step < 1:
+        raise Unsupported("a slice with a step that is not a positive number, where data decides sizes", "FJ102")
+    shape, strides = list(self.shape), list(self.stride())
+    shape[dim], strides[dim] = sizes.new(), strides[dim] * step
+    return self.as_strided(shape, strides, self.storage_offset())
+
+
+_MAKERS: Final[dict[Any, Callable[..., Any]]] = {
+    aten.nonzero.default: _nonzero,
+    aten.masked_select.default: _masked_select,
+    aten._unique2.default: _unique,
+    aten.unique_dim.default: _unique_dim,
+    aten.unique_consecutive.default: _unique_consecutive,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
+    aten.bincount.default: _bincount,
+    aten.slice.Tensor: _slice,
+}

@@ -1,0 +1,45 @@
+"""Jumps by the truth of a value; where one branch surely raises, the truth of data is asserted by the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from framejit.values.base import Value
+from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
+
+if TYPE_CHECKING:
+    from framejit.interpreter.frame import Frame
+
+_LONGEST = 100
+_LEAVES = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "RERAISE")
+_JUMPS = ("POP_JUMP_IF", "POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF")
+
+
+def truth_at_jump(frame: Frame, value: Value, index: int) -> bool:
+    """The truth of what the jump at `index` goes by."""
+    if can_be_asserted(value):
+        expected = _without_raising(frame, index)
+        if expected is not None:
+            assert_truth(frame, value, expected)
+            return expected
+    return frame.truth(value)
+
+
+def _without_raising(frame: Frame, index: int) -> bool | None:
+    """The truth for which the program goes on, where it surely raises for the other; None where both branches go on, or
+    no jump stands there."""
+    jump = frame.instructions[index]
+    if jump.target is None or not jump.name.startswith(_JUMPS) or not jump.name.endswith(("TRUE", "FALSE")):
+        return None
+    by_jump, by_falling = _surely_raises(frame, jump.target), _surely_raises(frame, index + 1)
+    return None if by_jump == by_falling else jump.name.endswith("TRUE") == by_falling
+
+
+def _surely_raises(frame: Frame, index: int) -> bool:
+    """Whether the code from here on goes straight to a raise."""
+    for ins in frame.instructions[index : index + _LONGEST]:
+        if ins.name == "RAISE_VARARGS":
+            return True
+        if ins.target is not None or ins.name in _LEAVES:
+            return False
+    return False

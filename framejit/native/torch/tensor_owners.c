@@ -1,0 +1,85 @@
+/* Whether anybody else holds a tensor or its memory. Torch counts references in the first words of the tensor and of
+ * its storage; where the tensor keeps its storage is measured once, at import, and guards/tensor_layout.py tries what
+ * comes of it on known tensors. */
+#include "torch/tensor_owners.h"
+#include "torch/tensor_spec.h"
+
+enum { FIRST_FIELD = 16, COUNT = 8, MAX_PROBES = 16 };  /* a table of virtual functions and the counts come first */
+
+static Py_ssize_t storage_field = -1;
+
+static uint32_t count_of(char *counted)
+{
+    return __atomic_load_n(&FIELD(counted, uint32_t, COUNT), __ATOMIC_ACQUIRE);
+}
+
+int tensor_is_held_once(PyObject *tensor)
+{
+    if (storage_field < 0)
+        return 0;
+    char *impl = IMPL(tensor), *storage = FIELD(impl, char *, storage_field);
+    return storage && count_of(impl) == 1 && count_of(storage) == 1;
+}
+
+static int fits(PyObject *probes, const unsigned long long *storages, Py_ssize_t field)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(probes); i++)
+        if (FIELD(IMPL(PyTuple_GET_ITEM(probes, i)), uintptr_t, field) != storages[i])
+            return 0;
+    return 1;
+}
+
+static PyObject *setup_owners(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *probes, *addresses;
+    unsigned long long storages[MAX_PROBES];
+    if (!PyArg_ParseTuple(args, "O!O!:setup_owners", &PyTuple_Type, &probes, &PyTuple_Type, &addresses))
+        return NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(probes);
+    if (n > MAX_PROBES || n != PyTuple_GET_SIZE(addresses)) {
+        PyErr_Format(PyExc_ValueError, "setup_owners takes up to %d tensors and an address for each", MAX_PROBES);
+        return NULL;
+    }
+    storage_field = -1;
+    if (n < 2 || fj_torch.impl < 0 || fj_torch.sizes < 0)
+        Py_RETURN_FALSE;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!PyObject_TypeCheck(PyTuple_GET_ITEM(probes, i), fj_torch.tensor_type)) {
+            PyErr_SetString(PyExc_TypeError, "probes are tensors");
+            return NULL;
+        }
+        storages[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(addresses, i));
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    for (Py_ssize_t field = FIRST_FIELD; field < fj_torch.sizes && storage_field < 0; field += sizeof(void *))
+        if (fits(probes, storages, field))
+            storage_field = field;
+    return PyBool_FromLong(storage_field >= 0);
+}
+
+static PyObject *held_once(PyObject *module, PyObject *tensor)
+{
+    (void)module;
+    if (fj_torch.tensor_type == NULL || !PyObject_TypeCheck(tensor, fj_torch.tensor_type)) {
+        PyErr_SetString(PyExc_TypeError, "held_once takes a tensor");
+        return NULL;
+    }
+    return PyBool_FromLong(tensor_is_held_once(tensor));
+}
+
+static PyMethodDef methods[] = {
+    {"setup_owners", setup_owners, METH_VARARGS,
+     "setup_owners(probes, storages) -> bool: measures where tensors keep their storages, which lie at the given "
+     "addresses; whether it was found."},
+    {"held_once", held_once, METH_O,
+     "held_once(tensor) -> bool: whether nothing of torch's refers to it, or to its memory, but its Python object. "
+     "False where that is not known."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tensor_owners_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, methods);
+}

@@ -1,0 +1,47 @@
+"""Every kind of value and every handler: importing them registers what becomes of objects and of calls."""
+
+# ruff: noqa: F401
+
+from framejit.values import own_functions, scalar, size, whole_numbers
+from framejit.values.arrays import array_functions, ndarray
+from framejit.values.builtins import (
+    c_functions,
+    cached_function,
+    constructors,
+    copying,
+    formatting,
+    iteration,
+    iterator_tools,
+    known_objects,
+    numbers,
+    operator_module,
+    partial,
+    reflection,
+)
+from framejit.values.containers import deque, dict_views, existing_iterators, existing_tables, sequence
+from framejit.values.objects import (
+    class_statement,
+    classes,
+    exceptions,
+    existing_objects,
+    functions,
+    models,
+    module,
+    named_tuples,
+    python_module,
+    weak_references,
+)
+from framejit.values.tensors import (
+    asserted_truth,
+    autograd_functions,
+    dispatch_guards,
+    function_transforms,
+    overrides,
+    parameters,
+    profiler_ranges,
+    random_state,
+    repeated_functions,
+    scans,
+    tensor,
+    torch_functions,
+)

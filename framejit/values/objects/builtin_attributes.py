@@ -1,0 +1,50 @@
+"""Attributes of values of built-in types: their methods, and what is constant."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from framejit.guards.sources import static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.inspection import is_a, type_name
+from framejit.values.objects.c_methods import BuiltinMethodValue
+from framejit.values.objects.user_object import bind_attribute, class_attribute
+from framejit.values.wrap import from_python
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+
+def super_builtin_method(frame: Frame, owner: Value, name: str, static: Any, klass: type) -> Value:
+    """What `super().name` is when the class after the caller's is written in C."""
+    if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return BuiltinMethodValue(owner, name, static)
+    return bind_attribute(frame, static, owner, owner.python_type(), name, klass)
+
+
+def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
+    """Attribute `name` of a value of a built-in type: a method, or a constant attribute."""
+    cls = value.python_type()
+    if name == "__class__":
+        return from_python(cls)
+    static = static_lookup(cls, name, None)
+    if static is None:
+        if value.is_constant() and hasattr(value.constant(), name):
+            return from_python(getattr(value.constant(), name))
+        raise frame.raised(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+    if is_a(static, (types.FunctionType, property, classmethod)):
+        if is_a(static, property) and value.is_constant():
+            return from_python(getattr(value.constant(), name))
+        return class_attribute(frame, value, cls, name)
+    if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return BuiltinMethodValue(value, name, static)
+    if is_a(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
+        return from_python(getattr(cls, name))
+    if value.is_constant():
+        found = getattr(value.constant(), name)
+        return (
+            BuiltinMethodValue(value, name, static) if callable(found) and not is_a(found, type) else from_python(found)
+        )
+    raise Unsupported(f"attribute {name!r} of {value.describe()}")

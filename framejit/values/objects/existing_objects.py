@@ -1,0 +1,87 @@
+"""Instances of classes that have no kind of value of their own: what they hold as a list, tuple, dict or set, and what
+is left to Python."""
+
+from __future__ import annotations
+
+import threading
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framejit import _native as native
+from framejit.guards.sources import CallSource, Source, const_source, static_lookup
+from framejit.signals import Unsupported
+from framejit.values.base import Value
+from framejit.values.containers.existing_tables import existing_dict_part, existing_members
+from framejit.values.containers.iterators import OpaqueIterator
+from framejit.values.containers.sequence import ListValue, TupleValue, existing_items, look_into
+from framejit.values.inspection import is_a
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.wrap import makes, wraps
+
+if TYPE_CHECKING:
+    from framejit.values.context import Capture
+
+
+@wraps(*weakref.ProxyTypes)
+def _proxy(capture: Capture, obj: Any, source: Source) -> Value:
+    # whatever is asked of it is asked of the object behind, which may be gone
+    raise Unsupported("a weak proxy", "FJ111")
+
+
+@wraps(threading.local, subclasses=True, first=True)
+def _thread_local(capture: Capture, obj: Any, source: Source) -> Value:
+    raise Unsupported("a threading.local, whose attributes are another set in each thread")
+
+
+@wraps(types.CodeType)
+def _code(capture: Capture, obj: types.CodeType, source: Source) -> Value:
+    capture.add_guard(source, native.C_ID, obj)
+    return ObjectValue(types.CodeType, obj, source)
+
+
+@wraps(tuple, list, dict, set, frozenset, subclasses=True)
+def _instance_with_items(capture: Capture, obj: Any, source: Source) -> Value | None:
+    if is_a(obj, torch.nn.Module):
+        return None
+    cls = type(obj)
+    capture.add_guard(source, native.C_TYPE, cls)
+    return ObjectValue(cls, obj, source, _part(capture, obj, cls, source))
+
+
+def _part(capture: Capture, obj: Any, cls: Any, source: Source) -> Value:
+    """The built-in part of an instance; a view, so that what is written to it is not captured."""
+    if is_a(obj, tuple):
+        capture.add_guard(source, native.C_LEN, tuple.__len__(obj))
+        where = source if cls.__getitem__ is tuple.__getitem__ else CallSource(source, tuple_part)
+        return TupleValue(existing_items(tuple.__iter__(obj), where), tuple, source)
+    if is_a(obj, dict):
+        return existing_dict_part(capture, obj, source)
+    if is_a(obj, list):
+        if cls.__getitem__ is not list.__getitem__ or cls.__len__ is not list.__len__:
+            raise Unsupported(f"an existing {cls.__qualname__}, whose indexing is its own")
+        return ListValue([], source, look_into(capture, obj, source))
+    return existing_members(capture, obj, source)
+
+
+def tuple_part(obj: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What an instance of a subclass of tuple holds as a tuple, whatever its own methods say."""
+    return tuple.__getitem__(obj, slice(None))
+
+
+@wraps(object, subclasses=True)
+def _instance(capture: Capture, obj: Any, source: Source) -> Value:
+    cls = type(obj)
+    capture.add_guard(source, native.C_TYPE, cls)
+    if is_a(static_lookup(cls, "__next__", None), types.WrapperDescriptorType) and all(
+        n.startswith("_") for n in vars(cls)
+    ):
+        return OpaqueIterator(obj, source)
+    return ObjectValue(cls, obj, source)
+
+
+@makes(object, subclasses=True)
+def _made_instance(obj: Any) -> Value:
+    return ObjectValue(type(obj), obj, const_source(obj))

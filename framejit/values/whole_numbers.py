@@ -1,0 +1,85 @@
+"""`tensor.item()`, `int(tensor)` and `tensor.tolist()`, where one graph is asked for: ints that data decides, as sizes
+are that it decides.
+
+Arithmetic with such an int and comparisons that are only asserted stay in the graph. Operations take it for a size: the
+graph asserts that it is not negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.containers.sequence import ListValue
+from framejit.values.read_number import read_float
+from framejit.values.size import SizeValue
+from framejit.values.tensors.tensor import METHODS, TensorValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_MOST = 16
+"""Longer lists of numbers break the graph."""
+
+
+def _can_be_read(frame: Frame, tensor: TensorValue) -> bool:
+    fake = tensor.fake
+    if frame.capture.graph.metadata.data_sizes is None or frame.capture.transforms or tensor.cls is not torch.Tensor:
+        return False
+    if fake.dtype not in _WHOLE or fake.device.type != "cpu" or fake.layout != torch.strided or fake.is_inference():
+        return False
+    return not fake._has_symbolic_sizes_strides and getattr(fake, "constant", None) is None
+
+
+def _read(frame: Frame, tensor: TensorValue) -> Value:
+    graph = frame.capture.graph
+    number = graph.call("reshape", [tensor, ConstantValue(())], is_method=True) if tensor.fake.dim() else tensor
+    copied = graph.call("to", [number, ConstantValue(torch.int64)], {"copy": ConstantValue(True)}, is_method=True)
+    sizes = graph.metadata.let_data_decide()
+    assert sizes is not None
+    return SizeValue(sizes.number_in(copied))
+
+
+def _item(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    tensor = args[0]
+    if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs:
+        return None
+    if tensor.fake.is_floating_point():
+        return read_float(frame, tensor) if frame.capture.graph.metadata.data_sizes is not None else None
+    return _read(frame, tensor) if _can_be_read(frame, tensor) and tensor.fake.numel() == 1 else None
+
+
+def _whole(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return None if isinstance(args[0], TensorValue) and args[0].fake.is_floating_point() else _item(frame, args, kwargs)
+
+
+def _to_list(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    tensor = args[0]
+    if (
+        not isinstance(tensor, TensorValue)
+        or len(args) > 1
+        or kwargs
+        or not _can_be_read(frame, tensor)
+        or tensor.fake.numel() > _MOST
+    ):
+        return None
+    return _listed(frame, tensor)
+
+
+def _listed(frame: Frame, tensor: TensorValue) -> Value:
+    if not tensor.fake.dim():
+        return _read(frame, tensor)
+    rows = [
+        frame.capture.graph.call("select", [tensor, ConstantValue(0), ConstantValue(n)], is_method=True)
+        for n in range(tensor.fake.shape[0])
+    ]
+    return ListValue([_listed(frame, row) for row in rows if isinstance(row, TensorValue)])
+
+
+METHODS["item"] = _item
+METHODS["__int__"] = METHODS["__index__"] = _whole
+METHODS["tolist"] = _to_list
