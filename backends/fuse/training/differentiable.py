@@ -106,7 +106,7 @@ class Differentiable:
             elif position in views:
                 outputs.append(views[position])
             else:
-                outputs.append(results.views[position].of(inputs, made))
+                outputs.append(results.view(position, inputs, made, views))
         return tuple(outputs)
 
     def _tie(self, call: Call, inputs: Sequence[torch.Tensor], made: list[Any]) -> dict[int, torch.Tensor]:
@@ -119,7 +119,7 @@ class Differentiable:
             if isinstance(segment, Segment):
                 for edge, number in zip(segment.outputs, segment.results):
                     position = results.differentiable_views[number - n_roots]
-                    crossing[edge] = views[position] = results.views[position].of(inputs, made)
+                    crossing[edge] = results.view(position, inputs, made, views)
                 continue
             taken = [*[inputs[position] for position in segment.inputs], *[crossing[edge] for edge in segment.borders]]
             given = Compiled.apply(segment, call, made, *taken)

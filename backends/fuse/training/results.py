@@ -6,8 +6,9 @@ what they are views of, gradients go through them as in eager, and results may s
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,18 +33,24 @@ class Step:
     """Which of several views is meant."""
 
 
+class Base(enum.Enum):
+    """What a view is made of."""
+
+    INPUT = enum.auto()
+    GIVEN = enum.auto()
+    """A tensor that the plan gives."""
+    VIEW = enum.auto()
+    """A view that is a base to autograd: a detached one."""
+
+
 @dataclass(frozen=True)
 class View:
     """A result that is a view."""
 
-    is_of_input: bool
+    base: Base
     place: int
-    """Which input it is a view of, or which tensor that the plan gives."""
+    """Which input it is a view of, which tensor that the plan gives, or the position of which view."""
     steps: list[Step]
-
-    def of(self, inputs: Sequence[torch.Tensor], given: Sequence[Any]) -> torch.Tensor:
-        """The view, for these inputs and what the plan gave."""
-        return self.made(inputs[self.place] if self.is_of_input else given[self.place])
 
     def made(self, base: torch.Tensor) -> torch.Tensor:
         """The view of a tensor."""
@@ -71,7 +78,8 @@ class Results:
         self.places: dict[int, int] = {}
         """Where the plan gives a result that is neither input nor view."""
         self.views: dict[int, View] = {}
-        """Results that are views, by their positions."""
+        """Results that are views, by their positions; behind all results, views that are none, which others have as a
+        base."""
         self._recorder = recorder
         self._known: dict[int, int] = {}
         """Where the plan gives tensors, by the ids of fakes."""
@@ -93,9 +101,11 @@ class Results:
                 self.places[position] = self._give_root(fake, shown[position].stride() != fake.stride())
             else:
                 aliases.append(position)
+        self._fakes: dict[int, Any] = dict(enumerate(returned))
+        """By position, with those of views that are no results."""
         for position in aliases:
-            self.views[position] = self._view(position, recorder.known(returned[position]))
-        self.differentiable_views = [position for position in self.views if returned[position].requires_grad]
+            self.views[position] = self._view(position)
+        self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
         """Of views those that gradients may come to."""
 
     def differentiable(self) -> list[int]:
@@ -110,9 +120,9 @@ class Results:
             for position, place in self.places.items()
             if isinstance(outputs[position], torch.Tensor) and outputs[position].requires_grad
         }
-        for position, view in self.views.items():
-            base = outputs[position]._base
-            if not view.is_of_input and outputs[position].requires_grad and base is not None:
+        for position in self.differentiable_views:
+            view, base = self.views[position], outputs[position]._base
+            if view.base is Base.GIVEN and outputs[position].requires_grad and base is not None:
                 found.setdefault(view.place, base)
         return dict(sorted(found.items()))
 
@@ -124,23 +134,36 @@ class Results:
 
     def written(self, changed: set[Any]) -> list[int]:
         """The places of what the plan gives and other results are views of, where one of these storages is its own."""
-        of = {view.place for view in self.views.values() if not view.is_of_input}
+        of = {view.place for view in self.views.values() if view.base is Base.GIVEN}
         return [place for place in of if self._recorder.known(self.roots[place]).storage in changed]
 
     def check(self) -> None:
         """Raises NeedsGradients where a view that is made again is not what eager's is."""
         for position, view in self.views.items():
-            base = self.inputs[view.place] if view.is_of_input else self.roots[view.place]
-            given = base if view.is_of_input else self.given[view.place]
+            base = _base(view, self.inputs, self.roots, self._fakes)
             try:
-                again, laid_out = view.made(base), view.made(given)
+                again = view.made(base)
+                laid_out = self.view(position, self.inputs, self.given, {})
             except Exception as e:
                 raise NeedsGradients(f"a result is a view that can't be made again: {type(e).__name__}") from e
-            expected = self.returned[position]
+            expected = self._fakes[position]
             if expected.requires_grad and expected._base is not base:
                 raise NeedsGradients("results share memory, and are no views to autograd")
-            if _facts(again, base) != _facts(expected, base) or _place(laid_out) != _place(self.shown[position]):
+            shown = self.shown[position] if position < len(self.shown) else expected
+            if _facts(again, base) != _facts(expected, base) or _place(laid_out) != _place(shown):
                 raise NeedsGradients("a result is a view that the operations which make it again make otherwise")
+
+    def view(
+        self, position: int, inputs: Sequence[torch.Tensor], given: Sequence[Any], views: dict[int, torch.Tensor]
+    ) -> torch.Tensor:
+        """A result that is a view, for these inputs and what the plan gave. `views`: those made already, by their
+        positions; it is added to them."""
+        if position not in views:
+            view = self.views[position]
+            if view.base is Base.VIEW:
+                self.view(view.place, inputs, given, views)
+            views[position] = view.made(_base(view, inputs, given, views))
+        return views[position]
 
     def _give(self, given: Any, root: Any) -> int:
         self.given.append(given)
@@ -155,10 +178,13 @@ class Results:
             self._known[id(fake)] = self._give(given, fake)
         return self._known[id(fake)]
 
-    def _view(self, position: int, value: Value) -> View:
+    def _view(self, position: int) -> View:
         steps = []
+        fake = self._fakes[position]
+        value = self._recorder.known(fake)
         root = value.storage.first
-        while value is not root:
+        base = self._recorder.known(fake._base) if fake._base is not None else root
+        while value is not root and value is not base:
             node = value.maker
             if (
                 node is None
@@ -173,11 +199,33 @@ class Results:
             steps.append(Step(node.operation, node.args[1:], dict(node.kwargs), number))
             value = node.args[0]
         steps.reverse()
-        for place, fake in enumerate(self.inputs):
-            if self._recorder.known(fake) is root:
-                return View(True, place, steps)
-        laid_out = self.shown[position].stride() != self.returned[position].stride()
-        return View(False, self._give_root(root.fake, laid_out), steps)
+        for place, other in enumerate(self.inputs):
+            if self._recorder.known(other) is value:
+                return View(Base.INPUT, place, steps)
+        if value is not root:
+            return View(Base.VIEW, self._position(fake._base), steps)
+        laid_out = position < len(self.shown) and self.shown[position].stride() != fake.stride()
+        return View(Base.GIVEN, self._give_root(root.fake, laid_out), steps)
+
+    def _position(self, fake: torch.Tensor) -> int:
+        """Where a view is that others have as a base: among the results, or behind them."""
+        for position, other in self._fakes.items():
+            if other is fake:
+                return position
+        position = len(self._fakes)
+        self._fakes[position] = fake
+        self.views[position] = self._view(position)
+        return position
+
+
+def _base(
+    view: View, inputs: Sequence[torch.Tensor], given: Sequence[Any], views: Mapping[int, torch.Tensor]
+) -> torch.Tensor:
+    """What a view is made of: views by their positions."""
+    if view.base is Base.VIEW:
+        return views[view.place]
+    base: torch.Tensor = (inputs if view.base is Base.INPUT else given)[view.place]
+    return base
 
 
 def _facts(view: torch.Tensor, base: torch.Tensor) -> tuple[Any, ...]:

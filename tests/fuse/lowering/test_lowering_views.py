@@ -292,6 +292,11 @@ VIEWS_OF_INPUTS = {
     "under no_grad()": lambda x: _in_no_grad(lambda: (x[:], x[1:], *x.split(3))),
     "of a detached one": lambda x: ((z := x.detach()), z.squeeze(), z[1:], *z.split(3)),
     "of a detached part": lambda x: ((z := x[1:].detach()), z[1:], z.t()),
+    "of a detached part of a detached one": lambda x: ((z := x[1:].detach()[1:].detach()), z[1:], z.t(), x[2:]),
+    "of detached parts that are no results": lambda x: (
+        *((z := x[1:].detach())[1:], z.t()),
+        *((z := (x * 2)[1:].detach())[0], z.t()),
+    ),
 }
 
 
