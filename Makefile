@@ -1,4 +1,5 @@
-# make demo, make quick, make test, make test-gpu, make lint: from a fresh clone, with nothing installed but Python, pip and a C compiler.
+# make demo, make quick, make test, make test-gpu, make lint: from a fresh clone, with nothing installed but Python, pip
+# and a C compiler.
 #   TORCH='torch==2.15.0'   another torch (any requirement, or options, that pip takes)
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
 #   WORKERS=4               processes that tests run in, 0 for none but pytest's own
@@ -19,6 +20,8 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCHMARKS := overhead capture kernels small_graphs models training cold_start explain_cost operators zoo
+# what of framejit/ is no product of a build
+ROOMS := $(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/native/*/*.[ch])
 
 # the tests of a file stay together, in their order; each process does one file after another
@@ -38,21 +41,22 @@ quick: $(VENV)/test.stamp
 
 # what needs a GPU, from `optimize` to the results of its kernels; fails where there is none
 test-gpu: $(VENV)/test.stamp
-	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make test-gpu: torch finds no GPU here")'
+	@$(BIN)/python -c 'import torch; exit(not torch.cuda.is_available())' \
+		|| { echo 'make test-gpu: torch finds no GPU here'; exit 1; }
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
-# mypy and import-linter cannot follow the mapping of folders to subpackages in setup.py, so that they are shown a tree as installed; to import-linter
-# the C core is a file of Python like the others
+# mypy and import-linter cannot follow the mapping of folders to subpackages in setup.py, so that they are shown a tree
+# as installed; to import-linter the C core is a file of Python like the others
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
-	@rm -rf .lint && mkdir -p .lint/framejit && ln -s $(addprefix ../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) .lint/framejit/
-	@ln -s ../../guards ../../backends .lint/framejit/
+	@rm -rf .lint && mkdir -p .lint/framejit && ln -s $(addprefix ../../,$(ROOMS) guards backends) .lint/framejit/
 	cd .lint && ../$(BIN)/mypy --config-file ../pyproject.toml --python-executable ../$(BIN)/python -p framejit
 	@ln -s ../../framejit/_native.pyi .lint/framejit/_native.py
 	cd .lint && ../$(BIN)/lint-imports --config ../pyproject.toml
 
 bench: $(VENV)/test.stamp
-	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; $(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done
+	@for benchmark in $(BENCHMARKS); do echo; echo "== $$benchmark"; \
+		$(BIN)/python benchmarks/$$benchmark.py $(ARGS) || exit 1; done
 
 # which way the native core found into this torch and this Python; fails where a part fell back
 canary: $(VENV)/demo.stamp
@@ -62,7 +66,8 @@ canary: $(VENV)/demo.stamp
 attack: $(VENV)/test.stamp
 	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
 
-# CPython's own tests with every test method optimized, module by module beside plain Python: an hour or more; ARGS='test_re test_enum -v' runs some
+# CPython's own tests with every test method optimized, module by module beside plain Python: an hour or more;
+# ARGS='test_re test_enum -v' runs some
 cpython: $(VENV)/test.stamp
 	$(BIN)/python tests/soundness/optimized.py $(ARGS)
 
@@ -78,13 +83,17 @@ fuzz: $(VENV)/test.stamp
 SANITIZED := build/sanitized
 sanitize: $(VENV)/test.stamp
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/framejit
-	CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address' $(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
-	@ln -s $(addprefix ../../../,$(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))) ../../../guards ../../../backends $(SANITIZED)/framejit/
+	CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address' \
+		$(BIN)/python setup.py -q build_ext --build-temp $(SANITIZED)/temp --build-lib $(SANITIZED)
+	@ln -s $(addprefix ../../../,$(ROOMS) guards backends) $(SANITIZED)/framejit/
 	$(SANITIZE) $(BIN)/python -m pytest -q tests/native $(ARGS)
 	$(SANITIZE) $(BIN)/python -m tests.attack fuzz --minutes $(MINUTES) --seed $(SEED)
-	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) --folder $(SANITIZED)/attack --seconds 600
+	$(SANITIZE) $(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) \
+		--folder $(SANITIZED)/attack --seconds 600
 
-SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1 PYTHONMALLOC=debug
+SANITIZE = PYTHONSAFEPATH=1 PYTHONPATH=$(SANITIZED):. PYTHONMALLOC=debug \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
+	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1
 
 # ---- the environment, each step once ----
 # a TORCH that was asked for takes the place of the one that is there
@@ -107,8 +116,8 @@ $(VENV)/demo.stamp: $(VENV)/framejit.stamp
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-# timm and torchvision ask for a torch of their own choice. The tests need only their Python code, and find it through tests/torchvision_shim.py;
-# where everybody finds it, transformers would import a torchvision that does not fit.
+# timm and torchvision ask for a torch of their own choice. The tests need only their Python code, and find it through
+# tests/torchvision_shim.py; where everybody finds it, transformers would import a torchvision that does not fit.
 $(VENV)/test.stamp: $(VENV)/framejit.stamp
 	$(PIP) --editable '.[test]'
 	$(PIP) --no-deps --upgrade --target $(VENV)/vision timm torchvision

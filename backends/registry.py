@@ -13,9 +13,9 @@ from framejit.backends.fuse import fuse
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_open, takes_symbolic_sizes
 from framejit.config import config
+from framejit.environment.imports_under_way import met_half_a_module
 from framejit.errors import BackendError, InvalidOption, UnknownBackend
 from framejit.events import emit
-from framejit.imports_under_way import met_half_a_module
 from framejit.suggest import did_you_mean
 
 if TYPE_CHECKING:

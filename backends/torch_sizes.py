@@ -18,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.shared_memory import writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, has_symbols
+from framejit.environment.imports_under_way import met_half_a_module
 from framejit.fakes.light_torch import DYNAMO, SOURCES, SYMBOLS, real
-from framejit.imports_under_way import met_half_a_module
 from framejit.symbols.expression import Compound, DataSymbol, Expression, Symbol
 from framejit.symbols.node import expression_of, symbolic
 

@@ -8,10 +8,10 @@
 
 `framejit.explain(f)(x, y)` shows what was compiled and what was not, `framejit.status()` what became of every function.
 """
-from framejit import compat as _compat  # the check comes before everything that relies on it
+from framejit.environment import compat as _compat  # the check comes before everything that relies on it
 
 # isort: split
-from framejit import cpython_layout as _cpython_layout  # so does this one
+from framejit.environment import cpython_layout as _cpython_layout  # so does this one
 
 # isort: split
 from framejit import errors, events

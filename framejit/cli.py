@@ -21,8 +21,8 @@ from collections.abc import Callable
 
 import framejit
 from framejit import script
+from framejit.backends.fuse.cache.command import add_cache_command, run_cache_command
 from framejit.backends.registry import resolve
-from framejit.cache_command import add_cache_command, run_cache_command
 from framejit.config import config
 from framejit.errors import FramejitError
 from framejit.events.meter import meter

@@ -11,8 +11,8 @@ from typing import Any
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
+from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.options import Options, make_options
-from framejit.own_builtins import builtins_are_replaced
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import torch
 
 import framejit
-from framejit import _native, cpython_layout
+from framejit import _native
+from framejit.environment import cpython_layout
 from framejit.guards.tensor_layout import LAYOUT
 
 OF_CUDA = "cuda"

@@ -35,10 +35,10 @@ from framejit.backends.fuse.training.halves import compile_differentiable
 from framejit.backends.graph_identity import identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
+from framejit.environment.imports_under_way import met_half_a_module
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.fakes.data_sizes import with_data_sizes
-from framejit.imports_under_way import met_half_a_module
 
 if TYPE_CHECKING:
     from framejit.symbols.conditions import Condition, Conditions

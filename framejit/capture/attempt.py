@@ -21,10 +21,10 @@ from framejit.capture.standing_aside import (
     reason_to_stand_aside,
 )
 from framejit.config import config
+from framejit.environment.imports_under_way import is_being_imported
 from framejit.events import emit, warn
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
-from framejit.imports_under_way import is_being_imported
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, WithoutTensors, forget_frames
 

@@ -13,11 +13,12 @@ from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
 from framejit.capture.recompile import LimitReached
 from framejit.capture.standing_aside import without_saved_tensor_hooks
 from framejit.config import config
+from framejit.environment.imports_under_way import met_half_a_module
+from framejit.environment.own_builtins import builtins_are_replaced, untold
 from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
-from framejit.imports_under_way import met_half_a_module
 from framejit.interpreter import (  # noqa: F401  register opcodes
     attributes,
     calls,
@@ -29,7 +30,6 @@ from framejit.interpreter import (  # noqa: F401  register opcodes
     stack_ops,
     variables,
 )
-from framejit.own_builtins import builtins_are_replaced, untold
 from framejit.progress import doing
 from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported, WithoutTensors
 from framejit.values import kinds  # noqa: F401  register what becomes of objects and calls

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.environment.imports_under_way import met_half_a_module
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
 from framejit.fakes.data_sizes import DataSizes, has_data_sizes
@@ -26,7 +27,6 @@ from framejit.fakes.light_torch import light
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, name_of
 from framejit.fakes.operation_results import empty_fake
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
-from framejit.imports_under_way import met_half_a_module
 from framejit.signals import Unsupported
 
 

@@ -25,7 +25,7 @@ from time import monotonic
 from types import ModuleType
 from typing import Any
 
-from framejit.imports_under_way import is_being_imported
+from framejit.environment.imports_under_way import is_being_imported
 
 DYNAMO, SYMPY, SYMBOLS = "torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"
 LOADED_BY_DISPATCH = "torch.distributed.tensor"

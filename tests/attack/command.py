@@ -103,7 +103,7 @@ def soak_all(options: argparse.Namespace) -> int:
 def fuzz_all(options: argparse.Namespace) -> int:
     import torch
 
-    from tests.attack import guard_fuzz, plan_fuzz
+    from tests.attack.fuzz import guard_fuzz, plan_fuzz
 
     torch.set_num_threads(1)
     kinds = {"guards": guard_fuzz.fuzz, "plans": plan_fuzz.fuzz}
@@ -123,7 +123,7 @@ def one(options: argparse.Namespace) -> int:
 
     from tests.attack.compare import compare
     from tests.attack.generator.program import Program, program
-    from tests.attack.mutate import mutate
+    from tests.attack.mutation.mutate import mutate
     from tests.attack.reduce import reduced
 
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ def work(seeds: TextIO, outcomes: TextIO, mutated: bool) -> None:
     import framejit
     from tests.attack.compare import Difference, compare
     from tests.attack.generator.program import program
-    from tests.attack.mutate import mutate
+    from tests.attack.mutation.mutate import mutate
 
     torch.set_num_threads(1)
     torch.set_warn_always(True)

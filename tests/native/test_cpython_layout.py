@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from framejit import _native as native
-from framejit import cpython_layout
+from framejit.environment import cpython_layout
 
 import forked
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_plan import ADD_RELU_DOUBLE, call, empty, plan, value
-from test_tensor_guards import _one_of_each, guard
-from test_thread_state import MODES
 
 import framejit
 from framejit import _native as native
 from framejit.guards import tensor_layout
+from tests.native.guards.test_tensor_guards import _one_of_each, guard
+from tests.native.guards.test_thread_state import MODES
+from tests.native.plan.test_plan import ADD_RELU_DOUBLE, call, empty, plan, value
 
 SYMBOLS = tuple(native.torch_symbols())
 STATE = {name for name, (_, instead) in native.torch_symbols().items() if "torch's state" in instead}

@@ -7,7 +7,7 @@ import sysconfig
 import pytest
 import torch
 
-from framejit import compat
+from framejit.environment import compat
 from framejit.errors import UnsupportedEnvironment
 
 

@@ -6,7 +6,7 @@ import torch
 
 import framejit
 from framejit.capture import attempt
-from framejit.imports_under_way import met_half_a_module
+from framejit.environment.imports_under_way import met_half_a_module
 
 
 def counted(graphs):

@@ -1,6 +1,6 @@
 /* Whether this interpreter keeps things where we read them. The extension is built for a release of CPython, and a
  * later patch of that release may lay something out otherwise: each part is checked on known objects at import
- * (framejit/cpython_layout.py), and what does not hold is not used. */
+ * (framejit/environment/cpython_layout.py), and what does not hold is not used. */
 #ifndef FRAMEJIT_CPYTHON_LAYOUT_H
 #define FRAMEJIT_CPYTHON_LAYOUT_H
 #include "cpython/compat.h"

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from framejit import _native as native
-from tests.attack import guard_fuzz, guard_reference
+from tests.attack.fuzz import guard_fuzz, guard_reference
 
 
 def test_trees_agree_with_the_reference():

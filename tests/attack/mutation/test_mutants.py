@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import framejit
-from tests.attack import mutate as mutator
 from tests.attack.generator.program import Program
+from tests.attack.mutation import mutate as mutator
 
 TEXT = """
 import torch
@@ -68,7 +68,7 @@ def test_a_change_that_goes_unnoticed_is_found(changed, monkeypatch):
 
 
 def test_places_are_written_and_put_back():
-    from tests.attack.places import places, read, words, write
+    from tests.attack.mutation.places import places, read, words, write
 
     root = {"a": [1, (2, {"k": 3})], "module": torch.nn.Linear(2, 2)}
     found = {words(path): path for path, _ in places(root)}

@@ -1,7 +1,7 @@
 """Some plans and inputs, always the same; `make fuzz MINUTES=30` tries more."""
 from __future__ import annotations
 
-from tests.attack import plan_fuzz
+from tests.attack.fuzz import plan_fuzz
 
 
 def test_plans_give_eagers_answers_or_are_not_used():

@@ -17,7 +17,7 @@ import torch
 import framejit
 from framejit import _native as native
 from tests.attack.compare import Strict
-from tests.attack.guard_world import OwnTensor
+from tests.attack.fuzz.guard_world import OwnTensor
 
 Inputs = list[Any]
 Mutant = tuple[str, Callable[[Inputs], Inputs]]

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from framejit import _native as native
-from tests.attack import guard_reference as reference
-from tests.attack.guard_reference import Check, Failed, Node
-from tests.attack.guard_world import NAMES, Plain, Sized, World, collect, put_classes_back
+from tests.attack.fuzz import guard_reference as reference
+from tests.attack.fuzz.guard_reference import Check, Failed, Node
+from tests.attack.fuzz.guard_world import NAMES, Plain, Sized, World, collect, put_classes_back
 
 CHANGES = 25  # of each tree
 FAILING = 0.004  # how many of the checks fail from the first

@@ -13,8 +13,8 @@ import torch
 import framejit
 from tests.attack.compare import Difference, Watch, difference_of
 from tests.attack.generator.program import Program
-from tests.attack.mutants import Mutant, mutants
-from tests.attack.places import Path, places, read, words, write
+from tests.attack.mutation.mutants import Mutant, mutants
+from tests.attack.mutation.places import Path, places, read, words, write
 from tests.attack.world import World, quiet_collector
 
 MODES: dict[str, Callable[[], Any]] = {
