@@ -179,11 +179,8 @@ def _compile_open(
     graph = _account(gm)
     try:
         record, launches, assumed = _variant(gm, example_inputs, graph, OpenSizes(symbols, conditions))
-    except NeedsGradients as e:
-        graph.reason = str(e)
-        remember(gm, graph)
-        _tell_unfused(graph)
-        raise
+    except NeedsGradients:
+        return _open_differentiable(gm, example_inputs, graph, OpenSizes(symbols, conditions))
     except NotFusable:
         raise
     except Exception as e:
@@ -200,7 +197,27 @@ def _compile_open(
     plan = OpenPlan(
         record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region
     )
-    return Variant(graph, assumed, symbols, plan.run_for)
+    return Variant([graph], assumed, symbols, plan.run_for)
+
+
+def _open_differentiable(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: OpenSizes
+) -> Variant:
+    try:
+        made = compile_differentiable(gm, example_inputs, graph, sizes)
+    except NeedsGradients as e:
+        graph.reason = str(e)
+        remember(gm, graph)
+        _tell_unfused(graph)
+        raise
+    except NotFusable:
+        raise
+    except Exception as e:
+        if config.debug:
+            raise
+        raise NotFusable(f"{type(e).__name__}: {e}") from e
+    graph.region = made
+    return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
 
 
 def _variant(

@@ -63,12 +63,24 @@ def key_for(
 def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan | None:
     """The plan that was kept under a key, with its kernels loaded and in the graph's account; None if there is none
     that can be used."""
+    found = find_record(key, graph)
+    if found is None:
+        return None
+    try:
+        return FoundPlan(found.record, found.record.parts.native(found.launches, fallback, graph.name))
+    except Exception as e:  # whatever is wrong with it, the graph can still be compiled
+        _unusable(KIND, key, graph, e)
+        return None
+
+
+def find_record(key: PlanKey, graph: CompiledGraph) -> FoundVariant | None:
+    """The same before it is a plan that can run."""
     data = disk_cache.get(KIND, key.key)
     if data is None:
         return None
     try:
         record = read(data, key)
-        return FoundPlan(record, record.parts.native(_launches(record, graph), fallback, graph.name))
+        return FoundVariant(record, _launches(record, graph), ())
     except Exception as e:  # whatever is wrong with it, the graph can still be compiled
         _unusable(KIND, key, graph, e)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +12,20 @@ from framejit.backends.fuse.graph.node import map_values
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.plan.plan_functions import count_back
+from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.symbols.expression import Symbol
 
 
-def execute(graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str] | None = None) -> tuple[Any, ...]:
+def execute(
+    graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str] | None = None,
+    sizes: Mapping[Symbol, int] | None = None
+) -> tuple[Any, ...]:
     """What a graph without composite operations returns for inputs, as a plan of it would give it.
 
     `differences` is given a line for each operation whose results have other dtypes or sizes than the graph says, or
-    are undefined.
+    are undefined. `sizes`: what open sizes are.
     """
+    numbers = sizes or {}
     versions = {
         position: inputs[position]._version for position in graph.counted_writes if not inputs[position].is_inference()
     }
@@ -28,14 +34,15 @@ def execute(graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str]
     last = {value: node for node in graph.nodes for value in node.values()}
     returned = {*graph.returned()}
     for node in graph.nodes:
-        args = [map_values(arg, known.__getitem__) for arg in node.args]
+        args = concrete([map_values(arg, known.__getitem__) for arg in node.args], numbers)
         place = place_of_offset(node.operation)
         # the tensor may begin elsewhere than the one that was recorded
         if place is not None and len(args) > place and args[place] is not None:
-            args[place] += args[0].storage_offset() - node.args[0].offset
-        result = node.operation(*args, **{key: map_values(arg, known.__getitem__) for key, arg in node.kwargs.items()})
+            args[place] += args[0].storage_offset() - concrete(node.args[0].offset, numbers)
+        kwargs = {key: map_values(arg, known.__getitem__) for key, arg in node.kwargs.items()}
+        result = node.operation(*args, **concrete(kwargs, numbers))
         _note(known, node.result, result)
-        if differences is not None and not all(_fits(known[value], value) for value in node.results):
+        if differences is not None and not all(_fits(known[value], value, numbers) for value in node.results):
             differences.append(f"{node.operation.name()} gives other results than on fakes")
         for value in {*node.values()}:
             if last[value] is node and value not in returned:
@@ -48,7 +55,10 @@ def execute(graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str]
         for _ in range(-surplus):
             torch._C._increment_version([inputs[position]])
     constants = {constant.tensor.untyped_storage()._cdata for constant in graph.constants.values()}
-    return tuple(_own(known[output], constants) if isinstance(output, Value) else output for output in graph.outputs)
+    return tuple(
+        _own(known[output], constants) if isinstance(output, Value) else concrete(output, numbers)
+        for output in graph.outputs
+    )
 
 
 def _own(result: torch.Tensor, constants: set[int]) -> torch.Tensor:
@@ -56,8 +66,12 @@ def _own(result: torch.Tensor, constants: set[int]) -> torch.Tensor:
     return result.clone() if constants and result.untyped_storage()._cdata in constants else result
 
 
-def _fits(result: Any, value: Value) -> bool:
-    return isinstance(result, torch.Tensor) and result.dtype == value.dtype and tuple(result.shape) == value.shape
+def _fits(result: Any, value: Value, numbers: Mapping[Symbol, int]) -> bool:
+    return (
+        isinstance(result, torch.Tensor)
+        and result.dtype == value.dtype
+        and tuple(result.shape) == concrete(value.shape, numbers)
+    )
 
 
 def _note(known: dict[Value, Any], values: Any, results: Any) -> None:

@@ -27,7 +27,7 @@ def extracted(
             storages[value.storage] = known.storage
         return known
 
-    graph = Graph(names=[*names], counted_writes=writes, fake_mode=source.fake_mode)
+    graph = Graph(names=[*names], counted_writes=writes, fake_mode=source.fake_mode, conditions=source.conditions)
     graph.inputs = [copied(value) for value in inputs]
     used = {value for node in nodes for value in node.values()} | {*values_in(outputs)}
     for value, constant in source.constants.items():

@@ -44,14 +44,20 @@ class OpenPlan:
         return run
 
     def plan_for(self, sizes: Mapping[Symbol, int]) -> _native.Plan:
-        """The plan for given sizes: the same steps and kernels, with numbers for what was open."""
-        parts = self.parts
-        steps = [_step(self.launches[step[1]](step[2]) if step[0] == KERNEL else step, sizes) for step in parts.steps]
-        closed = PlanParts(
-            parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone,
-            tuple(concrete(parts.spans, sizes))
-        )
-        return closed.native(self.launches, self.eager, self.name)
+        """The plan for these sizes."""
+        return plan_of(self.parts, self.launches, sizes, self.eager, self.name)
+
+
+def plan_of(
+    parts: PlanParts, launches: Sequence[Launch], sizes: Mapping[Symbol, int], eager: Run, name: str
+) -> _native.Plan:
+    """The plan for given sizes: the same steps and kernels, with numbers for what was open."""
+    steps = [_step(launches[step[1]](step[2]) if step[0] == KERNEL else step, sizes) for step in parts.steps]
+    closed = PlanParts(
+        parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone,
+        tuple(concrete(parts.spans, sizes))
+    )
+    return closed.native(launches, eager, name)
 
 
 def _step(step: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ before, and that no variant fits, are run by ATen a few times: a size that never
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,7 +54,8 @@ def has_open_sizes(gm: fx.GraphModule) -> bool:
 class Variant:
     """What was compiled for the sizes that meet some conditions."""
 
-    graph: CompiledGraph
+    graphs: Sequence[CompiledGraph]
+    """The accounts of what was compiled."""
     conditions: tuple[Condition, ...]
     symbols: tuple[Symbol, ...]
     run_for: Callable[[Mapping[Symbol, int]], Run]
@@ -117,7 +118,7 @@ class BySize:
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled, in order."""
-        return [*(variant.graph for variant in self._variants), *self._closed]
+        return [*(graph for variant in self._variants for graph in variant.graphs), *self._closed]
 
     def _sizes(self, inputs: Any) -> tuple[int, ...]:
         return tuple([inputs[position].size(dim) for position, dim in self._read])

@@ -193,9 +193,11 @@ def surely_divides(divisor: Any, size: Any) -> bool:
 
 
 def concrete(tree: Any, values: Mapping[Symbol, int]) -> Any:
-    """A structure of tuples, lists and dicts with numbers for its OpenSizes."""
+    """A structure of tuples, lists and dicts with numbers for its OpenSizes and symbolic ints."""
     if isinstance(tree, OpenSize):
         return evaluate(tree.expression, values)
+    if isinstance(tree, torch.SymInt):
+        return evaluate(tree.node.expression, values)
     if type(tree) in (tuple, list):
         return type(tree)([concrete(item, values) for item in tree])
     if type(tree) is dict:

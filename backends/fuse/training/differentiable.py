@@ -3,38 +3,47 @@ node of autograd."""
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.errors import NeedsGradients
-from framejit.backends.fuse.graph.execute import execute
-from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
+from framejit.backends.fuse.sizes.by_size import holds
+from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
+from framejit.backends.fuse.training.backward import Backward, OpenBackward, is_permuted, order_of, strides_in
+from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
-from framejit.fakes.dropped_warnings import without_warnings
+from framejit.config import config
+from framejit.events import warn
+from framejit.symbols.conditions import Condition
 
-Runs = Callable[..., Any]
-"""Takes the inputs of a graph as arguments, and gives the tuple of its outputs."""
 Sources = Mapping[Value, tuple[bool, int]]
 """Where values are found when a graph runs: whether among its inputs, or else in what the forward plan gives, and the
 position there."""
-Compiles = Callable[[Graph, Runs, int | None], _native.Plan]
-"""Compiles a graph. Given what to run in the place of a plan that can't be run for the inputs, and the number of the
-segment whose backward it is."""
+
+
+@dataclass
+class Fate:
+    """How a graph is run, whatever the sizes are."""
+
+    runs_as_aten: bool = False
+    """Whether autograd is to see each operation: gradients of gradients were asked for, or an operation gives what its
+    fake does not."""
 
 
 class Differentiable:
@@ -46,17 +55,19 @@ class Differentiable:
 
     def __init__(
         self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles,
-        accounts: Sequence[CompiledGraph],
+        accounts: Sequence[CompiledGraph], open_sizes: OpenSizes | None = None,
     ) -> None:
         """Raises NotFusable where the graph has to run as ATen."""
-        self.eager, self.accounts = gm.forward, accounts
-        self.recorded = recorded = Recorded(gm, examples)
+        self.gm, self.eager, self.accounts, self.open_sizes = gm, gm.forward, accounts, open_sizes
+        self.torch_state = thread_state()
+        """Torch's, which what is recorded depends on."""
+        self.recorded = recorded = Recorded(gm, None if open_sizes is None else open_sizes.conditions)
+        check_inputs(recorded.graph, examples)
+        self.results = recorded.results.at(sizes_now(open_sizes))
         partition = parted(recorded.joint())
         joint = partition.joint
-        self._forward = _Half(partition.forward, partition.forward_nodes, compiles, None)
-        self.runs_as_aten = False
-        """Whether autograd is to see each operation: gradients of gradients were asked for, or an operation gives what
-        its fake does not."""
+        self._forward = Half(partition.forward, partition.forward_nodes, compiles, None, open_sizes)
+        self.fate = Fate()
         sources = {value: (True, position) for position, value in enumerate(joint.inputs)}
         sources.update(
             (value, (False, position))
@@ -70,13 +81,43 @@ class Differentiable:
             made = segment if part is None else CompiledSegment(self, number, part, sources, compiles)
             self.segments.append(made)
 
+    def at(self, sizes: Sizes) -> Differentiable:
+        """The same for other sizes of those that are open."""
+        made = copy.copy(self)
+        made.results = self.recorded.results.at(sizes)
+        made._forward = self._forward.at(sizes)
+        made.segments = [
+            segment if isinstance(segment, Segment) else segment.at(made, sizes) for segment in self.segments
+        ]
+        return made
+
+    def assumed(self) -> tuple[Condition, ...]:
+        """The conditions that sizes must meet."""
+        halves = [self._forward, *(each.half() for each in self.segments if isinstance(each, CompiledSegment))]
+        noted = () if self.open_sizes is None else self.open_sizes.conditions
+        return tuple(dict.fromkeys([*noted, *(condition for half in halves for condition in half.assumed)]))
+
+    def recorded_for(self, sizes: Sizes) -> tuple[Recorded, OpenSizes]:
+        """The graph recorded anew, so that what is asked of sizes is asked of these, and what was asked before goes
+        without saying. Raises NeedsGradients where the forward is not the same then."""
+        assert self.open_sizes is not None
+        conditions, symbols = self.open_sizes.conditions.with_hints(sizes)
+        with restored_thread_state():  # a backward may run in any
+            restore(self.torch_state)
+            again = Recorded(self.gm, conditions)
+            again.joint()
+        if again.forward() != self.recorded.forward():
+            raise NeedsGradients("its forward consists of other operations with other sizes")
+        return again, OpenSizes(tuple(symbols[symbol] for symbol in self.open_sizes.symbols), conditions)
+
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
-        if not self._forward.is_tried and self._forward.is_repeatable:
+        trial = self._forward.trial
+        if not trial.is_over and self._forward.is_repeatable:
             with torch.no_grad():
                 self._forward.try_out(inputs)
-            self.runs_as_aten = bool(self._forward.differences)
+            self.fate.runs_as_aten = bool(trial.differences)
         if (
-            self.runs_as_aten
+            self.fate.runs_as_aten
             or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
             or self._writes_reach_others(inputs)
         ):
@@ -95,7 +136,7 @@ class Differentiable:
         self, inputs: Sequence[torch.Tensor], made: Sequence[Any], views: dict[int, torch.Tensor]
     ) -> tuple[Any, ...]:
         """The results, where the plan has given what it gives, and some views have been made."""
-        results = self.recorded.results
+        results = self.results
         outputs = []
         for position in range(len(results.returned)):
             place = results.places.get(position)
@@ -113,7 +154,7 @@ class Differentiable:
         """Give results nodes of autograd. Gives the views that other results are made of, by their positions."""
         views: dict[int, torch.Tensor] = {}
         crossing: dict[Edge, torch.Tensor] = {}
-        results = self.recorded.results
+        results = self.results
         n_roots = len(self.recorded.differentiable)
         for segment in self.segments:
             if isinstance(segment, Segment):
@@ -145,7 +186,7 @@ class Differentiable:
     @property
     def state(self) -> str:
         """What runs, as of other graphs that were compiled."""
-        return "eager" if self.runs_as_aten else "compiled"
+        return "eager" if self.fate.runs_as_aten else "compiled"
 
     def graphs(self) -> Sequence[CompiledGraph]:
         """The accounts of forward and backwards."""
@@ -165,7 +206,7 @@ class CompiledSegment:
         """`sources`: where each tensor that is kept comes from. Raises NeedsGradients where one comes out of a later
         node of autograd."""
         recorded = graph.recorded
-        segment, like = recorded.segments[number], recorded.like[number]
+        segment, self.like = recorded.segments[number], recorded.like[number]
         self.graph, self.number, self.compiles = graph, number, compiles
         self.kept = [part.joint.number(value) for value in part.saved]
         self.saved = [sources[value] for value in part.saved]
@@ -173,18 +214,14 @@ class CompiledSegment:
         position there."""
         self.keeps = bool(self.saved) or segment.keeps
         """Whether what is kept has to be there still."""
-        self.usual = recorded.usual(number)
-        self.places = [place for place, _ in self.usual]
+        self.open_usual = recorded.usual(number)
+        """As it is for all sizes."""
+        self.places = [place for place, _ in self.open_usual]
         """Which of the segment's outputs gradients come to."""
         self.outputs = [segment.outputs[place] for place in self.places]
         self.results = [recorded.differentiable[number] for number in segment.results]
         """Where the forward plan gives the results."""
-        self.others = [
-            (tensor.shape, (0,) * tensor.dim(), tensor.dtype, tensor.device)
-            for tensor in like[len(segment.results) :]
-            if tensor is not None
-        ]
-        """What is given to other segments, as autograd is to see it."""
+        self.n_results = len(segment.results)
         behind = graph.results_behind(number)
         if any(not is_input and position in behind for is_input, position in self.saved):
             raise NeedsGradients("its backward looks at a result that others lead to")
@@ -200,9 +237,34 @@ class CompiledSegment:
         if not self.leaving:
             raise NeedsGradients("no gradient goes from a result to what it was made of")
         self.usual_references = usual_references(Compiled.apply)
-        self._backwards = {self.usual: _Backward(part, self.leaving, compiles)}
-        """By the outputs that gradients came to, and how these lay."""
+        self._usual = Backward(part, self.leaving, compiles, graph.open_sizes)
+        self._unusual: list[OpenBackward] = []
+        """What was compiled for gradients that came otherwise, where sizes are open."""
         self._lock = threading.Lock()
+        self._have(sizes_now(graph.open_sizes))
+
+    def _have(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.usual: Given = concrete(self.open_usual, sizes)
+        self.others = [
+            (concrete(tuple(tensor.shape), sizes), (0,) * tensor.dim(), tensor.dtype, tensor.device)
+            for tensor in self.like[self.n_results :]
+            if tensor is not None
+        ]
+        """What is given to other segments, as autograd is to see it."""
+        self._backwards = {self.usual: self._usual.at(sizes)}
+        """By the outputs that gradients came to, and how these lay."""
+
+    def at(self, graph: Differentiable, sizes: Sizes) -> CompiledSegment:
+        """The same for other sizes."""
+        made = copy.copy(self)
+        made.graph = graph
+        made._have(sizes)
+        return made
+
+    def half(self) -> Half:
+        """The backward for gradients that come as usual."""
+        return self._usual.half
 
     def given(self, made: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """What the node gives: results, and behind them what stands for tensors inside of the plan that other segments
@@ -220,7 +282,7 @@ class CompiledSegment:
         Both lists are emptied, so that what nobody else holds goes after its last use.
         """
         given = tuple(
-            (place, tangent.stride() if _is_permuted(tangent, strides) else strides)
+            (place, tangent.stride() if is_permuted(tangent, strides) else strides)
             for (place, strides), tangent in zip(self.usual, tangents)
             if tangent is not None
         )
@@ -235,7 +297,7 @@ class CompiledSegment:
         tangents.clear()
         return backward(saved, came)
 
-    def _another(self, given: Given) -> _Backward:
+    def _another(self, given: Given) -> Backward:
         """The backward for gradients of these outputs only, or for some that lie otherwise. Where that one would look
         at what is not kept, it is the one for gradients that lie as usual, and then for all outputs."""
         with self._lock:
@@ -243,21 +305,53 @@ class CompiledSegment:
                 self._backwards[given] = self._possible(given) or self._backwards[self.usual]
             return self._backwards[given]
 
-    def _possible(self, given: Given) -> _Backward | None:
+    def _possible(self, given: Given) -> Backward | None:
         strides = dict(self.usual)
         for each in (given, tuple((place, strides[place]) for place, _ in given)):
             try:
-                part = parted(self.graph.recorded.joint_of(self.number, each), self.kept).backwards[self.number]
-            except NeedsGradients:
+                return self._compiled(each) if self.graph.open_sizes is None else self._compiled_open(each)
+            except NotFusable:
                 continue
-            return _Backward(part, self.leaving, self.compiles)
+            except Exception as e:  # in the midst of the program's backward
+                if config.debug:
+                    raise
+                warn(
+                    "a backward for gradients that come otherwise than usual could not be compiled, and the usual one "
+                    f"runs: {type(e).__name__}: {e}"
+                )
         return None
+
+    def _compiled(self, given: Given) -> Backward:
+        part = parted(self.graph.recorded.joint_of(self.number, given), self.kept).backwards[self.number]
+        return Backward(part, self.leaving, self.compiles, None)
+
+    def _compiled_open(self, given: Given) -> Backward:
+        """The same where sizes are open: one that was made for other sizes will do if these are like them."""
+        usual = dict(self.usual)
+        orders = tuple((place, None if strides == usual[place] else order_of(strides)) for place, strides in given)
+        values = tuple(self.sizes.values())
+        for known in self._unusual:
+            sizes = dict(zip(known.symbols, values))
+            if known.orders == orders and all(holds(condition, sizes) for condition in known.conditions):
+                return known.backward.at(sizes)
+        recorded, open_sizes = self.graph.recorded_for(self.sizes)
+        open_usual, like = dict(recorded.usual(self.number)), recorded.like[self.number]
+        coming = tuple(
+            (place, open_usual[place] if order is None else strides_in(order, like[place].shape))
+            for place, order in orders
+        )
+        part = parted(recorded.joint_of(self.number, coming), self.kept).backwards[self.number]
+        made = Backward(part, self.leaving, self.compiles, open_sizes)
+        conditions = tuple(dict.fromkeys([*open_sizes.conditions, *made.half.assumed]))
+        self._unusual.append(OpenBackward(orders, open_sizes.symbols, conditions, made))
+        return made
 
     def _zeros(self, number: int) -> torch.Tensor:
         """A gradient of zeros for an output that none came to."""
         place, strides = self.usual[number]
-        like = self.graph.recorded.like[self.number][place]
-        return torch.empty_strided(like.shape, strides, dtype=like.dtype, device=like.device).zero_()
+        like = self.like[place]
+        shape = concrete(tuple(like.shape), self.sizes)
+        return torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device).zero_()
 
 
 class Call:
@@ -270,146 +364,6 @@ class Call:
         # Inputs that eager's autograd would let go of may go: they are wanted again only for gradients of gradients.
         self.inputs = [weakref.ref(tensor) for tensor in inputs]
         self.versions = [_version(tensor) for tensor in inputs]
-
-
-def _is_permuted(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether a gradient fills its memory in another order than what it is the gradient of; gradients of an input then
-    lie so, too."""
-    return tensor.stride() != strides and _is_dense(tensor)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements fill their memory, each in a place of its own."""
-    step = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
-        if stride != step:
-            return False
-        step *= size
-    return tensor.numel() > 0
-
-
-class _Backward:
-    """A compiled backward."""
-
-    def __init__(self, part: BackwardPart, leaving: Sequence[int], compiles: Compiles) -> None:
-        """`leaving`: which gradients go out."""
-        gradients = [part.backward.gradients[place] for place in leaving]
-        order = {
-            value: place for place, value in enumerate(dict.fromkeys(value for value in gradients if value is not None))
-        }
-        self.places = [None if value is None else order[value] for value in gradients]
-        """Where each gradient stands among the results."""
-        self.alone = frozenset(place for value, place in order.items() if value.storage.first is value)
-        """The results that in eager lie in memory of their own, as gradients show. From the first run of the plan on,
-        those that it puts elsewhere."""
-        self.pieces = [
-            place
-            for value, place in order.items()
-            if value.base is not None and value.numel() < value.storage.first.numel()
-        ]
-        """The results that are pieces of longer memory. In eager they are views, which keeps autograd from adding to
-        them in place."""
-        self.is_planned = False
-        tangents = [value.storage for value in part.backward.tangents]
-        self.parts = {
-            place: tangents.index(value.storage) for value, place in order.items() if value.storage in tangents
-        }
-        """The results that are parts of gradients that came in, with the positions of these."""
-        self.passed = {place for value, place in order.items() if value in part.backward.tangents}
-        """The results that are gradients as they came in."""
-        self.passed_on = {self.parts[place] for place in self.passed}
-        self.strides = [value.strides for value in part.backward.tangents]
-        self.half = _Half(part.graph, part.nodes, compiles, part.backward.segment)
-
-    def __call__(self, saved: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """Empties both lists."""
-        # What is a part of a gradient that came in is, in eager, no part of a copy of it.
-        copied = {
-            position: tangent if position in self.passed_on else None  # else it is not held besides its copy
-            for position, (tangent, strides) in enumerate(zip(tangents, self.strides))
-            if tangent.stride() != strides
-        }
-        saved += [
-            _laid_out(tangent, self.strides[position]) if position in copied else tangent
-            for position, tangent in enumerate(tangents)
-        ]
-        tangents.clear()
-        by_plan = self.half.is_tried or self.half.is_repeatable
-        results = self.half.run(saved)
-        gradients = [*results]
-        for place in self.pieces:
-            gradients[place] = gradients[place].view_as(gradients[place])
-        for place in self.alone:
-            gradients[place] = _alone(gradients[place])
-        if by_plan and not self.is_planned:
-            self.alone = frozenset(place for place in self.alone if gradients[place] is not results[place])
-            self.is_planned = True
-        for place, position in self.parts.items():
-            if position in copied:
-                gradients[place] = copied[position] if place in self.passed else gradients[place].clone()
-        return [None if place is None else gradients[place] for place in self.places]
-
-
-def _laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """A gradient in the memory layout of what it is the gradient of."""
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in memory that is no longer than it."""
-    return (
-        tensor
-        if tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() or not _is_dense(tensor)
-        else tensor.clone()
-    )
-
-
-class _Half:
-    """Forward or backward, compiled. The first run is done by ATen, operation by operation, and looks whether each
-    gives what it gave on fakes: what a library keeps for its own backward need not. Where one does not, all later runs
-    are done so."""
-
-    def __init__(
-        self, graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None
-    ) -> None:
-        """`segment`: the number of the segment whose backward it is."""
-        self.graph = graph
-        self.is_repeatable = not any(node.ordered or node.writes for node in nodes)
-        """Whether running it once more gives the same, and changes nothing."""
-        self.recorded: Graph | None = None
-        self.plan = compiles(graph(), self.as_aten, segment)
-        self.is_tried = False
-        self.differences: list[str] = []
-
-    def as_aten(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
-        """Run it without a plan."""
-        if self.recorded is None:
-            self.recorded = self.graph()
-        return execute(self.recorded, inputs)
-
-    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Run it with autocast off: what that converts stands in the graph. A list of inputs is emptied: each goes
-        after its last use."""
-        if any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
-            with torch._C._DisableAutocast():
-                return self._run(inputs)
-        return self._run(inputs)
-
-    def try_out(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Run it by ATen for the first time. Where that is besides the program's own run, what it warns of is
-        dropped."""
-        self.is_tried = True
-        with torch._C._DisableAutocast(), without_warnings() if self.is_repeatable else nullcontext():
-            return execute(self.graph(), inputs, self.differences)
-
-    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        if not self.is_tried:
-            results = self.try_out(inputs)
-            if not self.is_repeatable:
-                return results
-        if self.differences:
-            return self.as_aten(*inputs)
-        return self.plan.consume(inputs) if isinstance(inputs, list) else self.plan(*inputs)
 
 
 class Compiled(torch.autograd.Function):
@@ -457,7 +411,7 @@ def _differentiable_gradients(
     Raises RuntimeError where that would not give what the first run gave.
     """
     graph, inputs = call.graph, [tensor for reference in call.inputs if (tensor := reference()) is not None]
-    graph.runs_as_aten = True
+    graph.fate.runs_as_aten = True
     if len(inputs) < len(call.inputs):
         raise RuntimeError(
             "gradients of gradients were asked for, and an input of the graph they lead through is gone, so that it "

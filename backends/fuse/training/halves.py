@@ -9,54 +9,71 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stages import stages
-from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, keep, key_for
+from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
+from framejit.backends.fuse.cache.plan_key import OpenSizes, PlanKey
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
 from framejit.backends.fuse.graph.text import text_of
-from framejit.backends.fuse.training.differentiable import Differentiable, Runs
+from framejit.backends.fuse.plan.open_plan import plan_of
+from framejit.backends.fuse.training.differentiable import Differentiable
+from framejit.backends.fuse.training.half import PlanFor
 from framejit.fakes.collector import resting
+from framejit.symbols.conditions import Condition
 
 
 def compile_differentiable(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None = None
 ) -> Differentiable:
     """Compile a graph that gradients are wanted of. Raises NotFusable where it has to run as ATen."""
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
 
-    def compiles(graph: Graph, fallback: Runs, segment: int | None) -> _native.Plan:
+    def compiles(
+        graph: Graph, segment: int | None, open_sizes: OpenSizes | None
+    ) -> tuple[PlanFor, tuple[Condition, ...]]:
         if segment is None:
-            return _compiled(graph, fallback, account)
+            return _compiled(graph, account, open_sizes)
         if segment not in of_backwards:
             name = f"{account.name}_backward{len(of_backwards) + 1 if of_backwards else ''}"
             accounts.append(of_backwards.setdefault(segment, CompiledGraph(name, weakref.ref(gm), account.graph_id)))
-        return _compiled(graph, fallback, of_backwards[segment])
+        return _compiled(graph, of_backwards[segment], open_sizes)
 
-    made = Differentiable(gm, examples, compiles, accounts)
+    made = Differentiable(gm, examples, compiles, accounts, open_sizes)
     for backward in of_backwards.values():
         backward.region = made
     return made
 
 
-def _compiled(graph: Graph, fallback: Runs, account: CompiledGraph) -> _native.Plan:
-    """The plan of a half, which runs with gradients and autocast off."""
+def _compiled(
+    graph: Graph, account: CompiledGraph, sizes: OpenSizes | None
+) -> tuple[PlanFor, tuple[Condition, ...]]:
+    """The plans of a half, which run with gradients and autocast off."""
     with resting(), torch.no_grad(), torch._C._DisableAutocast():
         checked(graph)
         stages["record"] += 1
         text = account.recorded = text_of(graph)
-        key = key_for(graph, text, False, {})
-        found = find(key, account, fallback) if key is not None else None
+        key = key_for(graph, text, False, {}, sizes)
+        found, kept = _found(key, account)
         if found is None:
             record, launches = plan_record(run_passes(graph, None, ()), False, account)
-            found = FoundPlan(record, record.parts.native(launches, fallback, account.name))
-            if key is not None:
+            found = FoundVariant(record, launches, ())
+            if key is not None and sizes is None:
                 keep(key, record)
+            elif key is not None:
+                keep_variant(key, record, kept)
         else:
             tell_fused(account, found.record.before_fusion, found.record.after_fusion)
             account.externs = [*found.record.externs]
         tell_kernels(account, found.record.kernels)
-        return found.plan
+        parts, launches = found.record.parts, found.launches
+        return lambda values, fallback: plan_of(parts, launches, values, fallback, account.name), found.conditions
+
+
+def _found(key: PlanKey | None, account: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:
+    """What the disk cache has for a half, and all that it has for other sizes."""
+    if key is None:
+        return None, []
+    return (find_record(key, account), []) if key.sizes is None else find_variant(key, account)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.attention_masks import kind_of, without_mask
@@ -23,7 +24,7 @@ from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
-from framejit.backends.fuse.graph.record import Recorder, Run, check_inputs
+from framejit.backends.fuse.graph.record import Recorder, Run
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
@@ -34,6 +35,7 @@ from framejit.backends.fuse.training.results import Results
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.light_torch import light
+from framejit.symbols.conditions import Conditions
 
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))
 """Composite operations that raise for numbers; of them only parts arrive below autograd."""
@@ -87,13 +89,15 @@ class Recorded:
     """The recorded forward of a captured graph, ready to record the backward of its segments for whichever outputs
     gradients come to."""
 
-    def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> None:
-        """Raises NotFusable for what can't be written down, or must be seen by autograd operation by operation."""
-        run = _ForwardRun(gm)
+    def __init__(
+        self, gm: fx.GraphModule, conditions: Conditions | None = None
+    ) -> None:
+        """`conditions`: take down what is asked of open sizes. Raises NotFusable for what can't be written down, or
+        must be seen by autograd operation by operation."""
+        run = _ForwardRun(gm, conditions)
         before = thread_state()
         with restored_thread_state(), light():
             self.graph = run.run()
-        check_inputs(self.graph, examples)
         if run.left_state != before:
             raise NotFusable("it leaves a mode changed")
         self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
@@ -128,12 +132,16 @@ class Recorded:
             raise NeedsGradients("a view asks for gradients of its own")
         if self.results.written(changed):
             raise NeedsGradients("a result is a view of what is written in place")
-        with self.graph.fake_mode, light():
+        with _on_fakes(self.graph), light():
             self.results.check()
 
     def usual(self, segment: int) -> Given:
         """Gradients that come to all outputs of a segment, and lie as these do."""
         return tuple((place, like.stride()) for place, like in enumerate(self.like[segment]) if like is not None)
+
+    def forward(self) -> list[Any]:
+        """The operations of the forward."""
+        return [node.operation for node in self.graph.nodes if not is_of_backward(node)]
 
     def joint(self) -> JointGraph:
         """The graph with the backward of all segments, for gradients that come to all outputs."""
@@ -183,7 +191,7 @@ class Recorded:
         graph, recorder, segment, like = self.graph, self.recorder, self.segments[number], self.like[number]
         tangents: list[Any] = [None] * len(segment.outputs)
         with restored_thread_state(), light(), torch._C._DisableAutocast():
-            with graph.fake_mode:
+            with _on_fakes(graph):
                 for place, strides in given:
                     tangents[place] = torch.empty_strided(
                         like[place].shape, strides, dtype=like[place].dtype, device=like[place].device
@@ -198,7 +206,8 @@ class Recorded:
             except NotFusable:
                 raise
             except Exception as e:
-                raise NeedsGradients(
+                # what cannot be done with open sizes may be done with known ones
+                raise (NeedsGradients if graph.conditions is None else NotFusable)(
                     f"its backward on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
                 ) from e
             finally:
@@ -217,9 +226,11 @@ class _ForwardRun(Run):
     """Runs the captured graph with autograd on."""
 
     recorder: _JointRecorder
+    like_shown: dict[fx.Node, torch.Tensor]
+    """Where sizes are open, what capture says of results, so that what is asked of these sizes is asked of ours."""
 
-    def __init__(self, gm: fx.GraphModule) -> None:
-        super().__init__(gm, keeps, None)
+    def __init__(self, gm: fx.GraphModule, conditions: Conditions | None) -> None:
+        super().__init__(gm, keeps, conditions)
 
     def make_recorder(self) -> _JointRecorder:
         return _JointRecorder(self.graph)
@@ -247,13 +258,25 @@ class _ForwardRun(Run):
         self.fakes = []
         for fake in fakes:
             with self.mode, torch.inference_mode(False):
-                made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-                if offset := fake.storage_offset():  # views of it count from the beginning of its storage
+                shape, strides, (offset,) = map(self._sizes, (fake.shape, fake.stride(), [fake.storage_offset()]))
+                made = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
+                if offset:  # views of it count from the beginning of its storage
                     storage = torch.empty(
                         offset + made.untyped_storage().nbytes() // made.itemsize, dtype=fake.dtype, device=fake.device
                     )
-                    made.set_(storage.untyped_storage(), offset, fake.shape, fake.stride())
+                    made.set_(storage.untyped_storage(), offset, shape, strides)
             self.fakes.append(made.requires_grad_(fake.requires_grad))
+        self.like_shown = {}
+        if self.conditions is not None:
+            (output,) = [node for node in self.gm.graph.nodes if node.op == "output"]
+            with self.mode, torch.no_grad():
+                for node in output.all_input_nodes:
+                    shown = node.meta.get("val", node.meta.get("example_value"))
+                    if isinstance(shown, torch.Tensor):
+                        self.like_shown[node] = torch.empty_strided(
+                            self._sizes(shown.shape), self._sizes(shown.stride()), dtype=shown.dtype,
+                            device=shown.device
+                        )
         return self.fakes
 
     def outputs(self, value: Any) -> list[Any]:
@@ -262,22 +285,30 @@ class _ForwardRun(Run):
         returned = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
         if any(isinstance(item, (tuple, list, dict)) for item in returned):
             raise NotFusable("it returns a nested tuple")
-        shown = [_shown(item, own) if isinstance(item, fx.Node) else own for own, item in zip(returned, value)]
+        shown = [self._shown(item, own) if isinstance(item, fx.Node) else own for own, item in zip(returned, value)]
         self.results = Results(self.recorder, self.fakes, returned, shown)
         return [self.recorder.known(item) if isinstance(item, torch.Tensor) else item for item in self.results.given]
 
 
-def _shown(node: fx.Node, fake: Any) -> Any:
-    """What capture says of a result, where that fills its memory in order: the strides that eager gives it."""
-    shown = node.meta.get("val", node.meta.get("example_value"))
-    return (
-        shown if isinstance(fake, torch.Tensor) and isinstance(shown, torch.Tensor) and shown.is_contiguous() else fake
-    )
+    def _shown(self, node: fx.Node, fake: Any) -> Any:
+        """What capture says of a result, where that fills its memory in order: the strides that eager gives it."""
+        shown = node.meta.get("val", node.meta.get("example_value"))
+        if not isinstance(fake, torch.Tensor) or not isinstance(shown, torch.Tensor):
+            return fake
+        shown = self.like_shown.get(node, shown)
+        return shown if shown.is_contiguous() else fake
+
+
+@contextmanager
+def _on_fakes(graph: Graph) -> Iterator[None]:
+    """Fakes of the graph's are operated on here."""
+    with graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext():
+        yield
 
 
 @contextmanager
 def _recording(recorder: Recorder) -> Iterator[None]:
-    with recorder.graph.fake_mode, recorder:
+    with _on_fakes(recorder.graph), recorder:
         yield
 
 

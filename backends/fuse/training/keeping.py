@@ -13,6 +13,7 @@ from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.registry import lowering_of
 from framejit.backends.fuse.lowering.support import is_fusable
+from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
 
 SOURCE: Final = "what can't be computed again"
@@ -51,7 +52,7 @@ def storages_to_keep(
 
     def add(storage: Storage) -> None:
         if storage not in sizes and storage not in free:
-            size = sizes[storage] = 1 if storage in alive else max(storage.first.numel() * storage.first.itemsize, 1)
+            size = sizes[storage] = 1 if storage in alive else max(_bytes(storage.first), 1)
             if storage in exposed and storage not in kept_by_eager:
                 flow.add_edge((storage, "in"), (storage, "out"))
             else:
@@ -83,6 +84,10 @@ def storages_to_keep(
         if value.storage not in free:
             flow.add_edge((value.storage, "out"), SINK)
     return [storage.first for storage in _cut(flow, [*sizes])]
+
+
+def _bytes(value: Value) -> int:
+    return int(hint(as_size(value.numel()))) * value.itemsize
 
 
 def _is_cheap(node: Node) -> bool:

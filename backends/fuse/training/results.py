@@ -6,19 +6,22 @@ what they are views of, gradients go through them as in eager, and results may s
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from framejit.backends.fuse.errors import NeedsGradients
+from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.node import values_in
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import Segment, needed_segments
+from framejit.symbols.expression import Symbol
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,18 @@ class Results:
         self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
         """Of views those that gradients may come to."""
 
+    def at(self, sizes: Mapping[Symbol, int]) -> Results:
+        """The same with numbers for open sizes, where views are made for real."""
+        made = copy.copy(self)
+        made.views = {
+            position: replace(
+                view,
+                steps=[replace(s, args=concrete(s.args, sizes), kwargs=concrete(s.kwargs, sizes)) for s in view.steps],
+            )
+            for position, view in self.views.items()
+        }
+        return made
+
     def differentiable(self) -> list[int]:
         """The places of what gradients may come to."""
         return [*self.autograd_roots(self.returned)]
@@ -138,20 +153,22 @@ class Results:
         return [place for place in of if self._recorder.known(self.roots[place]).storage in changed]
 
     def check(self) -> None:
-        """Raises NeedsGradients where a view that is made again is not what eager's is."""
+        """Raises NeedsGradients where a view that is made again is not what eager's is; NotFusable where that may be
+        for open sizes."""
+        refused = NeedsGradients if self._recorder.graph.conditions is None else NotFusable
         for position, view in self.views.items():
             base = _base(view, self.inputs, self.roots, self._fakes)
             try:
                 again = view.made(base)
                 laid_out = self.view(position, self.inputs, self.given, {})
             except Exception as e:
-                raise NeedsGradients(f"a result is a view that can't be made again: {type(e).__name__}") from e
+                raise refused(f"a result is a view that can't be made again: {type(e).__name__}") from e
             expected = self._fakes[position]
             if expected.requires_grad and expected._base is not base:
                 raise NeedsGradients("results share memory, and are no views to autograd")
             shown = self.shown[position] if position < len(self.shown) else expected
             if _facts(again, base) != _facts(expected, base) or _place(laid_out) != _place(shown):
-                raise NeedsGradients("a result is a view that the operations which make it again make otherwise")
+                raise refused("a result is a view that the operations which make it again make otherwise")
 
     def view(
         self, position: int, inputs: Sequence[torch.Tensor], given: Sequence[Any], views: dict[int, torch.Tensor]

@@ -1,0 +1,103 @@
+"""One half of a graph that gradients are wanted of, forward or the backward of a segment, compiled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framejit import _native
+from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.graph.execute import execute
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
+from framejit.fakes.dropped_warnings import without_warnings
+from framejit.symbols.conditions import Condition
+from framejit.symbols.expression import Symbol
+
+Runs = Callable[..., Any]
+"""Takes the inputs of a graph as arguments, and gives the tuple of its outputs."""
+Sizes = Mapping[Symbol, int]
+"""The sizes of a call, for those that are open; empty where none is."""
+PlanFor = Callable[[Sizes, Runs], _native.Plan]
+"""Gives the plan for sizes. Given what to run in the place of a plan that can't be run for the inputs."""
+Compiles = Callable[[Graph, int | None, OpenSizes | None], tuple[PlanFor, tuple[Condition, ...]]]
+"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are open. With the plans,
+the conditions on sizes that they are right under, besides those that were noted."""
+
+
+def sizes_now(open_sizes: OpenSizes | None) -> Sizes:
+    """The sizes that something is compiled with."""
+    return {} if open_sizes is None else {symbol: symbol.hint for symbol in open_sizes.symbols}
+
+
+@dataclass
+class Trial:
+    """What the first run showed, for whatever sizes that was."""
+
+    is_over: bool = False
+    differences: list[str] = field(default_factory=list)
+
+
+class Half:
+    """Forward or backward, compiled. The first run is done by ATen, operation by operation, and looks whether each
+    gives what it gave on fakes: what a library keeps for its own backward need not. Where one does not, all later runs
+    are done so."""
+
+    def __init__(
+        self, graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
+        open_sizes: OpenSizes | None
+    ) -> None:
+        """`segment`: the number of the segment whose backward it is."""
+        self.graph = graph
+        self.is_repeatable = not any(node.ordered or node.writes for node in nodes)
+        """Whether running it once more gives the same, and changes nothing."""
+        self.recorded: Graph | None = None
+        self.plan_for, self.assumed = compiles(graph(), segment, open_sizes)
+        self.trial = Trial()
+        self._have(sizes_now(open_sizes))
+
+    def _have(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.plan = self.plan_for(sizes, self.as_aten)
+
+    def at(self, sizes: Sizes) -> Half:
+        """The same for other sizes."""
+        made = copy.copy(self)
+        made._have(sizes)
+        return made
+
+    def as_aten(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        """Run it without a plan."""
+        if self.recorded is None:
+            self.recorded = self.graph()
+        return execute(self.recorded, inputs, sizes=self.sizes)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """Run it with autocast off: what that converts stands in the graph. A list of inputs is emptied: each goes
+        after its last use."""
+        if any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
+            with torch._C._DisableAutocast():
+                return self._run(inputs)
+        return self._run(inputs)
+
+    def try_out(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """Run it by ATen for the first time. Where that is besides the program's own run, what it warns of is
+        dropped."""
+        self.trial.is_over = True
+        with torch._C._DisableAutocast(), without_warnings() if self.is_repeatable else nullcontext():
+            return execute(self.graph(), inputs, self.trial.differences, self.sizes)
+
+    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        if not self.trial.is_over:
+            results = self.try_out(inputs)
+            if not self.is_repeatable:
+                return results
+        if self.trial.differences:
+            return self.as_aten(*inputs)
+        return self.plan.consume(inputs) if isinstance(inputs, list) else self.plan(*inputs)
