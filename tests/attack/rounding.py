@@ -34,12 +34,16 @@ SUMS = {
     *(
         "sum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod", "trace", "dot", "mv", "mm",
         "bmm", "addmm", "addmv", "baddbmm", "convolution", "linalg_vector_norm", "norm", "logsumexp", "_softmax",
-        "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm",
+        "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm", "native_layer_norm_backward",
+        "native_batch_norm_backward", "native_group_norm_backward",
     )
 }
 """Their rounding errors grow with what is added up, which may be far larger than what comes out."""
 
-DIVIDED: Final = {"var", "std", "var_mean", "std_mean", "native_layer_norm", "native_batch_norm", "native_group_norm"}
+DIVIDED: Final = {
+    *("var", "std", "var_mean", "std_mean", "native_layer_norm", "native_batch_norm", "native_group_norm"),
+    *("native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward"),
+}
 """Those whose results are rounded also where what is added up has few digits: they compare with its mean."""
 
 
@@ -55,7 +59,7 @@ class Jitter(TorchDispatchMode):
         if name in SUMS and not func._schema.is_mutable:
             args = tree_map_only(torch.Tensor, lambda tensor: self.moved(tensor, name in DIVIDED), args)
         result = func(*args, **(kwargs or {}))
-        if name in EXACT or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
+        if name in EXACT and not _narrows(name, args, result) or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
             return result
         if name == "gelu":
             self.overflow(args[0], result)
@@ -80,12 +84,19 @@ class Jitter(TorchDispatchMode):
 
     def move(self, tensor: torch.Tensor, exact_too: bool = False) -> None:
         noise = torch.rand(tensor.shape, generator=self.random, dtype=torch.float64) - 0.5
-        exact = (tensor.double() * 16).frac() == 0  # small multiples of a power of two come out alike in any order
-        exact &= tensor.abs() < (0 if exact_too else 4096)
+        # small multiples of a power of two come out alike in any order; of few digits all numbers are such multiples
+        parts, limit = (16, 4096) if torch.finfo(tensor.dtype).eps < 1e-5 else (1, 16)
+        exact = (tensor.double() * parts).frac() == 0
+        exact &= tensor.abs() < (0 if exact_too else limit)
         moved = tensor.double() * (1 + noise * 2 * torch.finfo(tensor.dtype).eps)
         moved = torch.where(moved.isnan(), moved.copysign(torch.tensor(1.0 if self.positive else -1.0)), moved)
         with contextlib.suppress(RuntimeError):  # memory that several elements share
             tensor.copy_(torch.where(exact, tensor.double(), moved).to(tensor.dtype))
+
+
+def _narrows(name: str, args: Any, result: Any) -> bool:
+    """Whether a conversion drops digits, which a kernel may keep until it stores them."""
+    return name == "_to_copy" and result.is_floating_point() and result.itemsize < args[0].itemsize
 
 
 @contextlib.contextmanager

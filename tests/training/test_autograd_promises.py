@@ -238,6 +238,24 @@ def test_gradients_of_gradients():
     twins.both(gradients)
 
 
+def test_gradients_of_gradients_by_way_of_several_graphs():
+    """What led to a graph's inputs, and the hooks on these, are none of its own."""
+
+    def use(fn, x, w):
+        seen = []
+        y = fn(x, w)
+        y.register_hook(lambda gradient: seen.append(gradient.detach().clone()) or gradient * 2)
+        w.register_hook(lambda gradient: seen.append(gradient.detach().clone()))
+        z = fn(fn(y, w) + y, y)
+        first = torch.autograd.grad(z.sum(), [x, y], create_graph=True)
+        return z, first, torch.autograd.grad(sum(f.square().sum() for f in first), [x, w]), seen
+
+    twins = Twins(lambda x, w: x.exp() * w.sin() + x, leaf(4), leaf(4))
+    twins.both(use)
+    twins.both(use)
+    twins.both(gradients)
+
+
 def test_gradients_of_gradients_of_random_numbers_are_refused_once():
     twins = Twins(lambda x: F.dropout(x.exp()), leaf(50))
     x = twins.inputs[1][0]

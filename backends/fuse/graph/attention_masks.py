@@ -19,30 +19,44 @@ from framejit.backends.fuse.graph.value import Value
 
 Kind = Literal["full", "causal"]
 MOST_ELEMENTS: Final = 1 << 26
-"""Larger masks are not looked at: 8192 positions against as many."""
+"""Larger masks are not looked at: 8192 positions against as many, or 64 rows of a batch with 1024."""
 DEEPEST: Final = 64
 """How many operations a mask is made of at most."""
 
 
-def kind_of(mask: Value, constants: Mapping[Value, Constant]) -> Kind | None:
-    """Whether a mask lets everything pass, or each position see itself and those before it; None for any other, and
-    where that is not known."""
-    if mask.dim() < 2 or mask.has_open_sizes or mask.shape[-1] * mask.shape[-2] > MOST_ELEMENTS or not mask.numel():
+class Masks:
+    """The masks of one graph. What was found of one is remembered: layers share it."""
+
+    def __init__(self, constants: Mapping[Value, Constant]) -> None:
+        self._constants = constants
+        self._known: dict[Value, Kind | None] = {}
+
+    def kind_of(self, mask: Value) -> Kind | None:
+        """Whether a mask lets everything pass, or each position see itself and those before it; None for any other,
+        and where that is not known."""
+        if mask not in self._known:
+            self._known[mask] = _kind_of(mask, self._constants)
+        return self._known[mask]
+
+
+def _kind_of(mask: Value, constants: Mapping[Value, Constant]) -> Kind | None:
+    if mask.dim() < 2 or mask.has_open_sizes or not 0 < mask.numel() <= MOST_ELEMENTS:
         return None
     with _disable_current_modes(), torch._C._DisableAutocast(), torch.no_grad():
         made = _worked_out(mask, constants)
         if made is None:
             return None
         for dim in range(made.dim() - 2):
-            if made.stride(dim) != 0 and made.shape[dim] != 1:
-                return None
-            made = made.narrow(dim, 0, 1)
-        passes = _passes(made.reshape(made.shape[-2:]))
+            if made.stride(dim) == 0:
+                made = made.narrow(dim, 0, 1)
+        passes = _passes(made)
         if passes is None:
             return None
         if bool(passes.all()):
             return "full"
-        return "causal" if torch.equal(passes, torch.ones_like(passes).tril()) else None
+        # libraries that tell packed sequences apart by positions make a mask for each row of a batch
+        causal = torch.ones(passes.shape[-2:], dtype=torch.bool).tril()
+        return "causal" if bool((passes == causal).all()) else None
 
 
 def _passes(mask: torch.Tensor) -> torch.Tensor | None:

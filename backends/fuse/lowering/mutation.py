@@ -14,6 +14,7 @@ from functools import partial
 import torch
 
 from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast
 from framejit.backends.fuse.loop_ir.index import Index
@@ -28,13 +29,11 @@ from framejit.backends.fuse.lowering.tensor import (
     Content,
     Tensor,
     broadcast,
-    by_stride,
     compute_dtype,
     contiguous_strides,
     loops,
 )
 from framejit.backends.fuse.plan.plan_functions import count_back
-from framejit.backends.fuse.sizes.open_size import as_sizes
 
 
 def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:
@@ -51,7 +50,7 @@ def _is_lowered(b: Builder, storages: Storages, node: Node, target: Value) -> bo
     if (
         lowering is None
         or not (into_first or node.kwargs.get("out") is target)
-        or _overlaps_itself(target)
+        or overlaps(target, node)
         or not accepts(node)
     ):
         return False
@@ -62,17 +61,6 @@ def _is_lowered(b: Builder, storages: Storages, node: Node, target: Value) -> bo
         return False
     write(b, storages, target, value)
     return True
-
-
-def _overlaps_itself(target: Value) -> bool:
-    """Whether elements share memory; ATen knows what is an error then."""
-    step = 1
-    sizes, strides = as_sizes(target.shape), as_sizes(target.strides)
-    for dim in reversed(by_stride(sizes, strides)):
-        if strides[dim] < step:
-            return True
-        step = strides[dim] * (sizes[dim] - 1) + step
-    return False
 
 
 def write(b: Builder, storages: Storages, into: Value, value: Tensor, counted: bool = True) -> None:
@@ -170,7 +158,7 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     results, made = buffers_for_results(b, storages, node)
     new = [(storage, b.next_version(old)) for storage, old in targets.values()]
     buffers = [buffer for _, buffer in new]
-    speaks = may_speak_when_run(node)
+    speaks = may_speak_when_run(node) or any(overlaps(value, node) for value in node.writes)
     b.extern(
         callable_of(node.operation), args, kwargs, results, buffers, ordered=node.ordered, speaks=speaks,
         accepted=partial(accepts, node),

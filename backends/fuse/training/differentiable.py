@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +79,10 @@ class Differentiable:
             part = partition.backwards.get(number)
             made = segment if part is None else CompiledSegment(self, number, part, sources, compiles)
             self.segments.append(made)
+        self.differentiable_inputs = {
+            position for segment in self.segments if isinstance(segment, CompiledSegment) for position in segment.inputs
+        }
+        """The inputs that gradients go to."""
 
     def at(self, sizes: Sizes) -> Differentiable:
         """The same for other sizes of those that are open."""
@@ -163,7 +166,7 @@ class Differentiable:
                     crossing[edge] = results.view(position, inputs, made, views)
                 continue
             taken = [*[inputs[position] for position in segment.inputs], *[crossing[edge] for edge in segment.borders]]
-            given = Compiled.apply(segment, call, made, *taken)
+            given = Compiled.apply(segment, call, inputs, made, *taken)
             crossing.update(zip(segment.outputs, given))
             for place, tensor in zip(segment.results, given):
                 made[place] = tensor
@@ -361,18 +364,44 @@ class Call:
 
     def __init__(self, graph: Differentiable, inputs: Sequence[torch.Tensor]) -> None:
         self.graph = graph
-        # Inputs that eager's autograd would let go of may go: they are wanted again only for gradients of gradients.
-        self.inputs = [weakref.ref(tensor) for tensor in inputs]
+        self.inputs = [
+            _alias(tensor, position in graph.differentiable_inputs) for position, tensor in enumerate(inputs)
+        ]
+        """What stands for the inputs if the graph is run again. Their memory lives as long as what is kept for the
+        backward; tensors that eager's autograd lets go of may go."""
         self.versions = [_version(tensor) for tensor in inputs]
+
+
+class _Alias(torch.autograd.Function):
+    """The same numbers in the same memory, for autograd made of the tensor, and not holding it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient
+
+
+def _alias(tensor: torch.Tensor, is_differentiable: bool) -> torch.Tensor:
+    """What stands for an input. Autograd holds leaves anyway."""
+    if not is_differentiable:
+        return tensor.detach()
+    if tensor.grad_fn is None:
+        return tensor
+    alias: torch.Tensor = _Alias.apply(tensor)
+    return alias
 
 
 class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, segment: CompiledSegment, call: Call, made: Sequence[Any], *taken: torch.Tensor
+        ctx: Any, segment: CompiledSegment, call: Call, inputs: Sequence[torch.Tensor], made: Sequence[Any],
+        *taken: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.segment, ctx.call = segment, call
-        ctx.save_for_backward(*[call.inputs[place]() if is_input else made[place] for is_input, place in segment.saved])
+        ctx.save_for_backward(*[(inputs if is_input else made)[place] for is_input, place in segment.saved])
         ctx.set_materialize_grads(False)
         return segment.given(made)
 
@@ -383,18 +412,22 @@ class Compiled(torch.autograd.Function):
         # either.
         if all(tangent is None for tangent in tangents):
             found: list[torch.Tensor | None] = [None] * (len(segment.inputs) + len(segment.borders))
-        elif torch.is_grad_enabled():
-            found = _differentiable_gradients(ctx.call, segment, tangents)
         else:
-            found = segment.backward(_given_up(ctx) if segment.keeps else [], [*tangents])
-        return None, None, None, *found
+            call, saved = ctx.call, _given_up(ctx) if segment.keeps else []
+            if torch.is_grad_enabled():
+                found = _differentiable_gradients(call, segment, tangents)
+            else:
+                found = segment.backward(saved, [*tangents])
+        return None, None, None, None, *found
 
 
 def _given_up(ctx: Any) -> list[torch.Tensor]:
     """What was kept for the backward. After it, in eager as here, autograd lets go of that; unless the graph is
-    retained, it does so now."""
+    retained, it does so now, and of what the graph would be run again with."""
     saved = [*ctx.saved_tensors]
     ctx.maybe_clear_saved_tensors()
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        ctx.call = None
     return saved
 
 
@@ -410,14 +443,8 @@ def _differentiable_gradients(
 
     Raises RuntimeError where that would not give what the first run gave.
     """
-    graph, inputs = call.graph, [tensor for reference in call.inputs if (tensor := reference()) is not None]
+    graph, inputs = call.graph, call.inputs
     graph.fate.runs_as_aten = True
-    if len(inputs) < len(call.inputs):
-        raise RuntimeError(
-            "gradients of gradients were asked for, and an input of the graph they lead through is gone, so that it "
-            "can't be run again to find them. "
-            "framejit runs this graph as ATen from now on: repeat the step"
-        )
     if not graph.is_repeatable():
         raise RuntimeError(
             "gradients of gradients were asked for, and the graph they lead through drew random numbers, so that it "
@@ -430,12 +457,15 @@ def _differentiable_gradients(
             "of a compiled graph, "
             "which is run again because gradients of gradients were asked for"
         )
-    outputs = graph.eager(*inputs)
-    again = graph.recorded.results.segments(outputs)[segment.number]
+    # views of inputs have neither hooks of the program's nor, to us, what led to them
+    apart = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+    outputs = graph.eager(*apart)
+    ends = {tensor.grad_fn for tensor in apart if tensor.requires_grad}
+    again = graph.recorded.results.segments(outputs, ends)[segment.number]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):
         by_place[place] = tangent
-    found = gradients(again, by_place, [inputs[position] for position in segment.inputs], differentiable=True)
+    found = gradients(again, by_place, [apart[position] for position in segment.inputs], differentiable=True)
     n_inputs = len(graph.recorded.inputs)
     return [
         *found[: len(segment.inputs)],

@@ -19,7 +19,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
 from framejit.backends.fuse.errors import NeedsGradients, NotFusable
-from framejit.backends.fuse.graph.attention_masks import kind_of, without_mask
+from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.context import Context
@@ -128,10 +128,10 @@ class Recorded:
             raise NeedsGradients("a result that is made inside asks for gradients of its own")
         if any(self.inputs[position].requires_grad for position in self.written):
             raise NeedsGradients("an input that needs gradients is written in place")
-        if any(self.results.returned[place].grad_fn is None for place in self.results.differentiable_views):
-            raise NeedsGradients("a view asks for gradients of its own")
         if self.results.written(changed):
             raise NeedsGradients("a result is a view of what is written in place")
+        if any(self.results.returned[place].grad_fn is None for place in self.results.differentiable_views):
+            raise NeedsGradients("a view asks for gradients of its own")
         with _on_fakes(self.graph), light():
             self.results.check()
 
@@ -233,6 +233,7 @@ class _ForwardRun(Run):
         super().__init__(gm, keeps, conditions)
 
     def make_recorder(self) -> _JointRecorder:
+        self.masks = Masks(self.graph.constants)
         return _JointRecorder(self.graph)
 
     @contextmanager
@@ -248,7 +249,7 @@ class _ForwardRun(Run):
             raise NeedsGradients(f"{operation_name(node.target)} looks at numbers, which its parts do not")
         if node.target is F.scaled_dot_product_attention:
             mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-            kind = kind_of(self.recorder.known(mask), self.graph.constants) if isinstance(mask, torch.Tensor) else None
+            kind = self.masks.kind_of(self.recorder.known(mask)) if isinstance(mask, torch.Tensor) else None
             if kind is not None:
                 args, kwargs = without_mask(kind, args, kwargs)
         return super().call(node, args, kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,11 +141,12 @@ class Results:
                 found.setdefault(view.place, base)
         return dict(sorted(found.items()))
 
-    def segments(self, outputs: Sequence[Any]) -> list[Segment]:
+    def segments(self, outputs: Sequence[Any], ends: Set[Any] = frozenset()) -> list[Segment]:
         """The segments of autograd's graph of results, where autograd has seen each operation. The roots are numbered
-        in the order of `differentiable`, and behind them differentiable views."""
+        in the order of `differentiable`, and behind them differentiable views. `ends`: the nodes that the inputs come
+        out of, where these are no leaves."""
         views = [outputs[position] for position in self.differentiable_views]
-        return needed_segments([*self.autograd_roots(outputs).values()], views)
+        return needed_segments([*self.autograd_roots(outputs).values()], views, ends)
 
     def written(self, changed: set[Any]) -> list[int]:
         """The places of what the plan gives and other results are views of, where one of these storages is its own."""

@@ -7,7 +7,7 @@ hooks, and results that have nothing in common go backwards one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -43,16 +43,16 @@ class Segment:
     """Whether eager keeps tensors for its backward, so that there is no second one without `retain_graph`."""
 
 
-def segments_of(results: Sequence[torch.Tensor]) -> list[Segment]:
-    """The segments that give these results, each behind those that it takes from. Raises NeedsGradients for too
-    many."""
+def segments_of(results: Sequence[torch.Tensor], ends: Set[Any] = frozenset()) -> list[Segment]:
+    """The segments that give these results, each behind those that it takes from. `ends`: nodes that are none of theirs
+    any more, as leaves' are not. Raises NeedsGradients for too many."""
     places = {_edge(tensor): position for position, tensor in enumerate(results)}
-    nodes = _nodes([tensor.grad_fn for tensor in results])
+    nodes = _nodes([tensor.grad_fn for tensor in results], ends)
     leads_to: dict[Any, set[int]] = {node: set() for node in nodes}
     for (node, _), position in places.items():
         leads_to[node].add(position)
     for node in reversed(nodes):
-        for edge in _edges(node):
+        for edge in _edges(node, ends):
             if edge not in places:
                 leads_to[edge[0]] |= leads_to[node]
     numbers: dict[frozenset[int], int] = {}
@@ -68,7 +68,7 @@ def segments_of(results: Sequence[torch.Tensor]) -> list[Segment]:
     before: dict[int, set[int]] = {number: set() for number in range(len(segments))}
     for node in nodes:
         number = number_of[node]
-        for edge in _edges(node):
+        for edge in _edges(node, ends):
             origin = number_of[edge[0]]
             if origin == number:
                 continue
@@ -80,15 +80,18 @@ def segments_of(results: Sequence[torch.Tensor]) -> list[Segment]:
     return [segments[number] for number in TopologicalSorter(before).static_order()]
 
 
-def needed_segments(results: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> list[Segment]:
+def needed_segments(
+    results: Sequence[torch.Tensor], views: Sequence[torch.Tensor], ends: Set[Any] = frozenset()
+) -> list[Segment]:
     """The segments that give these results, and those of results that are views where another segment takes these. What
-    leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results.
+    leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results. `ends`:
+    as for `segments_of`.
 
     Raises NeedsGradients for too many.
     """
     needed: list[Segment] = []
     taken: set[Edge] = set()
-    for segment in reversed(segments_of([*results, *views])):
+    for segment in reversed(segments_of([*results, *views], ends)):
         if taken.isdisjoint(segment.outputs) and all(number >= len(results) for number in segment.results):
             continue
         needed.append(segment)
@@ -154,23 +157,27 @@ def _edge(tensor: torch.Tensor) -> Edge:
     return tensor.grad_fn, tensor.output_nr
 
 
-def _edges(node: Any) -> Iterator[Edge]:
-    """What a node took that is no leaf."""
-    return ((before, number) for before, number in node.next_functions if before is not None and before.next_functions)
+def _edges(node: Any, ends: Set[Any]) -> Iterator[Edge]:
+    """What a node took that is no leaf, nor comes out of one of `ends`."""
+    return (
+        (before, number)
+        for before, number in node.next_functions
+        if before is not None and before.next_functions and before not in ends
+    )
 
 
-def _nodes(roots: Sequence[Any]) -> list[Any]:
+def _nodes(roots: Sequence[Any], ends: Set[Any]) -> list[Any]:
     """All nodes that lead to these, each behind those that it took from."""
     found: dict[Any, None] = {}
     for root in roots:
-        waiting = [(root, _edges(root))]
+        waiting = [(root, _edges(root, ends))]
         on_the_way = {root}
         while waiting:
             node, rest = waiting[-1]
             following = next((edge[0] for edge in rest if edge[0] not in found and edge[0] not in on_the_way), None)
             if following is not None:
                 on_the_way.add(following)
-                waiting.append((following, _edges(following)))
+                waiting.append((following, _edges(following, ends)))
             else:
                 found.setdefault(node)
                 waiting.pop()

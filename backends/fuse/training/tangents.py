@@ -56,7 +56,7 @@ def _emptied(tangent: Any) -> torch.Tensor:
 @cache
 def usual_references(node: Callable[..., Any]) -> int | None:
     """The references to a gradient that nobody holds, in the `backward` of a segment given to the node of autograd that
-    is made by `node(segment, call, made, *inputs)`; None where that cannot be told."""
+    is made by `node(segment, call, inputs, made, *taken)`; None where that cannot be told."""
     counts: list[int] = []
     # In a thread of its own: no mode of the program's is on there.
     thread = threading.Thread(target=lambda: counts.extend((_counted(node), _counted(node))))
@@ -67,7 +67,7 @@ def usual_references(node: Callable[..., Any]) -> int | None:
 
 def _counted(node: Callable[..., Any]) -> int:
     probe = _Probe()
-    (result,) = node(probe, None, (), torch.zeros(2, requires_grad=True))
+    (result,) = node(probe, None, (), (), torch.zeros(2, requires_grad=True))
     result.exp().sum().backward()
     return probe.count
 

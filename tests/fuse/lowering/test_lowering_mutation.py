@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import framejit
+
 from tests.fuse.lowering import plan_checks
 from tests.fuse.lowering.lowering_checks import check, kernels, lowered
 
@@ -234,6 +236,45 @@ def test_several_writes_of_one_memory_beside_reductions(name, shape):
     others'."""
     check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape), fused=None)
     plan_checks.check(SEVERAL_WRITES[name], torch.randn(shape), torch.randn(shape))
+
+
+OVERLAPPING = {
+    "the next element": lambda z: z[1:].add_(z[:-1]),
+    "copied": lambda z: z[1:].copy_(z[:-1]),
+    "transposed": lambda z: z[:2, :2].mul_(z[:2, :2].t()),
+    "by places": lambda z: z.index_add_(0, torch.tensor([0]), z[:1]),
+    "itself": lambda z: z[0].expand(3, 4).add_(1),
+    "windows": lambda z: z.view(-1).unfold(0, 3, 1).mul_(2),
+    "another dtype": lambda z: z.view(torch.int32)[0].copy_(z[0]),
+    "all of it in another dtype": lambda z: z.view(torch.int32).add_(1),
+    "other elements": lambda z: (z[:, ::2].add_(z[:, 1::2]), z[::2].mul_(z[1:2])),
+}
+
+
+@pytest.mark.parametrize("norm", [False, True], ids=["", "with gradients"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["not read", "read"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_writes_that_overlap_what_they_read(name, dynamic, is_read, norm):
+    """ATen refuses most, whether or not anybody reads what was written, and says what the others give."""
+    layer = torch.nn.LayerNorm(4)
+
+    def written(x, z):
+        z = z + 1
+        OVERLAPPING[name](z)
+        return layer(x) if norm else x * 2, z if is_read else None
+
+    outcomes = []
+    for fn in (written, framejit.optimize(written, dynamic=dynamic)):
+        try:
+            outcomes.append(fn(torch.arange(8.0).view(2, 4), torch.arange(12.0).view(3, 4)))
+        except RuntimeError as e:
+            outcomes.append(str(e))
+    expected, got = outcomes
+    if isinstance(expected, str):
+        assert got == expected
+    else:
+        torch.testing.assert_close(got, expected)
 
 
 PLACES = torch.tensor([1, 0])

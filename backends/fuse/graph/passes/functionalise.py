@@ -16,6 +16,7 @@ import torch
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
+from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.fakes.light_torch import light
@@ -127,6 +128,10 @@ class _Functionalisation:
         if len(node.writes) != 1:
             raise NotFusable(f"{node.operation.name()} writes into several tensors")
         (target,) = node.writes
+        if overlaps(target, node):
+            raise NotFusable(f"{node.operation.name()} writes memory that it reads as other elements")
+        if target.dtype != target.storage.first.dtype:
+            raise NotFusable(f"{node.operation.name()} writes through a view in another dtype")
         functional = _functional(node.operation)
         if functional is None or not (node.args and node.args[0] is target):
             raise NotFusable(f"{node.operation.name()} has no form that makes a new tensor")

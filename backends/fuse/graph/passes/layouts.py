@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.errors import NotFusable
-from framejit.backends.fuse.graph.attention_masks import Kind, kind_of, without_mask
+from framejit.backends.fuse.graph.attention_masks import Kind, Masks, without_mask
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.record import Recorder
@@ -59,7 +59,8 @@ class _Preferring(Recorder):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph, keeps)
-        self.preferences = Preferences(self._recorded, lambda mask: kind_of(self.value(mask), graph.constants))
+        masks = Masks(graph.constants)
+        self.preferences = Preferences(self._recorded, lambda mask: masks.kind_of(self.value(mask)))
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:

@@ -1,0 +1,56 @@
+"""Writes whose elements share memory with each other, or with other elements that are read.
+
+ATen knows what is an error then, and in which order it works otherwise (aten/src/ATen/MemoryOverlap.h).
+"""
+
+from __future__ import annotations
+
+import math
+
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.sizes.open_size import as_sizes
+
+
+def overlaps(target: Value, node: Node) -> bool:
+    """Whether elements of a tensor that an operation writes may share memory, or be read as other ones."""
+    return _overlaps_itself(target) or any(_may_overlap_in_part(target, value) for value in node.values())
+
+
+def _overlaps_itself(target: Value) -> bool:
+    step = 1
+    places = zip(as_sizes(target.strides), as_sizes(target.shape))
+    for stride, size in sorted([place for place in places if place[1] != 1], key=lambda place: place[0]):
+        if stride < step:
+            return True
+        step += stride * (size - 1)
+    return False
+
+
+def _may_overlap_in_part(target: Value, other: Value) -> bool:
+    """Whether a tensor that is read may share some of the memory that is written, and not lie as it does."""
+    if other is target or other.storage is not target.storage or _place(target) == _place(other):
+        return False
+    if target.has_open_sizes or other.has_open_sizes:
+        return True
+    if not target.numel() or not other.numel():
+        return False
+    (first, last, step), (other_first, other_last, other_step) = _bytes(target), _bytes(other)
+    if last < other_first or other_last < first:
+        return False
+    # elements lie whole steps from the first ones: those of x[::2] and x[1::2] never meet
+    step = math.gcd(step, other_step)
+    apart = (first - other_first) % step if step else 0
+    return not (apart >= other.itemsize and step - apart >= target.itemsize)
+
+
+def _place(value: Value) -> tuple[object, ...]:
+    return value.offset, value.shape, value.strides, value.itemsize
+
+
+def _bytes(value: Value) -> tuple[int, int, int]:
+    """Where a value's first byte is, where its last one, and what divides all distances of elements."""
+    first = value.offset * value.itemsize
+    strides = [(size, stride * value.itemsize) for size, stride in zip(value.shape, value.strides) if size != 1]
+    last = first + sum((size - 1) * stride for size, stride in strides) + value.itemsize - 1
+    return first, last, math.gcd(*[stride for _, stride in strides])
