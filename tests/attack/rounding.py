@@ -59,7 +59,8 @@ class Jitter(TorchDispatchMode):
         if name in SUMS and not func._schema.is_mutable:
             args = tree_map_only(torch.Tensor, lambda tensor: self.moved(tensor, name in DIVIDED), args)
         result = func(*args, **(kwargs or {}))
-        if name in EXACT and not _narrows(name, args, result) or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if is_view or name in EXACT and not _narrows(name, args, result):
             return result
         if name == "gelu":
             self.overflow(args[0], result)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-
 from tests.fuse.lowering import plan_checks
 from tests.fuse.lowering.lowering_checks import check, kernels, lowered
 
