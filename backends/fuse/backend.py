@@ -31,7 +31,7 @@ from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes
 from framejit.backends.fuse.sizes.closed_sizes import of_sizes
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
-from framejit.backends.fuse.training.halves import compile_differentiable
+from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from framejit.backends.fuse.llvm.kernel import CpuKernel
+from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store

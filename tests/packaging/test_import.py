@@ -50,6 +50,21 @@ def test_the_default_path_imports_nothing_heavy(use):
     assert python(program).strip() == "[]"
 
 
+FIRST_CALL = """
+import sys, torch, framejit
+framejit.optimize(lambda x: torch.softmax(x * 2, -1))(torch.ones(3, 4))
+fuse = "framejit.backends.fuse."
+only_wanted = {"networkx", fuse + "training.halves", fuse + "llvm.loops", fuse + "llvm.emit"}
+print(sorted(only_wanted & set(sys.modules)))
+"""
+
+
+def test_a_first_call_imports_of_the_backend_what_it_needs(tmp_path):
+    """Without gradients nothing of training, and where the kernels are on the disk no generator of kernels."""
+    generator = "['framejit.backends.fuse.llvm.emit', 'framejit.backends.fuse.llvm.loops']"
+    assert [python(FIRST_CALL, FRAMEJIT_CACHE_DIR=str(tmp_path)).strip() for _ in range(2)] == [generator, "[]"]
+
+
 def operations(*options: str) -> str:
     done = forked.run([pathlib.Path(__file__).with_name("light_operations.py"), *options], timeout=300)
     assert done.returncode == 0, done.stderr

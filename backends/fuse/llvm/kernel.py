@@ -1,82 +1,16 @@
-"""Kernels as machine code: the way in."""
+"""Kernels to machine code: the way into the generator."""
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Final
-from weakref import WeakValueDictionary
 
-from framejit.backends.fuse.llvm.jit import LoadedObject, compile_text
+from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CpuKernel, code_of
+from framejit.backends.fuse.llvm.jit import compile_text
 from framejit.backends.fuse.llvm.loops import KernelWriter
-from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.plan import plan_loops
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.sizes.open_size import OpenSize
-
-FUNCTION: Final = "framejit_kernel"
-
-
-@dataclass(eq=False)
-class CpuKernel:
-    """A compiled kernel: `void f(char *const *pointers, const int64_t *ints, int64_t begin, int64_t end)`. Valid for as
-    long as this object lives."""
-
-    name: str
-    remarks: str
-    """Comments for people: the user's source lines, and what is computed."""
-    text: str
-    """LLVM's text."""
-    buffers: tuple[str, ...]
-    """Names of the buffers, in the order in which their addresses are passed."""
-    total: int
-    """The size of the parallel loop that `begin` and `end` are of."""
-    grain: int
-    """The fewest turns of it that are worth a thread."""
-    code: CompiledCode
-    sizes: tuple[OpenSize, ...] = ()
-    """What it is given as `ints`: sizes that were not known when it was compiled."""
-
-    @property
-    def source(self) -> str:
-        """The text as people read it."""
-        return f"{self.remarks}{self.text}"
-
-    @property
-    def address(self) -> int:
-        """Where the function is."""
-        return self.code.address
-
-    @property
-    def object_code(self) -> bytes:
-        """What `load_object` makes a kernel of in another process on such a machine."""
-        return self.code.object_code
-
-    @property
-    def key(self) -> str:
-        """A text that kernels share whose machine code is the same."""
-        return self.code.key
-
-
-@dataclass(eq=False)
-class CompiledCode:
-    """Machine code that equal kernels share."""
-
-    key: str
-    object_code: bytes
-    loaded: LoadedObject = field(init=False)
-    address: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.loaded = LoadedObject(self.object_code)
-        self.address = self.loaded.address(FUNCTION)
-
-
-_compiled: WeakValueDictionary[str, CompiledCode] = WeakValueDictionary()
-_lock = Lock()
 
 
 def kernel_text(kernel: Kernel) -> tuple[str, tuple[OpenSize, ...], int, int]:
@@ -90,11 +24,6 @@ def kernel_text(kernel: Kernel) -> tuple[str, tuple[OpenSize, ...], int, int]:
     return text, sizes, plan.total, plan.grain
 
 
-def code_key(text: str) -> str:
-    """A name for the machine code of a text on this machine."""
-    return hashlib.sha256(f"{machine().key}\n{text}".encode()).hexdigest()
-
-
 def compile_cpu_kernel(kernel: Kernel, object_code: Callable[[str], bytes] = compile_text) -> CpuKernel:
     """Compile a kernel; one equal to another that is still alive shares its code. Raises NotImplementedError for what
     cannot be done.
@@ -105,22 +34,6 @@ def compile_cpu_kernel(kernel: Kernel, object_code: Callable[[str], bytes] = com
     return CpuKernel(
         kernel.name, _remarks(kernel), text, tuple(kernel.buffers), total, grain, code_of(text, object_code), sizes
     )
-
-
-def code_of(text: str, object_code: Callable[[str], bytes]) -> CompiledCode:
-    """The machine code of a kernel's text, which equal kernels share as long as one of them is alive."""
-    key = code_key(text)
-    return _compiled.get(key) or _remember(CompiledCode(key, object_code(text)))
-
-
-def load_object(object_code: bytes, key: str) -> CompiledCode:
-    """Code that `object_code` of a kernel with this `key` gave. Raises RuntimeError if it is none."""
-    return _compiled.get(key) or _remember(CompiledCode(key, object_code))
-
-
-def _remember(code: CompiledCode) -> CompiledCode:
-    with _lock:
-        return _compiled.setdefault(code.key, code)
 
 
 def _remarks(kernel: Kernel) -> str:

@@ -14,7 +14,7 @@ from framejit.backends.fuse.sizes.open_size import OpenSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.llvm.kernel import CpuKernel
+    from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
 
@@ -97,7 +97,7 @@ class CpuTarget(Target):
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         from framejit.backends.fuse.cache.kernel_cache import cpu_object
-        from framejit.backends.fuse.llvm.kernel import CpuKernel, code_of
+        from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel, code_of
 
         return [
             CpuLaunch(CpuKernel(**described, code=code_of(described["text"], cpu_object)), origins, self.device)

@@ -21,7 +21,7 @@ from framejit.backends.fuse.account.compiled_graph import recall
 from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.cache import cache_entry, disk_cache, kernel_cache, plan_key, plan_record
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.llvm import kernel as llvm_kernel
+from framejit.backends.fuse.llvm import compiled_kernel
 from framejit.backends.fuse.plan import plan_parts
 from framejit.backends.fuse.targets import cuda
 from framejit.backends.fuse.triton.compile import GpuBinary
@@ -698,7 +698,7 @@ def test_reading_nonsense_raises_only_bad_record():
 
 def test_kernels_that_are_gone_are_compiled_again(folder, monkeypatch):
     f, x, _ = program_on_disk(folder)
-    monkeypatch.setattr(llvm_kernel, "_compiled", weakref.WeakValueDictionary())  # nor are they in this process
+    monkeypatch.setattr(compiled_kernel, "_compiled", weakref.WeakValueDictionary())  # nor are they in this process
     for file in folder.glob("llvm-*"):
         file.unlink()
     result, hit = fresh(f, x)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel, load_object
+from framejit.backends.fuse.llvm.compiled_kernel import load_object
+from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
 from framejit.backends.fuse.loop_ir import expr
 from framejit.backends.fuse.loop_ir.expr import Expr, const, load, masked, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var, flatten, strided
