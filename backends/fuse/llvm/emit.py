@@ -318,7 +318,7 @@ class Emitter:
                     self.is_vector(store.value) or self.plan.vector in self.analysis.index_vars(store.index)
                 )
                 if varies or not instance:
-                    for atom in store.index.indirects():
+                    for atom in store.index.indirects:
                         self.value(atom.value, instance)
                     values.append((store, self.value(store.value, instance)))
             asm = self.levels[-1].asm

@@ -46,7 +46,7 @@ def _remarks(kernel: Kernel) -> str:
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}
     for store in kernel.stores:
-        for root in (*(atom.value for atom in store.index.indirects()), store.value):
+        for root in (*(atom.value for atom in store.index.indirects), store.value):
             for node in root.walk() if root not in names else ():
                 if node not in names:
                     names[node] = _named(node, names, lines)

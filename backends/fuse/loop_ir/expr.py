@@ -85,13 +85,14 @@ class Expr:
       is false
     """
 
-    __slots__ = ("op", "args", "dtype", "attr", "_vars", "__weakref__")
+    __slots__ = ("op", "args", "dtype", "attr", "_vars", "_loads", "__weakref__")
 
     op: str
     args: tuple[Expr, ...]
     dtype: torch.dtype
     attr: Any
     _vars: frozenset[Var] | None
+    _loads: tuple[Expr, ...] | None
 
     def substitute(self, replacement: Mapping[Var, Index], loads: Callable[[Expr], Expr | None] | None = None) -> Expr:
         """This expression with loop variables replaced. `loads` may give, for a load (already with the new variables),
@@ -102,29 +103,36 @@ class Expr:
     def walk(self) -> Iterator[Expr]:
         """Each node once, operands before what uses them. Expressions inside indirect indices are included."""
         seen: set[Expr] = set()
-        stack: list[tuple[Expr, bool]] = [(self, False)]
+        stack = [self]
         while stack:
-            node, ready = stack.pop()
-            if node in seen:
+            node = stack[-1]
+            missing = () if node in seen else [operand for operand in node.operands() if operand not in seen]
+            if missing:
+                stack.extend(missing)
                 continue
-            if ready:
+            stack.pop()
+            if node not in seen:
                 seen.add(node)
                 yield node
-                continue
-            stack.append((node, True))
-            stack.extend((operand, False) for operand in node.operands())
 
     def operands(self) -> tuple[Expr, ...]:
         """The arguments, and the expressions that its index needs."""
         if self.op == "load":
-            return tuple(atom.value for atom in self.attr[1].indirects())
-        if self.op == "index":
-            return tuple(atom.value for atom in self.attr.indirects())
-        return self.args
+            index = self.attr[1]
+        elif self.op == "index":
+            index = self.attr
+        else:
+            return self.args
+        return tuple(atom.value for atom in index.indirects) if index.indirects else ()
 
-    def loads(self) -> list[Expr]:
+    def loads(self) -> tuple[Expr, ...]:
         """The loads in the expression."""
-        return [node for node in self.walk() if node.op == "load"]
+        if self._loads is not None:
+            return self._loads
+        found = tuple(node for node in self.walk() if node.op == "load")
+        if self.op != "load":  # which would then hold itself
+            self._loads = found
+        return found
 
     def vars(self) -> frozenset[Var]:
         """The loop variables it depends on; those bound by a reduction inside it are included."""
@@ -180,7 +188,7 @@ def _make(op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None)
     node = _nodes.get(key)
     if node is None:
         node = object.__new__(Expr)
-        node.op, node.args, node.dtype, node.attr, node._vars = op, args, dtype, attr, None
+        node.op, node.args, node.dtype, node.attr, node._vars, node._loads = op, args, dtype, attr, None, None
         _nodes[key] = node
     return node
 

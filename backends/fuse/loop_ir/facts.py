@@ -33,7 +33,7 @@ class KernelFacts:
     def _roots(self) -> Iterator[Expr]:
         for store in self.kernel.stores:
             yield store.value
-            yield from (atom.value for atom in store.index.indirects())
+            yield from (atom.value for atom in store.index.indirects)
 
     def _look_at(self, node: Expr) -> None:
         """Note the facts of a node; those of its operands are known."""
@@ -82,7 +82,7 @@ class KernelFacts:
         for store in self.kernel.stores:
             if store.inner:
                 memory = self._memory(store.buffer)
-                waits = memory in loaded or any(True for _ in store.index.indirects())
+                waits = memory in loaded or any(True for _ in store.index.indirects)
                 found[id(store)] = latest[memory] = (
                     self.passes - 1 if waits else max(self.depth[store.value], latest.get(memory, 0))
                 )

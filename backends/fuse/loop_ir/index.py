@@ -218,13 +218,16 @@ class Index:
                 found |= atom.index.vars()
         return found
 
-    def indirects(self) -> Iterable[Indirect]:
+    @cached_property
+    def indirects(self) -> tuple[Indirect, ...]:
         """The indirect atoms in it, at any depth."""
+        found: list[Indirect] = []
         for atom in self.terms:
             if isinstance(atom, Indirect):
-                yield atom
+                found.append(atom)
             elif not isinstance(atom, Var):
-                yield from atom.index.indirects()
+                found += atom.index.indirects
+        return tuple(found)
 
     def substitute(self, replacement: Mapping[Var, Index], expr: Mapping[Expr, Expr] | None = None) -> Index:
         """This index with variables replaced, simplified anew. `expr` says what to make of the expressions in indirect

@@ -113,7 +113,7 @@ class ComputeNode:
         found: dict[str, list[Index]] = {}
         seen: set[Expr] = set()
         for store in self.stores:
-            for node in (store.value, *(atom.value for atom in store.index.indirects())):
+            for node in (store.value, *(atom.value for atom in store.index.indirects)):
                 for load in node.loads():
                     if load not in seen:
                         seen.add(load)

@@ -15,7 +15,7 @@ def bytes_moved(kernel: Kernel) -> int | None:
     written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
     for accesses in (kernel.reads, written):
         for name, indices in accesses.items():
-            if any(True for index in indices for _ in index.indirects()):
+            if any(True for index in indices for _ in index.indirects):
                 return None
             buffer = kernel.buffers[name]
             total += buffer.dtype.itemsize * min(hint(buffer.extent), hint(sum(map(_elements, indices))))

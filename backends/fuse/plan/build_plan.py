@@ -75,11 +75,8 @@ class _Builder:
                 self._extern(step)
             self._give_back(step, position)
         outputs = tuple(self._output(output) if isinstance(output, Layout) else output for output in self.graph.outputs)
-        aligned = tuple(
-            slot
-            for slot in range(self.graph.n_inputs)
-            if any(buffer.input == slot and target_of(buffer.device).is_aligned for buffer in self.buffers.values())
-        )
+        of_inputs = [buffer for buffer in self.buffers.values() if buffer.input is not None]
+        aligned = tuple(sorted({b.input for b in of_inputs if b.input is not None and target_of(b.device).is_aligned}))
         written = {self.buffers[name].memory for step in self.steps for name in step.writes}
         inputs = {
             buffer.input: buffer

@@ -94,7 +94,14 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
             groups.remove(group)
             group_of = [producer if owner is group else owner for owner in group_of]
             _replace(group, producer, groups)
-    return [_without_internal(group, nodes, group_of, needed, buffers) for group in _ordered(groups)]
+    readers = {}
+    for node, owner in zip(nodes, group_of):
+        for name in node.reads:
+            readers.setdefault(name, []).append(owner)
+    shared = {buffer.memory for name, buffer in buffers.items() if buffer.memory != name}
+    for group in groups:
+        _drop_internal(group, readers, needed | shared, buffers)
+    return [group.node for group in _ordered(groups)]
 
 
 def _candidates(
@@ -181,22 +188,21 @@ def _ordered(groups: list[Group]) -> list[Group]:
     return result
 
 
-def _without_internal(
-    group: Group, nodes: list[Node], group_of: list[Group], needed: set[str], buffers: dict[str, Buffer]
-) -> Node:
-    """The group's node without stores that nothing outside of the group reads."""
+def _drop_internal(
+    group: Group, readers: dict[str, list[Group]], needed: set[str], buffers: dict[str, Buffer]
+) -> None:
+    """Take the stores out of a group's node that nothing outside of the group reads. `needed` are buffers to be stored
+    in any case."""
     node = group.node
     if isinstance(node, ExternNode) or group.members == 1:
-        return node
-    read_elsewhere = needed.union(*(other.reads for other, owner in zip(nodes, group_of) if owner is not group))
+        return
     node.stores = [
         store
         for store in node.stores
-        if store.buffer in read_elsewhere
+        if store.buffer in needed
         or buffers[store.buffer].memory != store.buffer
-        or any(other.memory == store.buffer and name != store.buffer for name, other in buffers.items())
+        or any(reader is not group for reader in readers.get(store.buffer, ()))
     ]
-    return node
 
 
 def join(group: Group, node: ComputeNode, buffers: dict[str, Buffer]) -> ComputeNode | None:

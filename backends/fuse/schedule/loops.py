@@ -87,7 +87,7 @@ def all_indices(stores: Iterable[Store]) -> Iterator[Index]:
 
 def expressions_of(store: Store) -> Iterator[Expr]:
     """Each expression of a store, operands first; one that its index shares with its value may come more than once."""
-    for value in (store.value, *(atom.value for atom in store.index.indirects())):
+    for value in (store.value, *(atom.value for atom in store.index.indirects)):
         yield from value.walk()
 
 

@@ -90,7 +90,7 @@ class Analysis(KernelFacts):
         """
         exact: set[Expr] = set()
         for store in self.kernel.stores:
-            exact.update(atom.value for atom in store.index.indirects())
+            exact.update(atom.value for atom in store.index.indirects)
             if self.kernel.buffers[store.buffer].dtype not in COMPUTE:
                 exact.add(store.value)
         for node in reversed(self.order):

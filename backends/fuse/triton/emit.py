@@ -96,7 +96,7 @@ class Body:
         for store in self.kernel.stores:
             stack = [
                 (self._key(root, ()), False)
-                for root in (store.value, *(atom.value for atom in store.index.indirects()))
+                for root in (store.value, *(atom.value for atom in store.index.indirects))
             ]
             while stack:
                 key, ready = stack.pop()
@@ -124,7 +124,7 @@ class Body:
             [
                 self._key(root, ())
                 for store in stores
-                for root in (store.value, *(atom.value for atom in store.index.indirects()))
+                for root in (store.value, *(atom.value for atom in store.index.indirects))
             ]
         )
         with_maximum = {

@@ -267,7 +267,7 @@ class CSource:
         self._scopes[-1][node] = name
 
     def _index(self, index: Index) -> str:
-        for atom in index.indirects():
+        for atom in index.indirects:
             self._value(atom.value)
         return self._spelt(index)
 
