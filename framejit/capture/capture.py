@@ -17,6 +17,7 @@ from framejit.capture.distinct_objects import DistinctObjects
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
+from framejit.capture.layers_alike import LayersAlike
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
@@ -119,7 +120,9 @@ class Capture:
         self._graph_effects: GraphEffects | None = None
         self._distinct_done: set[tuple[Source, Source]] = set()
         self.distinct = DistinctObjects(self)
+        self.layers = LayersAlike(self)
         self._caller_handles = sys.exception()
+        self.stands_for: tuple[str, int] | None = None  # the line that guards are put down to, where it is another
         self.root: Frame = self._make_root()
         self.in_traceback = self.root.resume is not None and native.is_in_traceback()
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
@@ -192,6 +195,13 @@ class Capture:
         if self.made_classes and self._is_of_made_class(source):
             return
         guard = Guard(source, check, payload, also, self.user_line())
+        self._guards.setdefault(guard.key(), guard)
+
+    def guards_so_far(self) -> list[Guard]:
+        return list(self._guards.values())
+
+    def take_guard(self, guard: Guard) -> None:
+        """Add a guard that was made elsewhere."""
         self._guards.setdefault(guard.key(), guard)
 
     def _is_of_made_class(self, source: Source) -> bool:
@@ -269,12 +279,43 @@ class Capture:
             if tensor.fake._has_symbolic_sizes_strides and not isinstance(tensor.source, CallSource):
                 self.guard_place(tensor)
 
+    # ---- layers alike -----------------------------------------------------------------------------
+
+    def may_stamp(self) -> bool:
+        """Whether all that captured code can ask of tensors and numbers is known and will not change."""
+        return not (
+            self.changing
+            or self.transforms
+            or self.made_classes
+            or self.sizes.leaves
+            or self.overrides.met
+            or self.overrides.modes
+            or self.ids_taken
+            or self.graph.metadata.mode.data_sizes is not None
+            or self.frame is None
+            or self.frame.handled_exception() is not None
+        )
+
+    def left_behind(self) -> tuple[Any, ...]:
+        """What differs after captured code that did more than look at things and compute with tensors. What it did to
+        objects of its own is not in it."""
+        return (
+            len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
+            len(self.weak_references), len(self.scalar_inputs), len(self.made_classes), self.ids_taken,
+            self.distinct.told, self.effects.outside, len(self.effects.cached_calls), len(self.graph.finite_checks),
+            self.graph.graph, self.overrides.met, len(self.sizes.leaves),
+        )
+
     # ---- objects ----------------------------------------------------------------------------------
 
     def known(self, obj: Any) -> Value | None:
         """The value an object was wrapped as before, so that one object is one value."""
         found = self._memo.get(id(obj))
-        return None if found is None else found[1]
+        if found is None:
+            return None
+        if found[1].source is not None:
+            self.layers.reached(found[1].source)
+        return found[1]
 
     def remember(self, obj: Any, value: Value) -> None:
         self._memo[id(obj)] = (obj, value)
@@ -309,6 +350,8 @@ class Capture:
                 contents = None
             found = self._cells[id(cell)] = CellValue(contents, source)
             self.remember(cell, found)
+        elif found.source is not None:
+            self.layers.reached(found.source)
         return found
 
     def exception_of_caller(self) -> Value:
@@ -396,6 +439,7 @@ class Capture:
         """Let go of the user's objects, which the cycles among frames and values would keep until a collection."""
         self.restore_state()
         self.overrides.close()
+        self.layers.close()
         self.graph.examples.clear()
         self.sizes.close()
         self.effects.close()
@@ -430,6 +474,8 @@ class Capture:
 
     def user_line(self) -> tuple[str, int] | None:
         """File and line of the innermost captured instruction."""
+        if self.stands_for is not None:
+            return self.stands_for
         frame = None if self.frame is None else self.frame.visible()
         return None if frame is None else (frame.code.co_filename, frame.instruction.line or frame.code.co_firstlineno)
 

@@ -28,8 +28,10 @@ class DistinctObjects:
         # id of a value -> the value, and the id of one nearer to its group's first
         self._parents: dict[int, tuple[Value, int]] = {}
         self._lines: dict[int, Line] = {}  # of a group's first: where it was begun
+        self.told = 0  # how often two were told apart
 
     def tell_apart(self, a: Value, b: Value) -> None:
+        self.told += 1
         first, other = self._first(a), self._first(b)
         if first != other:
             self._parents[other] = (self._parents[other][0], first)

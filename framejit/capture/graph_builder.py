@@ -212,6 +212,53 @@ class GraphBuilder:
         self.n_ops += 1
         return self._wrap(result, node, tensors)
 
+    # ---- nodes once more ------------------------------------------------------------------
+
+    def last_node(self) -> fx.Node:
+        """The node that the next one will come behind."""
+        return self.graph._root._prev
+
+    def nodes_behind(self, node: fx.Node) -> list[fx.Node]:
+        """The nodes behind one, without inputs."""
+        found: list[fx.Node] = []
+        while (node := node._next) is not self.graph._root:
+            if node.op != "placeholder":
+                found.append(node)
+        return found
+
+    def stamp(self, nodes: list[fx.Node], taken: dict[fx.Node, fx.Node], later: int) -> dict[fx.Node, fx.Node] | None:
+        """Add nodes once more, with others in the place of some that they take, `later` steps behind the first; by the
+        old nodes the new ones. None, and nothing is added, if their results come out otherwise."""
+        fakes = {old: new.meta["val"] for old, new in taken.items()}
+        for node in nodes:
+            result = fakes[node] = self._result_again(node, fakes)
+            if not _is_same_kind(result, node.meta["val"]):
+                return None
+        made: dict[fx.Node, fx.Node] = {}
+
+        def new(node: fx.Node) -> fx.Node:
+            return made.get(node) or taken.get(node, node)
+
+        for node in nodes:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), new)
+            added = made[node] = self.graph.create_node(node.op, node.target, args, kwargs)
+            added.meta = node.meta | {"val": fakes[node], "example_value": fakes[node]}
+            if node in self.origins:
+                origin = self.origins[node]
+                self.origins[added] = origin._replace(seq=origin.seq + later)
+            if isinstance(fakes[node], torch.Tensor):
+                self._made_in_inference.setdefault(
+                    fakes[node].untyped_storage()._cdata, fakes[node].is_inference()
+                )
+        return made
+
+    def _result_again(self, node: fx.Node, fakes: dict[fx.Node, Any]) -> Any:
+        args: Any
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: fakes[n] if n in fakes else n.meta["val"])
+        if node.target is operator.getitem and not isinstance(args[0], torch.Tensor):
+            return args[0][args[1]]
+        return self.metadata.run(node.target, node.op == "call_method", args, kwargs)
+
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
         """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
         the memory of `data`."""
@@ -340,6 +387,16 @@ def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _plain(obj: Any) -> Value:
     return from_python(obj)
+
+
+def _is_same_kind(a: Any, b: Any) -> bool:
+    """Whether two results on fakes are of the same sizes, strides and dtypes."""
+    if isinstance(a, torch.Tensor):
+        return (
+            isinstance(b, torch.Tensor)
+            and (a.dtype, a.shape, a.stride(), a.requires_grad) == (b.dtype, b.shape, b.stride(), b.requires_grad)
+        )
+    return type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b) and all(map(_is_same_kind, a, b))
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.cached_function import put_result
-from framejit.values.constant import NONE
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.mapping import DictValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import namespace_of
+from framejit.values.objects.module import ModuleValue
+from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
     from framejit.values.context import CachedCall, Codegen
@@ -33,6 +37,29 @@ def _change_global(cg: Codegen, namespace: dict[str, Any], name: str, value: Val
     cg.load_globals(namespace)
     cg.em.load_object(name)
     cg.em.op(f"{verb}_SUBSCR")
+
+
+class InSight(NamedTuple):
+    """What of the changes that are kept aside captured code may come to read."""
+
+    outside: int
+    """How often existing objects were changed."""
+    classes: set[type]
+    """Those of the existing objects that were changed."""
+    made: list[tuple[Any, ...]]
+    """These, and what captured code has made and can change that is reached through them: each value, with what it
+    holds of what captured code wrote."""
+
+    def is_as(self, other: InSight) -> bool:
+        """Whether nothing has changed between the two."""
+        return (
+            self.outside == other.outside
+            and len(self.made) == len(other.made)
+            and all(
+                len(a) == len(b) and all(one is another for one, another in zip(a, b))
+                for a, b in zip(self.made, other.made)
+            )
+        )
 
 
 class SideEffects:
@@ -153,6 +180,37 @@ class SideEffects:
 
     def any(self) -> bool:
         return bool(self._attributes or self._globals or any(v.source is not None for v in self._changed.values()))
+
+    def in_sight(self) -> InSight | None:
+        """What captured code may read that is yet to be written; None if that can't be told."""
+        changed = [value for value in self._changed.values() if value.source is not None]
+        written = any(tensor.source is not None for tensor in self.written_tensors.values())
+        if self._attributes or self._globals or self.cached_calls or written:
+            return None
+        made: list[tuple[Any, ...]] = []
+        waiting: list[Value] = []
+        for value in changed:
+            if type(value) not in (ObjectValue, ModuleValue):
+                return None
+            holds = [*value.children()]
+            made.append((value, *holds))
+            waiting += holds
+        seen: set[int] = set()
+        while waiting:
+            value = waiting.pop()
+            if value.source is not None or type(value) is ConstantValue or id(value) in seen:
+                continue
+            if type(value) is DictValue and value.cls is dict and all(type(key) is str for key in value.items):
+                holds = [*value.items.values()]
+                made.append((value, *value.items, *holds))
+            elif type(value) is ListValue or type(value) is TupleValue:
+                holds = value.items
+                made.append((value, *holds))
+            else:
+                return None
+            seen.add(id(value))
+            waiting += holds
+        return InSight(self.outside, {value.python_type() for value in changed}, made)
 
     def prepare(self, cg: Codegen) -> None:
         """Load everything the replay writes, before it writes anything: sources are valid until then."""

@@ -96,7 +96,7 @@ class RepeatedCalls:
             storages.add(part.untyped_storage()._cdata)
             try:
                 layout = _layout(part)
-                if layout is None or not _is_like(part, self._made(layout)):
+                if layout is None or not is_like(part, self._made(layout)):
                     return
             except NotKept:
                 return
@@ -184,7 +184,7 @@ def _layout(fake: Any) -> _Layout | None:
     )
 
 
-def _is_like(fake: torch.Tensor, other: torch.Tensor) -> bool:
+def is_like(fake: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether nothing that can be asked of two fakes tells them apart but that they are two."""
     return all(_facts(a) == _facts(b) for a, b in zip(_with_base(fake), _with_base(other), strict=True))
 

@@ -92,6 +92,12 @@ def call_function_ex(frame: Frame, ins: Instruction) -> None:
 def call_function(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call, with the result of an inlined Python function being exactly the result of this instruction."""
     fn = realize(frame, fn)
+    if isinstance(fn, ModuleValue) and not frame.hidden:
+        return frame.capture.layers.call(frame, fn, args, kwargs, _called)
+    return _called(frame, fn, args, kwargs)
+
+
+def _called(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     for _ in range(32):
         if isinstance(fn, MethodValue):
             args = [fn.owner, *args]

@@ -2,7 +2,7 @@
 them."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from framejit.bytecode.resume_code import ResumeCode
     from framejit.signals import Unsupported
     from framejit.values.base import Value
+    from framejit.values.objects.module import ModuleValue
 
 
 class Frame(context.Frame, Protocol):
@@ -33,6 +34,15 @@ class Frame(context.Frame, Protocol):
     def handled_exception(self) -> Value | None: ...
 
 
+class Layers(Protocol):
+    """The calls of modules that were captured, for later ones that go as these went."""
+
+    def call(
+        self, frame: Any, module: ModuleValue, args: list[Value], kwargs: dict[str, Value],
+        ordinary: Callable[[Any, Value, list[Value], dict[str, Value]], Value],
+    ) -> Value: ...
+
+
 class Capture(context.Capture, Protocol):
     """One attempt at capturing, as the frames see it that belong to it."""
 
@@ -42,6 +52,8 @@ class Capture(context.Capture, Protocol):
     forced: dict[int, Unsupported]
     raising: Mapping[tuple[int, int], tuple[CodeType, str]]
 
+    @property
+    def layers(self) -> Layers: ...
     def next_step(self) -> int: ...
     def progress(self) -> tuple[int, int]: ...
     def refuse_what_raised(self, code: CodeType, index: int) -> None: ...

@@ -1,0 +1,431 @@
+"""Layers alike are captured once: the call of a module that goes as an earlier one went is stamped out.
+
+What captured code did in a call is known: nodes, guards, and what it left behind. Where that is guards and nodes alone,
+the guards that lead through the module say what made the call go as it went. They are tried on another module of the
+class, called at the same place; where they hold, its call has the same nodes with its own parameters, and the same
+guards on its own sources. This is what an entry rests on, applied to a stretch of the capture. See "Layers alike" in
+ARCHITECTURE.md for what must hold besides, each of which is checked here; where something does not, the call is
+captured as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+
+from framejit import _native as native
+from framejit.backends.opaque_call import OpaqueCall
+from framejit.fakes.repeated_calls import is_like
+from framejit.guards.guard import Guard
+from framejit.guards.lower import lower
+from framejit.guards.sources import ArgSource, DictSource, IndexSource, KeySource, Source, Step
+from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.lazy import LazyValue
+from framejit.values.objects.module import ModuleValue
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import wrap
+
+if TYPE_CHECKING:
+    from framejit.capture.capture import Capture
+    from framejit.capture.side_effects import InSight
+    from framejit.interpreter.capturing import Frame
+
+    Ordinary = Callable[[Any, Value, list[Value], dict[str, Value]], Value]
+
+LEAST_STEPS: Final = 100
+"""Instructions that a call must have taken: trying the guards of a small one takes as long as capturing it."""
+MOST_KINDS: Final = 4
+"""Different layers called at one place that are kept for later ones to be like."""
+_PLAIN: Final = (type(None), bool, int, float, str)
+_META: Final = frozenset(("val", "example_value", "stack_trace", "place", "written"))
+"""What a node that can be stamped out may carry."""
+
+
+@dataclass(eq=False)
+class _Layer:
+    """A call that was captured."""
+
+    root: Source
+    place: list[tuple[CodeType, int]]
+    """Where each frame stood, the innermost first."""
+    given: list[Value]
+    result: Value
+    state: native.State
+    in_sight: InSight
+    seq: int
+    steps: int
+    n_ops: int
+    nodes: list[fx.Node]
+    guards: list[Guard]
+    """All there were when it had been captured; once it is `prepared`, those that lead through the module."""
+    tree: native.GuardTree | None = None
+    """The guards, for a module that comes behind the arguments of the frame."""
+    tensors: list[tuple[TensorValue, Guard]] = field(default_factory=list)
+    """The inputs that were read from the module, and what guards them."""
+    classes: set[type] = field(default_factory=set)
+    """Those of objects that were looked at in the module."""
+    usable: bool = True
+
+
+class LayersAlike:
+    """The calls of modules in one capture."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._known: dict[Any, list[_Layer]] = {}
+        self._reached: dict[Source, int] = {}
+        """By the sources that others begin with the step at which what is there was last reached again."""
+        self.stamped = 0
+
+    def close(self) -> None:
+        """At the end of the capture: let go of values and nodes."""
+        self._known.clear()
+
+    def reached(self, source: Source) -> None:
+        """What is known from a source was come upon again."""
+        if source.base is None:
+            self._reached[source] = self._capture.seq
+
+    def call(
+        self, frame: Frame, module: ModuleValue, args: list[Value], kwargs: dict[str, Value], ordinary: Ordinary
+    ) -> Value:
+        """Call a module: as one before it, or by `ordinary`."""
+        capture = self._capture
+        in_sight = capture.effects.in_sight()
+        if module.source is None or in_sight is None or not capture.may_stamp():
+            return ordinary(frame, module, args, kwargs)
+        known = self._known.setdefault((module.cls, frame.code, frame.pc, len(args), *kwargs), [])
+        given = [*args, *kwargs.values()]
+        for layer in known:
+            result = self._stamped(layer, frame, module, given, in_sight)
+            if result is not None:
+                return result
+        seq, n_ops, left, last = capture.seq, capture.graph.n_ops, capture.left_behind(), capture.graph.last_node()
+        state = native.snapshot_state()
+        result = ordinary(frame, module, args, kwargs)
+        steps = capture.seq - seq
+        if (
+            steps >= LEAST_STEPS
+            and len(known) < MOST_KINDS
+            and left == capture.left_behind()
+            and _is_plain(result)
+            and self._reached.get(_first(module.source), -1) < seq
+            and (after := capture.effects.in_sight()) is not None
+            and after.is_as(in_sight)
+        ):
+            nodes = capture.graph.nodes_behind(last)
+            n_ops = capture.graph.n_ops - n_ops
+            known.append(
+                _Layer(
+                    module.source, _places(frame), given, result, state, in_sight, seq, steps, n_ops, nodes,
+                    capture.guards_so_far(),
+                )
+            )
+        return result
+
+    # ---- is it alike ------------------------------------------------------------------------------
+
+    def _stamped(
+        self, layer: _Layer, frame: Frame, module: ModuleValue, given: list[Value], in_sight: InSight
+    ) -> Value | None:
+        """The result of a call that goes as that of a layer; None if it may go another way."""
+        capture = self._capture
+        if (
+            not layer.usable
+            or module.source is None
+            or not in_sight.is_as(layer.in_sight)
+            or _places(frame) != layer.place
+            or not native.state_matches(layer.state)
+            or any(capture.seq < seq <= capture.seq + layer.steps for seq in capture.forced)
+        ):
+            return None
+        taken = _Pairs(layer.root)
+        if not all(taken.alike(a, b) for a, b in zip(layer.given, given, strict=True)):
+            return None
+        if layer.tree is None:
+            self._prepare(layer, taken)
+        if not layer.usable or layer.tree is None or _holds_any(layer, taken):
+            return None
+        if not in_sight.classes.isdisjoint(layer.classes):  # the guards would find it as it was
+            return None
+        if not layer.tree.check((*capture.flat_args, module.obj), capture.fn):
+            return None
+        nodes = dict(taken.nodes)
+        tensors: dict[fx.Node, TensorValue] = {}
+        for known, guard in layer.tensors:
+            tensor = _read(guard.source, layer.root, module.obj)
+            capture.stands_for = guard.user_line
+            value = wrap(capture, tensor, _moved(guard.source, layer.root, module.source))
+            capture.stands_for = None
+            if (
+                not isinstance(value, TensorValue)
+                or value.cls is not known.cls
+                or value.attrs
+                or not is_like(known.fake, value.fake)
+            ):
+                return None
+            nodes[known.node], tensors[known.node] = value.node, value
+        made = capture.graph.stamp(layer.nodes, nodes, capture.seq - layer.seq)
+        if made is None:
+            return None
+        for guard in layer.guards:
+            if guard.check != native.C_TENSOR:  # which those of the tensors are, that were made anew
+                capture.take_guard(_guard_on(guard, layer.root, module.source))
+        capture.seq += layer.steps
+        capture.graph.n_ops += layer.n_ops
+        self.stamped += 1
+        return _Result(nodes | made, tensors, taken).of(layer.result)
+
+    def _prepare(self, layer: _Layer, taken: _Pairs) -> None:
+        """Find what of the guards leads through the module, and whether the nodes can be stamped out."""
+        through = _Through(layer.root)
+        everything = layer.guards
+        layer.guards = [
+            guard for guard in everything if through[guard.source] or any(through[source] for source in guard.also)
+        ]
+        if any(_tells_of(guard, layer.root) for guard in everything) or self._names_own(layer, everything, through):
+            layer.usable = False
+            return
+        inputs = {value.source: value for value in self._capture.graph.inputs if value.source is not None}
+        for guard in layer.guards:
+            if guard.check == native.C_TENSOR and through[guard.source]:
+                value = inputs.get(guard.source)
+                if value is None or value.attrs or not _can_be_read(guard.source, layer.root):
+                    layer.usable = False
+                    return
+                layer.tensors.append((value, guard))
+        own = {*layer.nodes, *(value.node for value, _ in layer.tensors), *taken.nodes}
+        read = {value.node for value in inputs.values() if value.source is not None and not through[value.source]}
+        for node in layer.nodes:
+            for argument in node.all_input_nodes:
+                if argument not in own and (argument.op == "placeholder" and argument not in read):
+                    layer.usable = False
+            if (
+                node._erased
+                or node.op not in ("call_function", "call_method")
+                or isinstance(node.target, OpaqueCall)
+                or not _META.issuperset(node.meta)
+                or not _is_of_tensors(node.meta.get("val"))
+            ):
+                layer.usable = False
+        if not layer.usable:
+            return
+        layer.classes = {guard.payload for guard in layer.guards if guard.check == native.C_TYPE}
+        behind = ArgSource(len(self._capture.flat_args), "layer")
+        layer.tree = lower([_guard_on(guard, layer.root, behind) for guard in layer.guards])
+
+
+    def _names_own(self, layer: _Layer, guards: list[Guard], through: _Through) -> bool:
+        """Whether a guard that does not lead through the module names something in it, or on the way to it: a key of a
+        table, or what is not in one."""
+        way = {*_steps_to(layer.root)}
+        own = {
+            id(obj)
+            for obj, value in self._capture.objects()
+            if value.source is not None and (through[value.source] or value.source in way)
+        }
+        return any(
+            any(id(part) in own for part in (guard.payload if type(guard.payload) is tuple else (guard.payload,)))
+            or any(id(step.access()[1]) in own for source in (guard.source, *guard.also) for step in _steps_to(source))
+            for guard in guards
+            if not through[guard.source]
+        )
+
+
+class _Pairs:
+    """The arguments of two calls, pair by pair."""
+
+    def __init__(self, root: Source) -> None:
+        self._through = _Through(root)
+        self._way = {*_steps_to(root)}
+        self.nodes: dict[fx.Node, fx.Node] = {}
+        """By the node of a tensor the one that takes its place."""
+        self.values: dict[int, Value] = {}
+        """By the id of a value of the first call the one of the second."""
+
+    def alike(self, first: Value, second: Value) -> bool:
+        """Whether captured code can't tell the one argument from the other."""
+        a, b = _looked_at(first), _looked_at(second)
+        self.values[id(a)] = b
+        if a.source is not None and (self._through[a.source] or a.source in self._way):
+            return False  # something of the module itself, which guards are moved away from
+        if isinstance(a, LazyValue) or isinstance(b, LazyValue):
+            return isinstance(a, LazyValue) and isinstance(b, LazyValue) and a.obj is b.obj and a.source == b.source
+        if isinstance(a, TensorValue):
+            return isinstance(b, TensorValue) and self._tensors(a, b)
+        if type(a) is TupleValue and type(b) is TupleValue:
+            return (
+                _is_plain_tuple(a)
+                and _is_plain_tuple(b)
+                and len(a.items) == len(b.items)
+                and all(map(self.alike, a.items, b.items))
+            )
+        if type(a) is ConstantValue and type(b) is ConstantValue:
+            return type(a.value) is type(b.value) and (
+                a.value is b.value or (isinstance(a.value, _PLAIN) and repr(a.value) == repr(b.value))
+            )
+        return a is b and a.source is not None
+
+    def _tensors(self, a: TensorValue, b: TensorValue) -> bool:
+        if self.nodes.setdefault(a.node, b.node) is not b.node:
+            return False
+        if a is b:
+            return True
+        others = [one for one, other in self.nodes.items() if other is b.node]
+        return (
+            len(others) == 1
+            and a.source is None
+            and b.source is None
+            and a.cls is b.cls
+            and not (a.attrs or b.attrs or a.made_as or b.made_as or a.node._erased or b.node._erased)
+            and a.node.op != "placeholder"
+            and b.node.op != "placeholder"
+            and _constant(a.fake) is None
+            and _constant(b.fake) is None
+            and is_like(a.fake, b.fake)
+        )
+
+
+class _Result:
+    """What a stamped call gives."""
+
+    def __init__(self, nodes: dict[fx.Node, fx.Node], tensors: dict[fx.Node, TensorValue], taken: _Pairs) -> None:
+        self._nodes, self._tensors, self._taken = nodes, tensors, taken
+        self._made: dict[int, Value] = {}
+
+    def of(self, value: Value) -> Value:
+        known = self._taken.values.get(id(value)) or self._made.get(id(value))
+        if known is None:
+            known = self._made[id(value)] = self._new(value)
+        return known
+
+    def _new(self, value: Value) -> Value:
+        if isinstance(value, TupleValue):
+            return TupleValue([self.of(item) for item in value.items])
+        if not isinstance(value, TensorValue) or value.node not in self._nodes:
+            return value
+        node = self._nodes[value.node]
+        return self._tensors.get(value.node) or TensorValue(node, node.meta["val"], value.cls)
+
+
+class _Through(dict[Source, bool]):
+    """Whether a source leads through another."""
+
+    def __init__(self, root: Source) -> None:
+        super().__init__({root: True})
+
+    def __missing__(self, source: Source) -> bool:
+        found = self[source] = source.base is not None and self[source.base]
+        return found
+
+
+def _first(source: Source) -> Source:
+    """What the way to a source begins with."""
+    while source.base is not None:
+        source = source.base
+    return source
+
+
+def _steps_to(source: Source | None) -> Iterator[Source]:
+    """A source and all on the way to it."""
+    while source is not None:
+        yield source
+        source = source.base
+
+
+def _tells_of(guard: Guard, root: Source) -> bool:
+    """Whether a guard relates something to what lies on the way to a module: captured code that comes to this may come
+    from there to the module, by the very source that is moved."""
+    way = {*_steps_to(root.base)}
+    return guard.check == native.C_SAME and any(s in way for s in (guard.source, *guard.also))
+
+
+def _holds_any(layer: _Layer, taken: _Pairs) -> bool:
+    """Whether what captured code may read besides its arguments holds one that another takes the place of, or something
+    of the module."""
+    through = _Through(layer.root)
+    return any(
+        (isinstance(value, TensorValue) and taken.nodes.get(value.node, value.node) is not value.node)
+        or (isinstance(value, Value) and value.source is not None and through[value.source])
+        for holding in layer.in_sight.made
+        for value in holding
+    )
+
+
+def _constant(fake: Any) -> Any:
+    return getattr(fake, "constant", None)
+
+
+def _is_of_tensors(result: Any) -> bool:
+    if isinstance(result, (tuple, list)):
+        return all(map(_is_of_tensors, result))
+    return isinstance(result, torch.Tensor) and not result._has_symbolic_sizes_strides
+
+
+def _places(frame: Frame) -> list[tuple[CodeType, int]]:
+    return [(each.code, each.pc) for each in frame.chain()]
+
+
+def _looked_at(value: Value) -> Value:
+    """What is known of an argument."""
+    return value.realized or value if isinstance(value, LazyValue) else value
+
+
+def _is_plain_tuple(value: TupleValue) -> bool:
+    return value.cls is tuple and value.source is None and value.existing is None and not value.is_part
+
+
+def _is_plain(result: Value) -> bool:
+    """Whether a result is one that can be made again."""
+    if isinstance(result, TupleValue):
+        return type(result) is TupleValue and _is_plain_tuple(result) and all(map(_is_plain, result.items))
+    if isinstance(result, TensorValue):
+        return not (result.attrs or result.made_as or result.fake._has_symbolic_sizes_strides)
+    return type(result) is ConstantValue
+
+
+def _steps_from(root: Source, source: Source) -> Iterator[Source]:
+    """The sources on the way from one to another, that one left out; the last one first."""
+    while source != root:
+        yield source
+        assert source.base is not None
+        source = source.base
+
+
+def _can_be_read(source: Source, root: Source) -> bool:
+    return all(isinstance(step, DictSource | KeySource | IndexSource) for step in _steps_from(root, source))
+
+
+def _read(source: Source, root: Source, obj: Any) -> Any:
+    """What a source leads to, if `root` leads to `obj`."""
+    for step in reversed(list(_steps_from(root, source))):
+        if isinstance(step, DictSource):
+            obj = obj.__dict__
+        elif isinstance(step, KeySource):
+            obj = dict.__getitem__(obj, step.key.value)
+        else:
+            assert isinstance(step, IndexSource)
+            obj = obj[step.index]
+    return obj
+
+
+def _moved(source: Source, root: Source, to: Source) -> Source:
+    """The source that leads on from `to` as this one does from `root`; itself, if it does not lead through that."""
+    if source == root:
+        return to
+    if not isinstance(source, Step):
+        return source
+    origin = _moved(source.origin, root, to)
+    return source if origin is source.origin else replace(source, origin=origin)
+
+
+def _guard_on(guard: Guard, root: Source, to: Source) -> Guard:
+    also: Sequence[Source] = [_moved(source, root, to) for source in guard.also]
+    return replace(guard, source=_moved(guard.source, root, to), also=tuple(also))
