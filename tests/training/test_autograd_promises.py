@@ -256,17 +256,71 @@ def test_gradients_of_gradients_by_way_of_several_graphs():
     twins.both(gradients)
 
 
-def test_gradients_of_gradients_of_random_numbers_are_refused_once():
-    twins = Twins(lambda x: F.dropout(x.exp()), leaf(50))
-    x = twins.inputs[1][0]
-    with pytest.raises(RuntimeError, match="repeat the step"):
-        torch.autograd.grad(twins.compiled(x).sum(), x, create_graph=True)
+def gradients_of_gradients(fn, x):
+    (first,) = torch.autograd.grad(fn(x).float().sum(), x, create_graph=True)
+    return first, torch.autograd.grad(first.square().sum(), x)
+
+
+def test_gradients_of_gradients_of_random_numbers():
+    """The same numbers are drawn again, and generators go on as if they were not."""
 
     def use(fn, x):
-        (first,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
-        return first, torch.autograd.grad(first.square().sum(), x)
+        return gradients_of_gradients(fn, x), torch.rand(3)
 
+    twins = Twins(lambda x: F.dropout(x.exp() * torch.rand_like(x)), leaf(50))
     twins.both(use)
+    twins.both(use)
+
+
+def test_gradients_of_gradients_of_statistics():
+    """What a graph writes and results are not made of may have changed since, and is not written twice."""
+    norm = nn.BatchNorm1d(4).double()
+
+    def use(fn, x):
+        norm.reset_running_stats()
+        first, second = fn(x), fn(x * 2)
+        (found,) = torch.autograd.grad((first.exp() + second).sum(), x, create_graph=True)
+        return found, torch.autograd.grad(found.square().sum(), x), [t.clone() for t in norm.buffers()]
+
+    twins = Twins(lambda x: norm(x) * x, leaf(6, 4))
+    twins.both(use)
+    twins.both(use)
+
+
+def test_gradients_of_gradients_of_what_is_written_are_refused_once():
+    scale = torch.ones(4, dtype=torch.float64)
+
+    def fn(x):
+        scale.mul_(2)
+        return x.exp() * scale
+
+    x = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    compiled = framejit.optimize(fn)
+    with pytest.raises(RuntimeError, match="repeat the step"):
+        torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+    scale.fill_(1)
+    found = gradients_of_gradients(compiled, x)
+    scale.fill_(1)
+    same(gradients_of_gradients(fn, x), found)
+
+
+def test_gradients_of_gradients_outside_of_autocast():
+    def use(fn, x):
+        def within(x):
+            with torch.autocast("cpu"):
+                return fn(x)
+
+        return gradients_of_gradients(within, x)
+
+    def fn(x):
+        return x @ x @ x
+
+    # autocast rounds them to whole numbers, and products of these are exact
+    x = (torch.randint(0, 3, (3, 3)) + 2**-12).requires_grad_()
+    expected, got = (use(each, x) for each in (fn, framejit.optimize(fn)))
+    assert all(number == round(number) for number in expected[0].flatten().tolist())
+    torch.testing.assert_close(got[0], expected[0], rtol=0, atol=0)
+    torch.testing.assert_close(got[1], expected[1], rtol=2**-7, atol=0)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -25,6 +25,7 @@ from framejit.backends.fuse.training.backward import Backward, OpenBackward, is_
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
+from framejit.backends.fuse.training.second_run import Call, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.config import config
@@ -61,6 +62,7 @@ class Differentiable:
         self.torch_state = thread_state()
         """Torch's, which what is recorded depends on."""
         self.recorded = recorded = Recorded(gm, None if open_sizes is None else open_sizes.conditions)
+        self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
         self.results = recorded.results.at(sizes_now(open_sizes))
         partition = parted(recorded.joint())
@@ -125,9 +127,10 @@ class Differentiable:
             or self._writes_reach_others(inputs)
         ):
             return self.eager(*inputs)
+        random = self.second_run.random_state(inputs)
         with torch.no_grad():
             made = [*self._forward.run(inputs)]
-        call = Call(self, inputs)
+        call = Call(inputs, self.differentiable_inputs, random)
         if torch.is_grad_enabled():
             views = self._tie(call, inputs, made)
         else:  # the program switches gradients on inside
@@ -194,10 +197,6 @@ class Differentiable:
     def graphs(self) -> Sequence[CompiledGraph]:
         """The accounts of forward and backwards."""
         return self.accounts
-
-    def is_repeatable(self) -> bool:
-        """Whether running the forward once more gives the same, and changes nothing."""
-        return self._forward.is_repeatable
 
 
 class CompiledSegment:
@@ -357,43 +356,6 @@ class CompiledSegment:
         return torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device).zero_()
 
 
-class Call:
-    """One run of a graph, as its nodes of autograd know it."""
-
-    __slots__ = ("graph", "inputs", "versions")
-
-    def __init__(self, graph: Differentiable, inputs: Sequence[torch.Tensor]) -> None:
-        self.graph = graph
-        self.inputs = [
-            _alias(tensor, position in graph.differentiable_inputs) for position, tensor in enumerate(inputs)
-        ]
-        """What stands for the inputs if the graph is run again. Their memory lives as long as what is kept for the
-        backward; tensors that eager's autograd lets go of may go."""
-        self.versions = [_version(tensor) for tensor in inputs]
-
-
-class _Alias(torch.autograd.Function):
-    """The same numbers in the same memory, for autograd made of the tensor, and not holding it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-
-def _alias(tensor: torch.Tensor, is_differentiable: bool) -> torch.Tensor:
-    """What stands for an input. Autograd holds leaves anyway."""
-    if not is_differentiable:
-        return tensor.detach()
-    if tensor.grad_fn is None:
-        return tensor
-    alias: torch.Tensor = _Alias.apply(tensor)
-    return alias
-
-
 class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -431,10 +393,6 @@ def _given_up(ctx: Any) -> list[torch.Tensor]:
     return saved
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _differentiable_gradients(
     call: Call, segment: CompiledSegment, tangents: Sequence[torch.Tensor | None]
 ) -> list[torch.Tensor | None]:
@@ -443,29 +401,15 @@ def _differentiable_gradients(
 
     Raises RuntimeError where that would not give what the first run gave.
     """
-    graph, inputs = call.graph, call.inputs
+    graph = segment.graph
     graph.fate.runs_as_aten = True
-    if not graph.is_repeatable():
-        raise RuntimeError(
-            "gradients of gradients were asked for, and the graph they lead through drew random numbers, so that it "
-            "can't be run again to find them. "
-            "framejit runs this graph as ATen from now on: repeat the step"
-        )
-    if call.versions != [_version(tensor) for tensor in inputs]:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
-            "of a compiled graph, "
-            "which is run again because gradients of gradients were asked for"
-        )
-    # views of inputs have neither hooks of the program's nor, to us, what led to them
-    apart = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
-    outputs = graph.eager(*apart)
-    ends = {tensor.grad_fn for tensor in apart if tensor.requires_grad}
+    inputs, outputs = graph.second_run.of(call)
+    ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
     again = graph.recorded.results.segments(outputs, ends)[segment.number]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):
         by_place[place] = tangent
-    found = gradients(again, by_place, [apart[position] for position in segment.inputs], differentiable=True)
+    found = gradients(again, by_place, [inputs[position] for position in segment.inputs], differentiable=True)
     n_inputs = len(graph.recorded.inputs)
     return [
         *found[: len(segment.inputs)],
