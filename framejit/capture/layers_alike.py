@@ -10,7 +10,7 @@ captured as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
@@ -157,12 +157,13 @@ class LayersAlike:
             return None
         if not layer.tree.check((*capture.flat_args, module.obj), capture.fn):
             return None
+        moved = _Moved(layer.root, module.source)
         nodes = dict(taken.nodes)
         tensors: dict[fx.Node, TensorValue] = {}
         for known, guard in layer.tensors:
             tensor = _read(guard.source, layer.root, module.obj)
             capture.stands_for = guard.user_line
-            value = wrap(capture, tensor, _moved(guard.source, layer.root, module.source))
+            value = wrap(capture, tensor, moved[guard.source])
             capture.stands_for = None
             if (
                 not isinstance(value, TensorValue)
@@ -177,7 +178,7 @@ class LayersAlike:
             return None
         for guard in layer.guards:
             if guard.check != native.C_TENSOR:  # which those of the tensors are, that were made anew
-                capture.take_guard(_guard_on(guard, layer.root, module.source))
+                capture.take_guard(_guard_on(guard, moved))
         capture.seq += layer.steps
         capture.graph.n_ops += layer.n_ops
         self.stamped += 1
@@ -218,8 +219,8 @@ class LayersAlike:
         if not layer.usable:
             return
         layer.classes = {guard.payload for guard in layer.guards if guard.check == native.C_TYPE}
-        behind = ArgSource(len(self._capture.flat_args), "layer")
-        layer.tree = lower([_guard_on(guard, layer.root, behind) for guard in layer.guards])
+        behind = _Moved(layer.root, ArgSource(len(self._capture.flat_args), "layer"))
+        layer.tree = lower([_guard_on(guard, behind) for guard in layer.guards])
 
 
     def _names_own(self, layer: _Layer, guards: list[Guard], through: _Through) -> bool:
@@ -326,6 +327,23 @@ class _Through(dict[Source, bool]):
         return found
 
 
+class _Moved(dict[Source, Source]):
+    """By each source the one that leads on from `to` as it does from `root`; itself, if it does not lead through
+    that."""
+
+    def __init__(self, root: Source, to: Source) -> None:
+        super().__init__({root: to})
+
+    def __missing__(self, source: Source) -> Source:
+        moved = source
+        if isinstance(source, Step):
+            origin = self[source.origin]
+            if origin is not source.origin:
+                moved = replace(source, origin=origin)
+        self[source] = moved
+        return moved
+
+
 def _first(source: Source) -> Source:
     """What the way to a source begins with."""
     while source.base is not None:
@@ -416,16 +434,6 @@ def _read(source: Source, root: Source, obj: Any) -> Any:
     return obj
 
 
-def _moved(source: Source, root: Source, to: Source) -> Source:
-    """The source that leads on from `to` as this one does from `root`; itself, if it does not lead through that."""
-    if source == root:
-        return to
-    if not isinstance(source, Step):
-        return source
-    origin = _moved(source.origin, root, to)
-    return source if origin is source.origin else replace(source, origin=origin)
-
-
-def _guard_on(guard: Guard, root: Source, to: Source) -> Guard:
-    also: Sequence[Source] = [_moved(source, root, to) for source in guard.also]
-    return replace(guard, source=_moved(guard.source, root, to), also=tuple(also))
+def _guard_on(guard: Guard, moved: _Moved) -> Guard:
+    also = tuple(moved[source] for source in guard.also) if guard.also else ()
+    return Guard(moved[guard.source], guard.check, guard.payload, also, guard.user_line)
