@@ -14,6 +14,7 @@ _TEXTS = {cls: message(builtins.sum, (), cls()) for cls in (str, bytes, bytearra
 _EMPTY_MAX, _EMPTY_MIN, _EMPTY_REDUCE = (
     message(builtins.max, ()), message(builtins.min, ()), message(functools.reduce, max, ()),
 )
+_NUMBERS = (int, bool, float, complex)
 _MAX_DEFAULT, _MIN_DEFAULT = message(builtins.max, 1, 2, default=0), message(builtins.min, 1, 2, default=0)
 
 
@@ -23,6 +24,21 @@ def sum(iterable: Any, /, start: Any = 0) -> Any:
     for cls in (str, bytes, bytearray):
         if isinstance(start, cls):
             raise TypeError(_TEXTS[cls])
+    # CPython adds up the numbers that come first in C, floats with what each rounding loses: of ints, then of floats,
+    # then of complex numbers, and what something else leads to is a later kind of these or added up plainly
+    ranks = {int: 0, float: 1, complex: 2}
+    rank = -1
+    while ranks.get(type(start), -1) > rank:
+        numbers: list[Any] = []
+        for item in items:
+            if type(item) not in _NUMBERS:
+                start = builtins.sum(numbers, start)
+                rank = ranks[type(start)]
+                start = start + item
+                break
+            numbers.append(item)
+        else:
+            return builtins.sum(numbers, start)
     for item in items:
         start = start + item
     return start

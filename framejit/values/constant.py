@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
+from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.indices import as_index
 from framejit.values.inspection import is_a
@@ -91,6 +93,10 @@ class ConstantValue(Value):
         return self.value
 
     def truth(self, frame: Frame) -> bool:
+        if self.value is NotImplemented:  # CPython warns at the program's line, and from 3.14 on raises
+            if sys.version_info < (3, 14):
+                raise Unsupported("NotImplemented in a boolean context, which warns")
+            raise frame.raised(TypeError, "NotImplemented should not be used in a boolean context")
         return bool(self.value)
 
     def iterate(self, frame: Frame) -> Iterator[Value]:

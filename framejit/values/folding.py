@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import operator
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,11 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
+
+
+# ~True, complex(1j, 1) and b"\\d".decode("unicode_escape") warn; nothing else that is folded does, and watching takes
+# time
+_MAY_WARN = frozenset(("invert", "complex", "decode"))
 
 
 def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -36,8 +43,11 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
         for part in (getattr(function, "__self__", None), *real_args, *real_kwargs.values())
     ):
         raise Unsupported("what is made of a class that was made here, and would hold the one of the capture")
+    called = _unless_it_warns if getattr(function, "__name__", "") in _MAY_WARN else operator.call
     try:
-        result = function(*real_args, **real_kwargs)
+        result = called(function, *real_args, **real_kwargs)
+    except Unsupported:
+        raise
     except Exception as e:
         raise frame.raised_from(e) from None
     for value, real in zip(args, real_args):
@@ -51,6 +61,16 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
     ):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
+
+
+def _unless_it_warns(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The result of a call; one that warns is left to the program, at whose line that is told."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = function(*args, **kwargs)
+    if told:
+        raise Unsupported(f"{function.__name__}() warns", "FJ126")
+    return result
 
 
 def _is_member(made: enum.Enum) -> bool:

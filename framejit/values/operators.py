@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -126,21 +127,40 @@ def _of_constants(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None
 def by_special_methods(
     frame: Frame, function: Callable[..., Any], name: str, a: Value, b: Value, says: str, in_place: bool = False
 ) -> Value:
-    """A binary operation by the methods of its operands: `__name__` of the left one, `__rname__` of the right one."""
-    attempts: list[tuple[Value, str, Value]] = []
-    if in_place and _has(a, f"__i{name}__"):
-        attempts.append((a, f"__i{name}__", b))
-    direct, mirrored = (a, f"__{name}__", b), (b, f"__r{name}__", a)
-    both = [x for x in (direct, mirrored) if _has(x[0], x[1])]
+    """A binary operation by the methods of its operands: `__name__` of the left one, `__rname__` of the right one.
+
+    CPython asks both operands as numbers before it joins or repeats sequences, also in place: `[1] += x` is
+    `x.__radd__([1])` if there is one.
+    """
+    in_place_method, direct, mirrored = (a, f"__i{name}__", b), (a, f"__{name}__", b), (b, f"__r{name}__", a)
+    as_numbers = [x for x in (direct, mirrored) if _has(x[0], x[1]) and not _of_sequence(x[0], name)]
     if a.python_type() is b.python_type():
-        both = both[:1] if both and both[0] is direct else []
-    elif a.python_type() in b.python_type().__mro__ and len(both) == 2:
+        as_numbers = as_numbers[:1] if as_numbers and as_numbers[0] is direct else []
+    elif a.python_type() in b.python_type().__mro__ and len(as_numbers) == 2:
         if static_lookup(b.python_type(), mirrored[1]) is not static_lookup(a.python_type(), mirrored[1], None):
-            both.reverse()  # a subclass on the right that has its own method goes first
-    for owner, method, other in attempts + both:
+            as_numbers.reverse()  # a subclass on the right that has its own method goes first
+    sequence = _of_sequence(a, name)
+    if sequence:
+        attempts = [*as_numbers, direct]
+    else:
+        attempts = as_numbers + ([mirrored] if name == "mul" and _of_sequence(b, name) else [])
+    if in_place and _has(a, in_place_method[1]):
+        if sequence and isinstance(static_lookup(a.python_type(), in_place_method[1]), WrapperDescriptorType):
+            attempts[-1] = in_place_method
+        else:
+            attempts.insert(0, in_place_method)
+    for owner, method, other in attempts:
         result = owner.call_method(frame, method, [other], {})
         if not is_not_implemented(result):
             return result
+        own = static_lookup(owner.python_type(), method)
+        if (owner, method, other) in as_numbers and _joins_or_raises(own):
+            made, given = own.__objclass__, other.python_type().__name__
+            says = {
+                "add": f'can only concatenate {made.__name__} (not "{given}") to {made.__name__}',
+                "mul": f"{given!r} object cannot be interpreted as an integer",
+            }[name]
+            raise refused(frame, lambda _, right: own(made(), right), [owner, other], says)  # noqa: B023
     raise refused(frame, function, [a, b], says)
 
 
@@ -157,6 +177,28 @@ def _has(value: Value, method: str) -> bool:
     if static is None:
         raise Unsupported(f"{method} of {value.describe()}, which is None")
     return static is not _ABSENT
+
+
+def _of_sequence(value: Value, name: str) -> bool:
+    """Whether `+` or `*` of such an object is what CPython has for sequences, joining and repeating, and not an
+    operation of numbers, which `__add__` or `__radd__` of a class written in Python always is."""
+    if name not in ("add", "mul"):
+        return False
+    names = {f"__{name}__", f"__r{name}__"}
+    maker = next((cls for cls in value.python_type().__mro__ if not names.isdisjoint(vars(cls))), None)
+    return maker is not None and _joins(maker)
+
+
+def _joins(cls: type) -> bool:
+    """Whether a class is a sequence written in C. Numbers have both `__add__` and `__radd__`, for one function does
+    both."""
+    return isinstance(vars(cls).get("__add__"), WrapperDescriptorType) and "__radd__" not in vars(cls)
+
+
+def _joins_or_raises(method: Any) -> bool:
+    """Whether a method is that of a sequence written in C: called by its name, as for a class that adds a reflected
+    one, it raises where others give NotImplemented."""
+    return isinstance(method, WrapperDescriptorType) and _joins(method.__objclass__)
 
 
 def _overrides(value: Value, method: str) -> bool:

@@ -21,6 +21,7 @@ from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.models import ModelIterator, call_model, make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.operators import binary
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -144,8 +145,33 @@ def _is_data(frame: Frame, value: Value) -> bool:
     return isinstance(value, ConstantValue) and type(value.value) in _DATA
 
 
+_KEEPS_WHAT_ROUNDING_LOSES = sum([1.0, 1e100, 1.0, -1e100]) == 2.0  # from CPython 3.12 on
+
+
+_NUMBERS = (int, bool, float, complex)
+
+
+@handles(sum)
+def _sum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Numbers that are known, by `sum` itself; those that are not, by additions where that comes to the same."""
+    iterable, total = args[0], [*args[1:], *kwargs.values(), ConstantValue(0)][0]
+    if not isinstance(iterable, SequenceValue) or iterable.python_type() not in (list, tuple) or any(
+        realize(frame, v).python_type() not in _NUMBERS for v in (*iterable.items, total)
+    ) or _is_data(frame, iterable) and _is_data(frame, total):
+        found: Value = _SUM_OF_ANYTHING(frame, args, kwargs)
+        return found
+    roundings = 0
+    for item in iterable.items:
+        roundings += total.python_type() is not int
+        total = binary(frame, "+", total, realize(frame, item))
+    if _KEEPS_WHAT_ROUNDING_LOSES and roundings > 1:  # what the last addition alone loses makes no difference
+        raise Unsupported("sum() of more than two floats that are not assumed, which CPython rounds once")
+    return total
+
+
 _DATA = (int, float, complex, bool, str, bytes, type(None), range)
-HANDLERS.update({f: _on_data(f) for f in (sum, math.prod, min, max)})
+HANDLERS.update({f: _on_data(f) for f in (math.prod, min, max)})
+_SUM_OF_ANYTHING: Any = _on_data(sum)
 
 
 @handles(sorted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import sys
 import types
@@ -39,6 +40,10 @@ _OF_ONE_KEY = frozenset("get __contains__ setdefault pop __setitem__ __delitem__
 _READING = frozenset("get __contains__ __len__".split())
 _REWRITING = frozenset("__setitem__ move_to_end".split())  # they change a table that stays as large as it is
 _CHANGING = frozenset("setdefault pop popitem __setitem__ __delitem__ move_to_end clear".split())
+# frozendict, where there is one: dicts are compared and merged with it
+_FROZEN = tuple(filter(None, [vars(builtins).get("frozendict")]))
+_MISSING_KEEPS_WHAT_THE_FACTORY_SET = sys.version_info >= (3, 14)
+_HANDED_ON = frozenset("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __or__ __ror__ copy".split())
 _FILLING = frozenset("__ior__ update __init__".split())
 
 MAKERS_OF_VIEWS: dict[str, Callable[[DictValue], Value]] = {}
@@ -73,7 +78,8 @@ class DictValue(HashTable, BuiltinMethods):
         self.replace_values(deep_realize(frame, list(self.items.values())))
 
     def plain_copy(self, frame: Frame) -> Any:
-        return self.cls({k.constant() if isinstance(k, Value) else k: plain(frame, v) for k, v in self.items.items()})
+        items = {k.constant() if isinstance(k, Value) else k: plain(frame, v) for k, v in self.items.items()}
+        return defaultdict(plain(frame, self.default_factory), items) if self.cls is defaultdict else self.cls(items)
 
     @property
     def real(self) -> Any:
@@ -129,11 +135,28 @@ class DictValue(HashTable, BuiltinMethods):
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         writable = self.cls is not types.MappingProxyType
+        if name in _HANDED_ON and not (writable or self._answers_for_itself(args)):
+            raise Unsupported(f"{name}() of a mappingproxy, which hands on what it shows")
         if name in _READING or (name in _CHANGING and writable):
             return self._run(frame, name, args, kwargs)
         if name in _FILLING and not writable or name == "__missing__" and self.cls is not defaultdict:
             return Value.call_method(self, frame, name, args, kwargs)
         return super().call_method(frame, name, args, kwargs)
+
+    def _answers_for_itself(self, args: list[Value]) -> bool:
+        """Whether a mappingproxy's operation is that of its dict, without anybody seeing which mapping it hands on."""
+        return isinstance(self, MappingProxyValue) and all(
+            isinstance(a, (ConstantValue, MappingProxyValue)) or isinstance(a, DictValue) and a.cls is dict
+            for a in args
+        )
+
+    def _other_dict(self, value: Value) -> DictValue | None:
+        """The dict that an operand is. A mappingproxy beside a dict is none, but does the operation itself."""
+        if value.python_type() in _FROZEN:
+            raise Unsupported("a dict beside a frozendict")
+        other = dict_part(value)
+        shown = other is not None and other.cls is types.MappingProxyType
+        return None if shown and self.cls is not types.MappingProxyType else other
 
     @method("__getitem__")
     def _getitem(self, frame: Frame, key: Value) -> Value:
@@ -159,12 +182,12 @@ class DictValue(HashTable, BuiltinMethods):
 
     @method("__eq__")
     def _equal_to(self, frame: Frame, value: Value) -> Value:
-        other = dict_part(value)
+        other = self._other_dict(value)
         return ConstantValue(NotImplemented if other is None else self._equals(frame, other))
 
     @method("__ne__")
     def _unequal_to(self, frame: Frame, value: Value) -> Value:
-        other = dict_part(value)
+        other = self._other_dict(value)
         return ConstantValue(NotImplemented if other is None else not self._equals(frame, other))
 
     @method("__ior__")
@@ -228,6 +251,8 @@ class DictValue(HashTable, BuiltinMethods):
         if self.default_factory.is_constant() and self.default_factory.constant() is None:
             raise frame.raised(KeyError, key)
         made = frame.call(self.default_factory, [], {})
+        if _MISSING_KEEPS_WHAT_THE_FACTORY_SET:
+            return self._run(frame, "setdefault", [key, made], {})
         frame.call_special(owner, "__setitem__", [key, made], "does not support item assignment")
         return made
 
@@ -242,7 +267,7 @@ class DictValue(HashTable, BuiltinMethods):
 
     @method("__or__", "__ror__", tells_name=True)
     def _merged(self, frame: Frame, name: str, value: Value) -> Value:
-        other = dict_part(value)
+        other = self._other_dict(value)
         if other is None:
             return ConstantValue(NotImplemented)
         first, second = (self, other) if name == "__or__" else (other, self)

@@ -124,7 +124,7 @@ def _get_attribute(frame: Frame, owner: ObjectValue, static: Any, args: list[Val
 
 
 def _initialize(frame: Frame, owner: ObjectValue, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if owner.source is not None and (args or kwargs) and static is not object.__init__:
+    if owner.source is not None and static is not object.__init__:
         raise Unsupported(f"initializing {owner.describe()} again")
     if static is object.__init__ and (args or kwargs):
         if static_lookup(owner.cls, "__init__") is not static or static_lookup(owner.cls, "__new__") is object.__new__:
@@ -138,8 +138,10 @@ def _initialize(frame: Frame, owner: ObjectValue, static: Any, args: list[Value]
         return dict_method(frame, owner, "__init__", args, kwargs)
     elif isinstance(owner.base, SetValue) and owner.base.cls is set:
         owner.base.call_method(frame, "__init__", args, kwargs)
-    elif isinstance(owner.base, ListValue) and (args or kwargs):
-        owner.base.call_method(frame, "extend", args, kwargs)
+    elif isinstance(owner.base, ListValue) and (args or kwargs or owner.base.items):
+        owner.base.call_method(frame, "clear", [], {})
+        if args or kwargs:
+            owner.base.call_method(frame, "extend", args, kwargs)
     return NONE
 
 

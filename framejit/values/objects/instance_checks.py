@@ -35,6 +35,8 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
         _refuse_user_checks(target)
         return isinstance(value.constant(), target)
     check = static_lookup(type(target), "__instancecheck__", None)
+    if not is_a(target, type) and check is not None and module_of(type(target)) == "typing":
+        return _has_protocol(frame, value, target)  # an alias such as typing.List, which looks at the class
     if check is type.__instancecheck__ or not is_a(target, type):
         return by_type(value, target)
     if check is abc.ABCMeta.__instancecheck__:

@@ -4,6 +4,7 @@ import builtins
 import operator
 import sys
 import warnings
+from fractions import Fraction
 
 import pytest
 import torch
@@ -21,6 +22,79 @@ def test_sorted_min_max_sum():
         X,
         [3, 1, 2],
     )
+
+
+class Whole:
+    """Something beside numbers that a sum may meet."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __radd__(self, other):
+        return other + self.value
+
+
+@pytest.mark.parametrize(
+    "rest", [[], [Whole(0.5)], [Whole(1)], [Whole(2j)], [Whole(0.5), *[0.1] * 10], [Fraction(1, 10), *[0.1] * 10]],
+    ids=["nothing", "float", "int", "complex", "then floats", "fraction"],
+)
+@pytest.mark.parametrize(
+    "numbers",
+    [[0.1] * 10, [1, 0.1, 0.2, 0.3], [1.0, 1e100, 1.0, -1e100], [0.1j] * 10, [True, 2, 3], [1.0, 10**400, 1.0], []],
+    ids=["floats", "mixed", "cancelling", "complex", "ints", "huge", "none"],
+)
+def test_a_sum_rounds_as_the_real_one(numbers, rest):
+    """From CPython 3.12 on `sum` keeps what rounding loses, also where the numbers are followed by something else."""
+
+    def fn(x, make):
+        try:
+            return x + 1, repr(sum([*numbers, *make()])), repr(sum((n for n in (*numbers, *make())), 0.25))
+        except OverflowError as e:
+            return x + 1, str(e)
+
+    check(fn, X, lambda: rest, breaks=None, graphs=None)
+
+
+def test_a_sum_of_floats_that_change():
+    pair = Pair(lambda: lambda x, a, b, c: (x + 1, sum([a, b, c]), sum([a, b]), sum((a, b), 0.5)))
+    for i in range(4):
+        pair.call(X, 1.0 + i, 1e100, -1e100)
+
+
+def test_not_implemented_has_no_truth():
+    """It warns, and from CPython 3.14 on raises."""
+
+    def fn(x, given):
+        told = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for ask in (lambda: bool(given), lambda: not given, lambda: given and 5, lambda: any([0, given])):
+                try:
+                    told.append(ask())
+                except TypeError as e:
+                    told.append(str(e))
+        return x + 1, told, [str(w.message) for w in caught]
+
+    check(fn, X, NotImplemented, breaks=None, graphs=None, calls=1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: ~True, lambda: complex(1j, 2), lambda: b"\\d".decode("unicode_escape")],
+    ids=["~", "complex", "decode"],
+)
+def test_what_is_known_and_warns_does_so_at_each_call(call):
+    def fn(x):
+        return x + 1, call()
+
+    compiled = framejit.optimize(fn, backend="eager")
+    told = []
+    for run in (fn, compiled, compiled):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = run(X)[1]
+        told.append((found, [(w.filename, w.lineno, str(w.message)) for w in caught]))
+    assert told[0] == told[1] == told[2]
 
 
 def test_zip_enumerate_map_filter():

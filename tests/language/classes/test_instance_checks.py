@@ -194,3 +194,22 @@ def test_classes_of_typing(make, target, check_of):
             return x + 2, str(e)
 
     check(fn, torch.ones(1), graphs=None, breaks=None)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        typing.List, typing.Sequence, typing.List | typing.Tuple, typing.Union[typing.List, int],  # noqa: UP006, UP007
+        typing.Callable, typing.List[int], typing.Optional[int],  # noqa: UP006, UP045
+    ],
+    ids=str,
+)
+def test_aliases_of_typing(target):
+    def fn(x, value):
+        try:
+            return x + 1, isinstance(value, target), isinstance([x], target), isinstance(3, target)
+        except TypeError as e:
+            return str(e)
+
+    for value in ([1], (1,), print, None):
+        check(fn, torch.ones(1), value, breaks=None, graphs=None)

@@ -9,13 +9,14 @@ import sys
 import threading
 import typing
 import weakref
+from collections import deque
 
 import pytest
 import torch
 
 import framejit
 
-from support import check_state
+from support import check, check_state
 
 X = torch.ones(3)
 
@@ -794,3 +795,30 @@ def test_weak_proxies_are_asked_by_plain_python_only(is_alive):
         return fn
 
     check_state(make, (X,), (X,), breaks=None)
+
+
+class ListOfItsOwn(list):
+    pass
+
+
+class DequeOfItsOwn(deque):
+    pass
+
+
+class BytesOfItsOwn(bytearray):
+    pass
+
+
+@pytest.mark.parametrize(
+    "kind, content",
+    [(ListOfItsOwn, [1, 2]), (DequeOfItsOwn, [1, 2]), (BytesOfItsOwn, [1, 2]), (bytearray, 1), (list, "ab")],
+)
+def test_objects_of_c_classes_are_initialized_again(kind, content):
+    def fn(x, given, how):
+        made = kind(content)
+        for again in (made, given):
+            again.__init__(*how)
+        return x + 1, type(made), list(made), list(given)
+
+    for how in ((), ([5],)):
+        check(fn, X, kind(content), how, graphs=None, breaks=None)

@@ -1,4 +1,5 @@
 """OrderedDict, defaultdict, Counter, ChainMap, UserDict, mappingproxy, and classes derived from them."""
+import builtins
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
 
@@ -291,3 +292,101 @@ def test_guards_of_an_argument_that_fills_itself():
             table[key] = [1, 2]
             assert torch.equal(compiled(torch.ones(2), table), torch.full((2,), 3.0))
             assert dict(table) == {key: [1, 2]}
+
+
+class Asked:
+    """Tells what it was compared or merged with."""
+
+    def __eq__(self, other):
+        return type(other), other
+
+    __ne__ = __lt__ = __gt__ = __or__ = __ror__ = __eq__
+    __hash__ = None
+
+
+class AskedDict(dict):
+    def __eq__(self, other):
+        return type(other), other
+
+    __hash__ = None
+
+
+OPERATIONS = {
+    "==": lambda p: (p == Asked(), Asked() == p, p == AskedDict(), p == {"a": 1}, {"a": 1} == p, p == p, p == 3),
+    "!=": lambda p: (p != Asked(), p != {"a": 1}, {"a": 1} != p, p != None),  # noqa: E711
+    "<": lambda p: p < Asked(),
+    "< dict": lambda p: p < {},
+    "|": lambda p: p | Asked(),
+    "| dict": lambda p: (p | {2: 3}, {2: 3} | p, p | p, type({2: 3} | p)),
+    "| OrderedDict": lambda p: (p | OrderedDict(b=1), OrderedDict(b=1) | p, type(p | OrderedDict(b=1))),
+    "reflected |": lambda p: Asked() | p,
+    "copy": lambda p: (p.copy(), type(p.copy())),
+}
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+@pytest.mark.parametrize("made_inside", [True, False], ids=["made inside", "given"])
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_mappingproxy_hands_on_what_it_shows(kind, made_inside, operation):
+    def fn(x, given):
+        proxy = types.MappingProxyType(kind({"a": 1})) if made_inside else given
+        try:
+            return x + 1, operation(proxy)
+        except TypeError as e:
+            return str(e)
+
+    compiled = framejit.optimize(fn, backend="eager")
+    given = types.MappingProxyType(kind({"a": 1}))
+    expected = repr(fn(X, given))
+    assert repr(compiled(X, given)) == expected and repr(compiled(X, given)) == expected
+
+
+def test_a_factory_that_fills_the_item_itself():
+    """From CPython 3.14 on what the factory has put there stays."""
+
+    def world():
+        made = []
+
+        def factory():
+            made.append(len(made) + 1)
+            first = len(made) == 1
+            own = made[-1]
+            if first:
+                table["k"]  # noqa: B018
+            return own
+
+        table = defaultdict(factory)
+        return lambda x: (x + 1, table["k"], dict(table), list(made))
+
+    check_state(world, (X,), (X,), breaks=None, graphs=None)
+
+
+class ToldFactory:
+    def __call__(self):
+        return {}
+
+    def __repr__(self):
+        return "told"
+
+
+@pytest.mark.parametrize("factory", [ToldFactory(), list, None], ids=["object", "class", "none"])
+def test_text_of_a_defaultdict(factory):
+    def fn(x, factory):
+        table = defaultdict(factory)
+        table["k"] = 1
+        return x + 1, repr(table), f"{table}"
+
+    check(fn, X, factory, breaks=None, graphs=None)
+
+
+@pytest.mark.skipif(not hasattr(builtins, "frozendict"), reason="frozendict came with CPython 3.15")
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+@pytest.mark.parametrize("name", ["__or__", "__ror__", "__eq__", "__ne__", "__ior__"])
+def test_dicts_beside_frozen_ones(kind, name):
+    frozen = vars(builtins)["frozendict"]({1: 1, 2: 2})
+
+    def fn(x, given):
+        table = kind({0: 0, 1: 5})
+        return x + 1, getattr(table, name)(given), table | given, given | table, table == given, table
+
+    check(fn, X, frozen, breaks=None, graphs=None)

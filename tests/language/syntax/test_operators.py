@@ -1,5 +1,6 @@
 """Arithmetic, comparison, logical and in-place operators on tensors, Python values and both."""
 import operator
+from collections import UserList, UserString, deque
 
 import pytest
 import torch
@@ -77,6 +78,66 @@ def test_reflected_operator_of_a_user_class():
         return x * 1 + 2, 2 * s, [1] + [2], 5 + s
 
     check(fn, X, Scale())
+
+
+class Joins:
+    def __init__(self):
+        self.kept = ["e", "g"]
+
+    def __radd__(self, other):
+        return "joined", other
+
+    def __rmul__(self, other):
+        return "repeated", other
+
+    def __index__(self):
+        return 2
+
+    def __iter__(self):
+        return iter(self.kept)
+
+
+class OwnInPlace(list):
+    def __iadd__(self, other):
+        return NotImplemented if other == [5] else ("in place", list(self), other)
+
+
+class OwnReflected(list):
+    def __radd__(self, other):
+        return "own", other
+
+
+@pytest.mark.parametrize(
+    "left",
+    [[1], (1,), "a", b"a", deque([1]), OwnInPlace([1]), OwnReflected([1]), 3],
+    ids=lambda left: type(left).__name__,
+)
+@pytest.mark.parametrize(
+    "right", [Joins(), UserList([2]), UserString("b"), [5]], ids=lambda right: type(right).__name__
+)
+def test_operands_are_numbers_before_they_are_sequences(left, right):
+    """CPython asks `__radd__` of the right one before a sequence on the left joins, or grows in place."""
+
+    def outcome(operation, a, b):
+        try:
+            return operation(a, b)
+        except TypeError as e:
+            return str(e)
+
+    def fn(x, left, right):
+        before = left
+        told = [
+            outcome(operation, left, right)
+            for operation in (operator.add, operator.mul, operator.iadd, operator.imul)
+        ]
+        told += [outcome(lambda a, b: b * a, left, right)]
+        try:
+            left += right
+        except TypeError as e:
+            told.append(str(e))
+        return x + 1, [(type(t), t if type(t) is not deque else list(t)) for t in told], type(left), left is before
+
+    check(fn, X, left, right, breaks=None, graphs=None)
 
 
 def test_user_class_defers_with_notimplemented():
