@@ -4,12 +4,15 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
+import warnings
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
-from framejit.errors import UnsupportedEnvironment
+from framejit.errors import FramejitWarning, UnsupportedEnvironment
 
 PYTHON_FROM, PYTHON_BEFORE = (3, 11), (3, 16)
+LOCK_OPTIONAL_FROM = (3, 14)
 TORCH_FROM = (2, 11)
 MACHINES = ("x86_64", "aarch64")
 
@@ -21,8 +24,8 @@ def check_interpreter() -> None:
         raise UnsupportedEnvironment(
             f"framejit works with CPython 3.11 to 3.15, not with {name} {platform.python_version()}"
         )
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        raise UnsupportedEnvironment("framejit does not work with the free-threaded build of CPython yet")
+    if sysconfig.get_config_var("Py_GIL_DISABLED") and version < LOCK_OPTIONAL_FROM:
+        raise UnsupportedEnvironment("framejit does not work with free-threaded builds of CPython before 3.14")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise UnsupportedEnvironment(
             f"framejit works on Linux x86-64 and aarch64, not on {platform.system()} {platform.machine()}"
@@ -47,6 +50,32 @@ def check_main_interpreter() -> None:
         )
 
 
+def enable_lock() -> None:
+    """Nothing in the native core holds without the global interpreter lock, and it declares so: a free-threaded build
+    enables its lock when the core is loaded, unless it was told not to. One sentence says which it was."""
+    if lock_is_enabled():
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the interpreter's own sentence, which advises to keep it off
+        import_module("framejit._native")
+    if not lock_is_enabled():
+        raise UnsupportedEnvironment(
+            "framejit needs the global interpreter lock, which PYTHON_GIL=0 or -X gil=0 keeps from being enabled"
+        )
+    warnings.warn(
+        "framejit does not work without the global interpreter lock yet: importing it has enabled the lock of this "
+        "process",
+        FramejitWarning,
+        stacklevel=2,
+    )
+
+
+def lock_is_enabled() -> bool:
+    """Always, but on free-threaded builds, which came with CPython 3.13."""
+    asked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return asked()
+
+
 def parse_version(text: str) -> tuple[int, int]:
     """`2.13.0+cpu` as (2, 13)."""
     major, minor = text.split(".")[:2]
@@ -68,3 +97,4 @@ def check_torch() -> tuple[int, int]:
 check_interpreter()
 check_main_interpreter()
 TORCH_VERSION = check_torch()
+enable_lock()  # behind torch, whose symbols the native core looks up

@@ -84,6 +84,9 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
+#ifdef Py_GIL_DISABLED
+    PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED);  /* the interpreter enables its lock, and keeps it */
+#endif
     if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0
         || tensor_access_init(module) < 0 || tensor_owners_init(module) < 0 || thread_state_init(module) < 0
         || process_state_init(module) < 0 || entry_cache_init(module) < 0 || entry_init(module) < 0

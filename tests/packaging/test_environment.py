@@ -42,10 +42,63 @@ def test_another_interpreter(monkeypatch):
         compat.check_interpreter()
 
 
-def test_free_threaded_builds(monkeypatch):
+@pytest.mark.parametrize(("version", "refused"), [((3, 13, 0), True), ((3, 14, 0), False), ((3, 15, 0), False)])
+def test_free_threaded_builds(monkeypatch, version, refused):
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
-    with pytest.raises(UnsupportedEnvironment, match="free-threaded"):
+    monkeypatch.setattr(sys, "version_info", version)
+    if not refused:
         compat.check_interpreter()
+        return
+    with pytest.raises(UnsupportedEnvironment, match=r"free-threaded builds of CPython before 3\.14"):
+        compat.check_interpreter()
+
+
+# A free-threaded build enables its lock when it loads a module that needs it, and warns; not under PYTHON_GIL=0.
+WITHOUT_LOCK = """
+import sys, warnings
+
+class Interpreter:
+    def find_spec(self, name, path=None, target=None):
+        if name == "framejit._native":
+            warnings.warn("the interpreter's own sentence", RuntimeWarning)
+
+sys.meta_path.insert(0, Interpreter())
+sys._is_gil_enabled = lambda: {enabled}
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    try:
+        import framejit
+    except ImportError as e:
+        print(type(e).__name__, e, sep=": ")
+    else:
+        print(framejit.optimize(lambda x: x + 1)(2))
+for warning in told:
+    if warning.category.__name__ in ("FramejitWarning", "RuntimeWarning"):
+        print(warning.category.__name__, warning.message, sep=": ")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("enabled", "expected"),
+    [
+        (
+            "'framejit._native' in sys.modules",
+            "3\nFramejitWarning: framejit does not work without the global interpreter lock yet: importing it has "
+            "enabled the lock of this process\n",
+        ),
+        (
+            "False",
+            "UnsupportedEnvironment: framejit needs the global interpreter lock, which PYTHON_GIL=0 or -X gil=0 keeps "
+            "from being enabled\n",
+        ),
+        ("True", "3\nRuntimeWarning: the interpreter's own sentence\n"),
+    ],
+    ids=["enabled by the import", "kept off", "enabled before"],
+)
+def test_import_without_the_lock(enabled, expected):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_LOCK.format(enabled=enabled)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")])

@@ -14,8 +14,8 @@
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x03100000
 #error "framejit knows the internals of CPython 3.11 to 3.15 only"
 #endif
-#if defined(Py_GIL_DISABLED) && !defined(FJ_COMPILED_TO_BE_CHECKED)
-#error "framejit needs a CPython with the global interpreter lock"
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x030E0000
+#error "framejit knows the free-threaded build from CPython 3.14 on only"
 #endif
 
 #define FJ_LIKELY(x) __builtin_expect(!!(x), 1)

@@ -18,9 +18,22 @@ static inline PyObject *const *frame_arguments(_PyInterpreterFrame *frame, int n
     return scratch;
 }
 
+/* Without the lock each thread has a copy of a code's bytecode, and a frame runs that of its thread. */
+static inline _Py_CODEUNIT *frame_bytecode(_PyInterpreterFrame *frame, PyCodeObject *code)
+{
+#ifdef Py_GIL_DISABLED
+    (void)code;
+    return _PyFrame_GetBytecode(frame);
+#else
+    (void)frame;
+    return _PyCode_CODE(code);
+#endif
+}
+
 static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
 {
-    return frame->stackpointer == frame->localsplus + code->co_nlocalsplus && frame->instr_ptr == _PyCode_CODE(code);
+    return frame->stackpointer == frame->localsplus + code->co_nlocalsplus
+        && frame->instr_ptr == frame_bytecode(frame, code);
 }
 
 static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
@@ -30,7 +43,11 @@ static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
         frame->localsplus[i] = PyStackRef_NULL;
     frame->stackpointer = frame->localsplus + code->co_nlocalsplus;
     frame->f_executable = PyStackRef_FromPyObjectNew(code);
+#ifdef Py_GIL_DISABLED
+    _PyFrame_InitializeTLBC(PyThreadState_Get(), frame, code);
+#else
     frame->instr_ptr = _PyCode_CODE(code);
+#endif
     PyStackRef_CLOSE(original);           /* the function holds it too */
 }
 
