@@ -286,10 +286,10 @@ QUIET: Final = frozenset(
         group_norm native_group_norm instance_norm layer_norm native_layer_norm local_response_norm normalize rms_norm
         _fused_rms_norm renorm cosine_similarity cosine_embedding_loss hinge_embedding_loss huber_loss kl_div l1_loss
         margin_ranking_loss mse_loss poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss
-        binary_cross_entropy_with_logits _fused_adam _fused_adamw _fused_sgd fft fft2 fftn hfft hfft2 hfftn ifft ifft2
-        ifftn ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftn fftshift ifftshift fftfreq rfftfreq stft
-        grid_sample grid_sampler grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator interpolate
-        upsample upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
+        binary_cross_entropy_with_logits _fused_adagrad _fused_adam _fused_adamw _fused_sgd fft fft2 fftn hfft hfft2
+        hfftn ifft ifft2 ifftn ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftn fftshift ifftshift fftfreq
+        rfftfreq stft grid_sample grid_sampler grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator
+        interpolate upsample upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
         upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d fold unfold col2im im2col
     """.split()

@@ -231,7 +231,9 @@ class Capture:
 
     def _guard_aliasing(self) -> None:
         """What was written must not be reachable as another input that was taken for a different object."""
-        self._guard_apart(list(self.effects.written_tensors.values()), self.graph.inputs)
+        made = {*map(id, self.scalar_inputs.values())}  # of a number, anew at each call
+        inputs = [value for value in self.graph.inputs if id(value) not in made]
+        self._guard_apart(list(self.effects.written_tensors.values()), inputs)
         changed: dict[tuple[type, type], list[Value]] = {}
         for value in [v for v in self.effects.replayed() if v.source is not None]:
             changed.setdefault((type(value), value.python_type()), []).append(value)

@@ -22,6 +22,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
+from framejit.values.number_arguments import by_arithmetic
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -117,6 +118,9 @@ class GraphBuilder:
         if not is_method and not is_operation(target):
             raise Unsupported(f"{label(target)} is none framejit knows to be safe to call while capturing", "FJ109")
         kwargs = kwargs or {}
+        made = by_arithmetic(self, target, args, kwargs)
+        if made is not None:
+            return made
         node_args = tuple(a.argument_of(target) for a in args)
         node_kwargs = {k: v.argument_of(target) for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}

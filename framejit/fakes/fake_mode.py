@@ -56,6 +56,8 @@ VIEWS: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_vi
 dimensions that the kernel refuses, and has other strides for tensors without elements."""
 NUMBERS_APART: Final = frozenset(("lerp",))
 """Operations whose number is a parameter, no operand."""
+STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
+"""Steps of optimisers. Torch has no rule for most of their overloads."""
 ANY_DTYPES: Final = frozenset(("where",))
 """Operations that do not convert their first argument."""
 
@@ -76,6 +78,8 @@ class Fakes(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if getattr(func, "_opname", "") in STEPS:
+            return None  # it gives nothing, and that it writes is counted already
         parts = _parts(func)
         if parts is not None:
             with self:

@@ -166,6 +166,7 @@ class Graph(Protocol):
 
     metadata: Metadata
     inputs: list[TensorValue]
+    examples: list[torch.Tensor]
     finite_checks: dict[fx.Node, tuple[fx.Node, ...]]
     graph: fx.Graph
     n_ops: int

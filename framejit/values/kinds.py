@@ -42,6 +42,7 @@ from framejit.values.tensors import (
     random_state,
     repeated_functions,
     scans,
+    step_counts,
     tensor,
     torch_functions,
 )

@@ -294,7 +294,8 @@ def unary(frame: Frame, symbol: str, a: Value) -> Value:
         if made is not None:
             return made
         return frame.capture.graph.call(function, [a])
-    expression = on_sizes(function, a) or compute(frame, function, a)
+    negated = a.binary("*", ConstantValue(-1), False) if symbol == "-" and isinstance(a, ScalarValue) else None
+    expression = negated or on_sizes(function, a) or compute(frame, function, a)
     if expression is not None:
         return expression
     if a.is_constant() or isinstance(a, SizeValue):

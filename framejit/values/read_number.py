@@ -6,8 +6,9 @@ Whatever else asks for the number starts the capture again, and breaks the graph
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -17,7 +18,7 @@ from framejit.signals import Unsupported
 from framejit.values.arrays.float_errors import check_all
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.scalar import ELEMENTWISE
+from framejit.values.scalar import ELEMENTWISE, ScalarValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
 
-_ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
+_ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv, operator.pow))
 _UNARY: Final = frozenset((operator.neg, operator.pos, abs))
 _COMPUTE_WITH_NUMBERS: Final = frozenset("""
     add sub mul div true_divide pow float_power clamp clamp_min clamp_max fill lerp addcmul addcdiv batch_norm
@@ -41,12 +42,17 @@ class ReadNumberValue(Value):
     """A float read from a tensor by step `seq` of the capture.
 
     `tensor` is a copy of the number in float64; `refusal` is why the graph breaks where the number must be known.
+    `bounds`: what it surely lies between.
     """
 
     built_once = True
 
-    def __init__(self, frame: Frame, tensor: TensorValue, seq: int, refusal: Unsupported) -> None:
+    def __init__(
+        self, frame: Frame, tensor: TensorValue, seq: int, refusal: Unsupported,
+        bounds: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
         self.capture, self.tensor, self.seq, self.refusal = frame.capture, tensor, seq, refusal
+        self.bounds = bounds
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -93,17 +99,21 @@ class ReadNumberValue(Value):
             return self
         if tensor.cls not in (torch.Tensor, torch.nn.Parameter):
             return self
-        return (
-            self.capture.graph.call("to", [self.tensor, ConstantValue(dtype)], is_method=True)
-            if dtype is not torch.float64
-            else self.tensor
-        )
+        return self.in_dtype(dtype)
+
+    def in_dtype(self, dtype: torch.dtype) -> Value:
+        """The number as a tensor without dimensions."""
+        if dtype is torch.float64:
+            return self.tensor
+        return self.capture.graph.call("to", [self.tensor, ConstantValue(dtype)], is_method=True)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(torch.Tensor.item, lambda: cg.load(self.tensor))
 
 
-def read_float(frame: Frame, tensor: TensorValue) -> Value | None:
+def read_float(
+    frame: Frame, tensor: TensorValue, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Value | None:
     """`float(tensor)`; None where a graph can't read it: of a program's class, with a gradient (torch warns), of more
     than one element (torch refuses)."""
     fake = tensor.fake
@@ -123,7 +133,7 @@ def read_float(frame: Frame, tensor: TensorValue) -> Value | None:
     copied = graph.call("to", [number, ConstantValue(torch.float64)], {"copy": ConstantValue(True)}, is_method=True)
     assert isinstance(copied, TensorValue)
     refusal = Unsupported("float() of a tensor needs its data", "FJ101", "keep the number as a tensor")
-    return ReadNumberValue(frame, copied, frame.seq, refusal)
+    return ReadNumberValue(frame, copied, frame.seq, refusal, bounds)
 
 
 def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Value | None:
@@ -144,13 +154,48 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
             and abs(value.value) <= _LARGEST_EXACT
         ):
             numbers.append(ConstantValue(float(value.value)))
+        elif isinstance(value, ScalarValue) and type(value.value) is float and read.tensor.fake.device.type == "cpu":
+            number = value.in_dtype(torch.float64)
+            assert number is not None
+            numbers.append(number)
         else:
             read.must_be_known()
-    if function is operator.truediv:
+    limits = [_bounds(value) for value in operands]
+    if function is operator.truediv and not limits[1][0] > _SURELY_POSITIVE:
         _check_divisor(frame, numbers[1])
+    if function is operator.pow and not _is_plain_power(*limits):
+        read.must_be_known()
     made = frame.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
     assert isinstance(made, TensorValue)
-    return ReadNumberValue(frame, made, read.seq, read.refusal)
+    return ReadNumberValue(frame, made, read.seq, read.refusal, _bounds_of(function, limits))
+
+
+_SURELY_POSITIVE: Final = 1e-9
+"""More than what rounding comes to."""
+
+
+def _bounds(value: Value) -> tuple[float, float]:
+    if isinstance(value, ReadNumberValue):
+        return value.bounds
+    if isinstance(value, ConstantValue):
+        return float(value.value), float(value.value)
+    return -math.inf, math.inf
+
+
+def _is_plain_power(base: tuple[float, float], exponent: tuple[float, float]) -> bool:
+    """Whether a power is surely a float, and none that Python raises for: of numbers from 0 to 1."""
+    return 0 <= base[0] <= base[1] <= 1 and exponent[0] >= 0
+
+
+def _bounds_of(function: Callable[..., Any], of: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """What a result surely lies between, but for rounding."""
+    if function is operator.pow:
+        (low, high), (least, most) = of
+        return low**most, high**least
+    if function is operator.sub:
+        (low, high), (least, most) = of
+        return low - most, high - least
+    return -math.inf, math.inf
 
 
 _LARGEST_EXACT: Final = 2**53

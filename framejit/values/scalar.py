@@ -126,14 +126,20 @@ class ScalarValue(Value):
         A 0-d tensor of the tensor's own dtype gives the same result, because torch converts the number to that dtype
         too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32.
         """
-        make = _TO_TENSOR.get(tensor.fake.dtype)
         exact = tensor.fake.dtype.is_floating_point or (
             type(self.value) is int
             and -(2**63) <= self.value < 2**63
             and function not in (operator.truediv, operator.itruediv)
         )
-        if make is None or function not in ELEMENTWISE or not exact:
-            return ConstantValue(self.constant())
+        made = self.in_dtype(tensor.fake.dtype) if function in ELEMENTWISE and exact else None
+        return ConstantValue(self.constant()) if made is None else made
+
+    def in_dtype(self, dtype: torch.dtype) -> Value | None:
+        """The number as a tensor without dimensions, an input of the graph; None for dtypes that are not meant for
+        it."""
+        make = _TO_TENSOR.get(dtype)
+        if make is None:
+            return None
         key = (self.source, make)
         found = self.capture.scalar_inputs.get(key)
         if found is None:

@@ -14,6 +14,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, is_user_object
 from framejit.values.inspection import is_a, module_of
+from framejit.values.scalar import ScalarValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
         return True
     if value.is_constant():
         _refuse_user_checks(target)
-        return isinstance(value.constant(), target)
+        # of a number that is not assumed only the type is known
+        return isinstance(type(value.value)() if isinstance(value, ScalarValue) else value.constant(), target)
     check = static_lookup(type(target), "__instancecheck__", None)
     if not is_a(target, type) and check is not None and module_of(type(target)) == "typing":
         return _has_protocol(frame, value, target)  # an alias such as typing.List, which looks at the class

@@ -8,7 +8,16 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import framejit.models
-from framejit.models import arrays, comparing, heaps, iterators, operators, paths, reductions  # noqa: F401  register models
+from framejit.models import (  # noqa: F401  register models
+    arrays,
+    comparing,
+    heaps,
+    iterators,
+    operators,
+    paths,
+    reductions,
+    tensor_groups,
+)
 from framejit.models.registry import ITERATORS, MODELS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value

@@ -1,0 +1,166 @@
+"""Numbers that are not assumed, among the arguments of tensor operations that take numbers only: `x.mul_(number)`,
+`x.add_(y, alpha=number)`, `x.addcdiv_(y, z, value=number)`.
+
+A number in a tensor would do in few of them, and a number that is known makes a graph for each. So the operation is
+written down as the arithmetic that it does, with the number as a tensor without dimensions. What is computed in
+float32 for halves is so here, too, and rounded once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from framejit.backends.may_raise import operation_name
+from framejit.values.base import Value
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.read_number import ReadNumberValue
+from framejit.values.scalar import ScalarValue
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Graph
+
+_OPERATORS: Final = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    "truediv": operator.truediv,
+}
+_HALVES: Final = (torch.float16, torch.bfloat16)
+_COMPUTED_IN: Final = {
+    torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+
+
+def by_arithmetic(
+    graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """What an operation gives that has such a number among its arguments; None where it is none of these operations,
+    or not known to give the same so."""
+    if not any(_has_number(value) for value in (*args, *kwargs.values())):
+        return None
+    called = str(getattr(target, "__name__", target))
+    if called.startswith("_foreach_"):
+        return _of_lists(graph, called.removeprefix("_foreach_"), args, kwargs)
+    if called in _WITH_RATE:
+        return _with_rate(graph, target, args, kwargs)
+    name = operation_name(target)
+    if name not in _PARTS:
+        return None
+    taken = _PARTS[name](args, kwargs)
+    if taken is None:
+        return None
+    tensors, factor, is_operand = taken
+    first = tensors[0]
+    dtype, device = first.fake.dtype, first.fake.device
+    if dtype not in _COMPUTED_IN or not all(
+        tensor.cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and tensor.fake.dtype == dtype
+        and tensor.fake.device == device
+        for tensor in tensors
+    ):
+        return None
+    wide = _COMPUTED_IN[dtype]
+    amount = factor.in_dtype(wide)
+    if amount is None:
+        return None
+
+    def computed(tensor: Value) -> Value:
+        return tensor if dtype == wide else graph.call("to", [tensor, ConstantValue(wide)], is_method=True)
+
+    def operate(function: Callable[..., Any], left: Value, right: Value) -> Value:
+        return graph.call(function, [left, right])
+
+    if is_operand:
+        last, operand = _OPERATORS[name], amount
+    elif len(tensors) == 2:
+        last, operand = _OPERATORS[name], operate(operator.mul, computed(tensors[1]), amount)
+    else:
+        product = operate(operator.mul, computed(tensors[1]), amount)
+        last = operator.add
+        operand = operate(operator.mul if name == "addcmul" else operator.truediv, product, computed(tensors[2]))
+    in_place = called.endswith("_") or target in _IN_PLACE.values()
+    if dtype == wide:
+        return graph.call(_IN_PLACE[last] if in_place else last, [first, operand])
+    result = operate(last, computed(first), operand)
+    if in_place:
+        return graph.call("copy_", [first, result], is_method=True)
+    return graph.call("to", [result, ConstantValue(dtype)], is_method=True)
+
+
+def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """An operation on lists of tensors, as one for each tensor. Such are fused as well as those."""
+    if not args or not isinstance(args[0], _LISTS) or operation_name(name) not in _PARTS or len(args) > 4:
+        return None
+    count = len(args[0].items)
+    if any(isinstance(value, _LISTS) and len(value.items) != count for value in args):
+        return None
+    results = []
+    for position in range(count):
+        each = [value.items[position] if isinstance(value, _LISTS) else value for value in args]
+        if not all(isinstance(value, (TensorValue, ConstantValue, *_NUMBERS)) for value in each):
+            return None
+        given = each[:3] if operation_name(name) in ("addcmul", "addcdiv") else each
+        named = kwargs if len(given) == len(each) else {"value": each[3], **kwargs}
+        results.append(graph.call(name, given, named, is_method=True))
+    if not name.endswith("_"):
+        return ListValue(results)
+    return args[0] if _GIVES_LIST else NONE
+
+
+def _with_rate(graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The step of a fused optimiser, which takes its learning rate as a tensor, too."""
+    rate = kwargs.get("lr")
+    if not isinstance(rate, ScalarValue) or sum(_has_number(value) for value in (*args, *kwargs.values())) > 1:
+        return None
+    number = rate.in_dtype(torch.float64)
+    assert number is not None
+    return graph.call(target, args, {**kwargs, "lr": number})
+
+
+def _has_number(value: Value) -> bool:
+    return isinstance(value, _NUMBERS) or (
+        isinstance(value, _LISTS) and any(isinstance(item, _NUMBERS) for item in value.items)
+    )
+
+
+_GIVES_LIST: Final = torch._foreach_add_([torch.zeros(())], 1) is not None
+"""Whether operations on lists, in place, give the list that they were given; in older versions of torch they give
+nothing."""
+_WITH_RATE: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
+_LISTS: Final = (ListValue, TupleValue)
+_NUMBERS: Final = (ScalarValue, ReadNumberValue)
+_IN_PLACE: Final = {
+    operator.add: operator.iadd, operator.sub: operator.isub, operator.mul: operator.imul,
+    operator.truediv: operator.itruediv,
+}
+Taken = tuple[list[TensorValue], Any, bool]
+"""The tensors, the number, and whether it is the operand itself, or else a factor of what the first tensor is changed
+by."""
+
+
+def _binary(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
+    if len(args) != 2 or not isinstance(args[0], TensorValue):
+        return None
+    if isinstance(args[1], _NUMBERS) and not kwargs:
+        return [args[0]], args[1], True
+    if isinstance(args[1], TensorValue) and [*kwargs] == ["alpha"] and isinstance(kwargs["alpha"], _NUMBERS):
+        return [args[0], args[1]], kwargs["alpha"], False
+    return None
+
+
+def _with_product(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
+    tensors = [value for value in args if isinstance(value, TensorValue)]
+    if len(args) != 3 or len(tensors) != 3 or [*kwargs] != ["value"] or not isinstance(kwargs["value"], _NUMBERS):
+        return None
+    return tensors, kwargs["value"], False
+
+
+_PARTS: Final[dict[str | None, Callable[[Sequence[Value], dict[str, Value]], Taken | None]]] = {
+    "add": _binary, "sub": _binary, "mul": _binary, "div": _binary, "truediv": _binary,
+    "addcmul": _with_product, "addcdiv": _with_product,
+}

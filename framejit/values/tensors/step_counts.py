@@ -1,0 +1,77 @@
+"""Counts of steps, which torch's optimisers keep in tensors and compute with as Python numbers.
+
+`torch.optim.optimizer._get_value` reads one. What Adam and its kin compute of it (`1 - beta ** step`, `lr / that`)
+raises in plain Python only for counts that are none; that it is one is guarded, and the graph goes on with the number
+as a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+from torch.optim.optimizer import _get_value
+
+from framejit import _native as native
+from framejit.values.base import Value, realize
+from framejit.values.handlers import HANDLERS
+from framejit.values.read_number import read_float
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+
+def _is_count(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds a number that is not negative."""
+    return tensor.numel() == 1 and tensor.item() >= 0
+
+
+def _read(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`_get_value(step)`, as in plain Python: the number in the tensor."""
+    if len(args) != 1 or kwargs:
+        return None
+    step = realize(frame, args[0])
+    if not isinstance(step, TensorValue):
+        return step
+    least = _least(frame, step)
+    return None if least is None else read_float(frame, step, (least, math.inf))
+
+
+def _least(frame: Frame, step: TensorValue) -> float | None:
+    """What a count surely is at least at this point; None where that is not known: it is no input, or captured code
+    did something else to it than adding 1."""
+    graph = frame.capture.graph
+    if step.source is None or step.fake.device.type != "cpu" or not step.fake.is_floating_point():
+        return None
+    example = next((real for value, real in zip(graph.inputs, graph.examples) if value is step), None)
+    if example is None or not _is_count(example):
+        return None
+    storage = step.fake.untyped_storage()._cdata
+    least = 0.0
+    for node in graph.graph.nodes:
+        if any(fake.untyped_storage()._cdata == storage for fake in node.meta.get("written", ())):
+            if not _adds_one(node, step.node):
+                return None
+            least += 1
+    frame.capture.add_guard(step.source, native.C_PY, _is_count)
+    return least
+
+
+def _adds_one(node: fx.Node, step: fx.Node) -> bool:
+    """Whether a node adds 1 to a count: `step += 1`, or an operation on a list of counts, by 1 or a tensor of that."""
+    if node.target is not operator.iadd and node.target is not torch._foreach_add_:
+        return False
+    counts, added = node.args
+    if isinstance(added, fx.Node):
+        added = getattr(added.meta.get("val"), "constant", None)
+        if added is None or added.numel() != 1:
+            return False
+    found = [count is step for count in counts] if isinstance(counts, (list, tuple)) else [counts is step]
+    return sum(found) == 1 and bool(added == 1) and node.kwargs.get("alpha", 1) == 1
+
+
+HANDLERS[_get_value] = _read

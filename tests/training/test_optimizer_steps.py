@@ -1,0 +1,204 @@
+"""`optimizer.step()` is one graph, which serves all steps whatever the learning rate is, and does what eager does."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+import framejit
+
+from support import seed
+
+FEW = 3
+"""Entries: before there is state, with state, and with a learning rate that changes."""
+
+STEADY = {
+    "sgd": lambda p: optim.SGD(p, lr=0.1),
+    "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "sgd, foreach": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
+    "sgd, fused": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "adam": lambda p: optim.Adam(p, lr=0.01, weight_decay=0.1),
+    "adam, amsgrad": lambda p: optim.Adam(p, lr=0.01, amsgrad=True, maximize=True),
+    "adamw": lambda p: optim.AdamW(p, lr=0.01),
+    "adamw, foreach": lambda p: optim.AdamW(p, lr=0.01, foreach=True),
+    "adamw, fused": lambda p: optim.AdamW(p, lr=0.01, fused=True),
+    "adagrad": lambda p: optim.Adagrad(p, lr=0.01),
+    "adagrad, fused": lambda p: optim.Adagrad(p, lr=0.01, fused=True),
+    "rmsprop": lambda p: optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+}
+OTHERS = {
+    "adam, capturable": lambda p: optim.Adam(p, lr=torch.tensor(0.01)),
+    "adamax": lambda p: optim.Adamax(p, lr=0.01),
+    "nadam": lambda p: optim.NAdam(p, lr=0.01),
+    "radam": lambda p: optim.RAdam(p, lr=0.01),
+    "adadelta": lambda p: optim.Adadelta(p, lr=0.5),
+    "rprop": lambda p: optim.Rprop(p, lr=0.01),
+    "asgd": lambda p: optim.ASGD(p, lr=0.01),
+}
+
+
+def model(dtype):
+    seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.LayerNorm(7), nn.Linear(7, 3)).to(dtype)
+
+
+def tensors_of(module, optimiser):
+    return [*module.parameters(), *(v for s in optimiser.state.values() for v in s.values() if torch.is_tensor(v))]
+
+
+def both(make, step, dtype=torch.float32, steps=8, tolerance=1e-5):
+    """`step(optimiser)` as it is and compiled, with a schedule; gives the compiled function."""
+    compiled = framejit.optimize(step, backend="fuse")
+    known = []
+    for fn in (step, compiled):
+        module = model(dtype)
+        optimiser = make(module.parameters())
+        schedule = optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+        found = []
+        for number in range(steps):
+            seed(number)
+            for parameter in module.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            versions = [p._version for p in module.parameters()]
+            fn(optimiser)
+            found.append([t.detach().clone() for t in tensors_of(module, optimiser)])
+            found.append([torch.tensor(p._version > v) for p, v in zip(module.parameters(), versions)])
+            schedule.step()
+        known.append(found)
+    for one, other in zip(*known):
+        assert len(one) == len(other)
+        for expected, got in zip(one, other):
+            assert expected.dtype == got.dtype
+            torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+    return compiled
+
+
+def step(optimiser):
+    optimiser.step()
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_a_step_is_one_graph_for_all_learning_rates(name):
+    compiled = both(STEADY[name], step)
+    graphs = framejit.inspect(compiled).graphs
+    assert len(graphs) <= FEW and not any(graph.reason for graph in graphs), graphs
+
+
+@pytest.mark.filterwarnings("error:.*could not capture")
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_optimisers_do_what_eager_does(name):
+    both(OTHERS[name], step)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw", "adamw, foreach"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_parameters_of_other_dtypes(name, dtype):
+    compiled = both(STEADY[name], step, dtype, tolerance=1e-12 if dtype is torch.float64 else 2e-2)
+    assert len(framejit.inspect(compiled).graphs) <= FEW
+
+
+def test_groups_with_learning_rates_of_their_own():
+    def make(parameters):
+        first, *rest = parameters
+        return optim.AdamW([{"params": [first], "lr": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=0.01)
+
+    # one learning rate is seen to change, then another
+    assert len(framejit.inspect(both(make, step)).graphs) <= FEW + 1
+
+
+def outcome(fn, optimiser):
+    try:
+        fn(optimiser)
+    except Exception as e:
+        return type(e), str(e)
+    return None
+
+
+def test_a_count_of_steps_that_is_none_raises_as_in_eager():
+    outcomes, parameters = [], []
+    for fn in (step, framejit.optimize(step, backend="fuse")):
+        module = model(torch.float32)
+        optimiser = optim.Adam(module.parameters(), lr=0.01)
+        for count in (None, None, None, -1.0, 3.0):
+            for parameter in module.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            if count is not None:
+                for state in optimiser.state.values():
+                    state["step"].fill_(count)
+            outcomes.append(outcome(fn, optimiser))
+            parameters.append([p.detach().clone() for p in module.parameters()])
+    assert outcomes[:5] == outcomes[5:] and outcomes[3][0] is ZeroDivisionError
+    for one, other in zip(parameters[:5], parameters[5:]):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_come_and_go():
+    known = []
+    compiled = framejit.optimize(step, backend="fuse")
+    for fn in (step, compiled):
+        module = model(torch.float32)
+        optimiser = optim.AdamW(module.parameters(), lr=0.01)
+        for number in range(6):
+            seed(number)
+            for place, parameter in enumerate(module.parameters()):
+                parameter.grad = None if place == number % 2 else torch.randn_like(parameter)
+            fn(optimiser)
+        known.append([t.detach() for t in tensors_of(module, optimiser)])
+    torch.testing.assert_close(*known, rtol=1e-5, atol=1e-6)
+
+
+def whole(module, optimiser, x, y):
+    loss = F.cross_entropy(module(x), y)
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimiser.step()
+    optimiser.zero_grad()
+    return loss.detach(), norm
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw", "adamw, foreach", "adamw, fused"])
+def test_a_whole_step_is_two_graphs(name):
+    known = []
+    compiled = framejit.optimize(whole, backend="fuse")
+    for fn in (whole, compiled):
+        module = model(torch.float32)
+        optimiser = STEADY[name](module.parameters())
+        schedule = optim.lr_scheduler.CosineAnnealingLR(optimiser, 20)
+        found = []
+        for number in range(10):
+            seed(number)
+            found.append(fn(module, optimiser, torch.randn(8, 5), torch.randint(0, 3, (8,))))
+            assert all(p.grad is None for p in module.parameters())
+            schedule.step()
+        known.append([found, [t.detach() for t in tensors_of(module, optimiser)]])
+    torch.testing.assert_close(*known, rtol=1e-4, atol=1e-5)
+    names = {graph.name for graph in framejit.inspect(compiled).graphs if "backward" not in graph.name}
+    assert len(names) <= 1 + FEW, names
+
+
+CALLS = {
+    "alpha": lambda x, y, z, n: x.add_(y, alpha=n),
+    "alpha of sub": lambda x, y, z, n: torch.sub(x, y, alpha=-n),
+    "methods": lambda x, y, z, n: x.mul(n).add(n).div(n).sub(n),
+    "in place": lambda x, y, z, n: x.mul_(1 - n * 0.5).div_(n),
+    "value": lambda x, y, z, n: x.addcmul_(y, z, value=n).addcdiv(y, z, value=n),
+    "lists": lambda x, y, z, n: (torch._foreach_add_([x, y], [y, z], alpha=n), torch._foreach_mul([x, y], n), x, y),
+    "a type is asked for": lambda x, y, z, n: x * n if isinstance(n, torch.Tensor) else x.add(y, alpha=n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", CALLS)
+def test_numbers_that_change_are_no_reason_to_compile_again(name, dtype):
+    fn = CALLS[name]
+    compiled = framejit.optimize(fn, backend="fuse")
+    for number in (0.5, 0.25, -1.5, 3.0, 0.1, 7.0):
+        seed(1)
+        given = [torch.randn(3, 4).to(dtype) + 3 for _ in range(3)]
+        again = copy.deepcopy(given)
+        expected, got = fn(*given, number), compiled(*again, number)
+        same = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 1e-2)
+        torch.testing.assert_close([got, again], [expected, given], rtol=same, atol=same)
+    assert len(framejit.inspect(compiled).graphs) <= 2
