@@ -289,8 +289,8 @@ QUIET: Final = frozenset(
         binary_cross_entropy_with_logits _fused_adagrad _fused_adam _fused_adamw _fused_sgd fft fft2 fftn hfft hfft2
         hfftn ifft ifft2 ifftn ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftn fftshift ifftshift fftfreq
         rfftfreq stft grid_sample grid_sampler grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator
-        interpolate upsample upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
-        upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa
+        interpolate upsample upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d
+        upsample_nearest2d upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d fold unfold col2im im2col
     """.split()
     # what moves, joins and makes memory

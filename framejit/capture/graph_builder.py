@@ -118,9 +118,9 @@ class GraphBuilder:
         if not is_method and not is_operation(target):
             raise Unsupported(f"{label(target)} is none framejit knows to be safe to call while capturing", "FJ109")
         kwargs = kwargs or {}
-        made = by_arithmetic(self, target, args, kwargs)
-        if made is not None:
-            return made
+        arithmetic = by_arithmetic(self, target, args, kwargs)
+        if arithmetic is not None:
+            return arithmetic
         node_args = tuple(a.argument_of(target) for a in args)
         node_kwargs = {k: v.argument_of(target) for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}

@@ -49,7 +49,7 @@ def by_arithmetic(
     if called in _WITH_RATE:
         return _with_rate(graph, target, args, kwargs)
     name = operation_name(target)
-    if name not in _PARTS:
+    if name is None or name not in _PARTS:
         return None
     taken = _PARTS[name](args, kwargs)
     if taken is None:
@@ -119,7 +119,7 @@ def _with_rate(graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[st
         return None
     number = rate.in_dtype(torch.float64)
     assert number is not None
-    return graph.call(target, args, {**kwargs, "lr": number})
+    return graph.call(target, [*args], {**kwargs, "lr": number})
 
 
 def _has_number(value: Value) -> bool:
@@ -160,7 +160,7 @@ def _with_product(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | No
     return tensors, kwargs["value"], False
 
 
-_PARTS: Final[dict[str | None, Callable[[Sequence[Value], dict[str, Value]], Taken | None]]] = {
+_PARTS: Final[dict[str, Callable[[Sequence[Value], dict[str, Value]], Taken | None]]] = {
     "add": _binary, "sub": _binary, "mul": _binary, "div": _binary, "truediv": _binary,
     "addcmul": _with_product, "addcdiv": _with_product,
 }

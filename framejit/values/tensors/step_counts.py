@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def _is_count(tensor: torch.Tensor) -> bool:
     """Whether a tensor holds a number that is not negative."""
-    return tensor.numel() == 1 and tensor.item() >= 0
+    return tensor.numel() == 1 and bool(tensor.item() >= 0)
 
 
 def _read(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -71,7 +71,7 @@ def _adds_one(node: fx.Node, step: fx.Node) -> bool:
         if added is None or added.numel() != 1:
             return False
     found = [count is step for count in counts] if isinstance(counts, (list, tuple)) else [counts is step]
-    return sum(found) == 1 and bool(added == 1) and node.kwargs.get("alpha", 1) == 1
+    return sum(found) == 1 and bool(added == 1) and bool(node.kwargs.get("alpha", 1) == 1)
 
 
 HANDLERS[_get_value] = _read
