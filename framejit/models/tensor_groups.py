@@ -12,7 +12,7 @@ from framejit.models.registry import models
 _REAL = torch._C._group_tensors_by_device_and_dtype
 _NO_LISTS = message(_REAL, [], False)
 _NO_TENSORS = message(_REAL, [[]], False)
-_LENGTHS = message(_REAL, [[torch.empty(0)], [torch.empty(0)] * 2], False)
+_LENGTHS = message(_REAL, [[None], [None, None]], False)
 _UNDEFINED = message(_REAL, [[None]], False)
 
 

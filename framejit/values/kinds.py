@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from framejit.values import own_functions, scalar, size, whole_numbers
+from framejit.values import own_functions, scalar, size, step_counts, whole_numbers
 from framejit.values.arrays import array_functions, ndarray
 from framejit.values.builtins import (
     c_functions,
@@ -42,7 +42,6 @@ from framejit.values.tensors import (
     random_state,
     repeated_functions,
     scans,
-    step_counts,
     tensor,
     torch_functions,
 )
