@@ -128,7 +128,7 @@ def _has_number(value: Value) -> bool:
     )
 
 
-with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # type: ignore[attr-defined]  # no mode sees it
+with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mode sees it
     _GIVES_LIST: Final = torch._foreach_add_([torch.zeros(())], 1) is not None
 """Whether operations on lists, in place, give the list that they were given; in older versions of torch they give
 nothing."""
