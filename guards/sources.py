@@ -6,6 +6,7 @@ Sources are immutable, compared structurally, and form chains through `base`.
 """
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -472,8 +473,6 @@ class PairSource(Source):
     operation: str
 
     def emit(self, em: Emitter) -> None:
-        import operator
-
         em.call_object(
             getattr(operator, self.operation), lambda: (em.load_source(self.left), em.load_source(self.right)), 2
         )
@@ -495,8 +494,6 @@ class BinarySource(Step):
         return (native.A_RBINOP if self.reflected else native.A_BINOP), (self.operation, self.const.value)
 
     def emit(self, em: Emitter) -> None:
-        import operator
-
         def load() -> None:
             parts = [lambda: em.load_source(self.origin), lambda: em.load_object(self.const.value)]
             for part in reversed(parts) if self.reflected else parts:

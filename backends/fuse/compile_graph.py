@@ -13,12 +13,12 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
 from framejit.backends.fuse.loop_ir.traffic import bytes_moved
-from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
 from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
-from framejit.backends.fuse.schedule.kernels import schedule
-from framejit.backends.fuse.targets.kernels import compile_kernels
+from framejit.backends.fuse.schedule.make_kernels import schedule
+from framejit.backends.fuse.targets.kernel_code import compile_kernels
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.events import emit

@@ -18,7 +18,16 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from framejit.fakes.places import NotKept, Place, argument_key, conditions_of, place, places, sizes_of, view_of
+from framejit.fakes.size_keys import (
+    NotKept,
+    SizeKey,
+    argument_key,
+    conditions_of,
+    size_key,
+    size_keys,
+    sizes_of,
+    view_of,
+)
 from framejit.symbols.conditions import Conditions
 
 _LOOK_AT_MEMORY: Final = frozenset(
@@ -28,14 +37,14 @@ _LOOK_AT_MEMORY: Final = frozenset(
 
 
 class _Layout(NamedTuple):
-    sizes: tuple[Place, ...]
-    strides: tuple[Place, ...]
+    sizes: tuple[SizeKey, ...]
+    strides: tuple[SizeKey, ...]
     dtype: torch.dtype
     device: torch.device
     viewed: int | None
     """Whose memory the result lies in: an argument's, by its position among the tensors given; None if it has its
     own."""
-    offset: Place
+    offset: SizeKey
     conditions: Conditions | None
     """The conditions that its open sizes belong to, if it has some."""
 
@@ -103,9 +112,9 @@ class OperationResults:
             if viewed is None:
                 own.add(storage)
             try:
-                offset = place(fake.storage_offset())
+                offset = size_key(fake.storage_offset())
                 layout = _Layout(
-                    places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, viewed, offset,
+                    size_keys(fake.shape), size_keys(fake.stride()), fake.dtype, fake.fake_device, viewed, offset,
                     conditions_of(fake),
                 )
                 if (viewed is None and layout.offset != 0) or _facts(self._made(layout, given)) != _facts(fake):
@@ -155,7 +164,7 @@ def _metadata(fake: Any, given: list[torch.Tensor]) -> Any:
     # where a view begins is its argument's place and its own
     sizes, strides, offset = fake.shape, fake.stride(), fake.storage_offset()
     if fake._has_symbolic_sizes_strides:
-        sizes, strides, offset = places(sizes), places(strides), place(offset)
+        sizes, strides, offset = size_keys(sizes), size_keys(strides), size_key(offset)
     return sizes, strides, fake.dtype, fake.fake_device, offset, fake.requires_grad, fake.is_inference()
 
 
@@ -163,11 +172,11 @@ def _facts(fake: Any) -> tuple[Any, ...]:
     """What tells one new fake from another."""
     return (
         (
-            places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device,
-            fake.layout,
+            size_keys(fake.shape), size_keys(fake.stride()), size_key(fake.storage_offset()), fake.dtype,
+            fake.fake_device, fake.layout,
         ),
         (
-            fake.is_conj(), fake.is_neg(), fake.requires_grad, place(fake.untyped_storage().nbytes()),
+            fake.is_conj(), fake.is_neg(), fake.requires_grad, size_key(fake.untyped_storage().nbytes()),
             fake.is_inference(), fake.is_leaf,
         ),
         (str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),

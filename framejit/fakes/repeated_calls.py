@@ -23,7 +23,7 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data
 from framejit.fakes.operation_kinds import LOOKS_AT_PLACE, name_of
 from framejit.fakes.operation_results import empty_fake
-from framejit.fakes.places import NotKept, Place, argument_key, conditions_of, place, places, sizes_of
+from framejit.fakes.size_keys import NotKept, SizeKey, argument_key, conditions_of, size_key, size_keys, sizes_of
 from framejit.guards import tensor_layout  # noqa: F401  sets up the reading of the thread's state
 from framejit.symbols.conditions import Conditions
 
@@ -34,11 +34,11 @@ _FUNCTIONS: Final = ("torch.nn.functional", "torch.functional")
 class _Layout(NamedTuple):
     """A result that has memory of its own."""
 
-    sizes: tuple[Place, ...]
-    strides: tuple[Place, ...]
+    sizes: tuple[SizeKey, ...]
+    strides: tuple[SizeKey, ...]
     dtype: torch.dtype
     device: torch.device
-    shown: tuple[tuple[Place, ...], tuple[Place, ...], Place] | None
+    shown: tuple[tuple[SizeKey, ...], tuple[SizeKey, ...], SizeKey] | None
     """Sizes, strides and place of the result in what lies in that memory, if the result is a view of it."""
     conditions: Conditions | None
     """The conditions that its open sizes belong to, if it has some."""
@@ -154,7 +154,7 @@ def _depends_on_arguments(target: Any, is_method: bool) -> bool:
 def _metadata(fake: Any) -> Any:
     sizes, strides = fake.shape, fake.stride()
     if fake._has_symbolic_sizes_strides:
-        sizes, strides = places(sizes), places(strides)
+        sizes, strides = size_keys(sizes), size_keys(strides)
     return sizes, strides, fake.dtype, fake.fake_device, fake.requires_grad, fake.is_inference()
 
 
@@ -172,14 +172,14 @@ def _layout(fake: Any) -> _Layout | None:
         return None
     if fake.is_inference() or not fake._is_view():
         return _Layout(
-            places(fake.shape), places(fake.stride()), fake.dtype, fake.fake_device, None, conditions_of(fake)
+            size_keys(fake.shape), size_keys(fake.stride()), fake.dtype, fake.fake_device, None, conditions_of(fake)
         )
     base = fake._base
     if type(base) is not FakeTensor or base.requires_grad:
         return None
-    shown = places(fake.shape), places(fake.stride()), place(fake.storage_offset())
+    shown = size_keys(fake.shape), size_keys(fake.stride()), size_key(fake.storage_offset())
     return _Layout(
-        places(base.shape), places(base.stride()), base.dtype, base.fake_device, shown,
+        size_keys(base.shape), size_keys(base.stride()), base.dtype, base.fake_device, shown,
         conditions_of(fake) or conditions_of(base),
     )
 
@@ -200,11 +200,11 @@ def _facts(fake: Any) -> tuple[Any, ...] | None:
     is_view = not fake.is_inference() and fake._is_view()
     return (
         (
-            places(fake.shape), places(fake.stride()), place(fake.storage_offset()), fake.dtype, fake.fake_device,
-            fake.layout, fake.is_conj(), fake.is_neg(),
+            size_keys(fake.shape), size_keys(fake.stride()), size_key(fake.storage_offset()), fake.dtype,
+            fake.fake_device, fake.layout, fake.is_conj(), fake.is_neg(),
         ),
         (
-            place(fake.untyped_storage().nbytes()), fake.requires_grad, fake.is_leaf, fake.is_inference(),
+            size_key(fake.untyped_storage().nbytes()), fake.requires_grad, fake.is_leaf, fake.is_inference(),
             None if fake.is_inference() else fake._version,
         ),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
+from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.frame import Returned, Yielded
 from framejit.interpreter.opcodes import breaks, opcode

@@ -6,7 +6,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit.bytecode.loops import ITERATOR_SLOTS
+from framejit.bytecode.for_iterators import ITERATOR_SLOTS
 from framejit.guards.sources import ArgSource, static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.inspection import is_a

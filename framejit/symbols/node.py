@@ -10,6 +10,7 @@ outcome of a comparison, it asks, and the answer becomes a condition.
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, cast
@@ -375,8 +376,6 @@ def _unary(name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Node]:
 
 
 def _install_unary() -> None:
-    import math
-
     for name in (
         "sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "exp", "log", "log2", "asinh",
     ):

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 
 import framejit
 from framejit.fakes.metadata import Metadata, OpenLayout
-from framejit.fakes.places import place
 from framejit.fakes.repeated_calls import _facts, _with_base
+from framejit.fakes.size_keys import size_key
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression, Symbol
 from framejit.symbols.node import symbolic
@@ -126,7 +126,7 @@ def test_sizes_that_turn_out_to_be_equal_are_the_same_from_then_on():
         assert str(before.shape[0]) == "n5" and str(total.shape[0]) == "n6" and not each.asked()
         assert bool(x.shape[0] == y.shape[0]) and len(each.asked()) == 1
         again = run(each.metadata, torch.add, y, y)
-        assert place(again.shape[0]) == place(before.shape[0]) == place(total.shape[0])
+        assert size_key(again.shape[0]) == size_key(before.shape[0]) == size_key(total.shape[0])
 
 
 def test_what_the_thread_is_set_to_tells_results_apart():

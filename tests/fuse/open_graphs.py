@@ -12,7 +12,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, LoweredGraph
-from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.sizes.by_size import Variant
 from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits

@@ -11,7 +11,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.pipeline import run_passes
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.loop_ir.nodes import LoweredGraph
-from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.symbols.conditions import Conditions
 

@@ -20,7 +20,7 @@ from framejit.backends.fuse.loop_ir.nodes import (
     Node,
     Store,
 )
-from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.schedule.make_kernels import schedule
 from tests.fuse.kernel_reference import Reference, kernel
 
 CPU = torch.device("cpu")

@@ -14,8 +14,8 @@ from framejit.backends.fuse.loop_ir.expr import load, op
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node, Store
 from framejit.backends.fuse.schedule.dependencies import constraints
-from framejit.backends.fuse.schedule.memory import Usage, bytes_of, never_aliases
 from framejit.backends.fuse.schedule.order import ordered_for_memory
+from framejit.backends.fuse.schedule.peak_memory import Usage, bytes_of, never_aliases
 from tests.fuse.lowering.plan_checks import check, planned
 
 CPU = torch.device("cpu")

@@ -151,7 +151,7 @@ def test_dynamo_is_not_imported():
 import sys, torch, framejit
 from framejit.backends.fuse.graph.passes.pipeline import run_passes
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.lowering.graph import lower_graph
+from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps
 def backend(gm, examples):
     lower_graph(run_passes(record_graph(gm, examples, keeps), gm, examples), False)

@@ -10,7 +10,7 @@ from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.plan_key import NotCacheable, OpenSizes, PlanKey, plan_key
 from framejit.backends.fuse.cache.plan_record import PlanRecord, conditions_of, read, write
 from framejit.backends.fuse.sizes.by_size import holds
-from framejit.backends.fuse.targets.kernels import load_kernels
+from framejit.backends.fuse.targets.kernel_code import load_kernels
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.config import config
 from framejit.events import emit

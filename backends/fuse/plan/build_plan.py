@@ -14,7 +14,7 @@ from framejit import _native
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts
-from framejit.backends.fuse.schedule.memory import Usage, bytes_of, same_size
+from framejit.backends.fuse.schedule.peak_memory import Usage, bytes_of, same_size
 from framejit.backends.fuse.targets.lookup import target_of
 
 # steps for which memory is held back for a buffer of the same size, where that does not raise the peak

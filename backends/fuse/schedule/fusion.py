@@ -17,7 +17,7 @@ from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, flatten
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
 from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
-from framejit.backends.fuse.schedule.loops import expressions, substitute
+from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
 from framejit.backends.fuse.sizes.open_size import hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of

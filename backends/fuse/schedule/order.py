@@ -15,7 +15,7 @@ from typing import Final
 
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Node
 from framejit.backends.fuse.schedule.dependencies import constraints
-from framejit.backends.fuse.schedule.memory import Usage
+from framejit.backends.fuse.schedule.peak_memory import Usage
 
 ROUNDS: Final = 5
 """Budgets that are tried, each in both directions."""

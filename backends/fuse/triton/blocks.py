@@ -16,7 +16,7 @@ from typing import Final
 from framejit.backends.fuse.loop_ir.expr import is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.schedule.loops import substitute
+from framejit.backends.fuse.schedule.loop_order import substitute
 from framejit.backends.fuse.sizes.open_size import OpenSize, hint
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.schedule.loops import expressions_of
+from framejit.backends.fuse.schedule.loop_order import expressions_of
 from framejit.backends.fuse.sizes.open_size import OpenSize, surely_equal
 from framejit.symbols.expression import Expression, Symbol
 

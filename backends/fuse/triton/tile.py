@@ -8,7 +8,7 @@ from functools import cached_property
 
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.schedule.loops import all_indices
+from framejit.backends.fuse.schedule.loop_order import all_indices
 from framejit.backends.fuse.sizes.open_size import OpenSize, greatest, surely_divides
 
 INT32_MAX = 2**31 - 1

@@ -27,9 +27,9 @@ from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.decode import Decoded, Handler, Instruction, decode
 from framejit.bytecode.emitter import TAIL, Emitter
+from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
-from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL
 from framejit.bytecode.resume_code import NOT_PASSED, Layout, ResumeCode, Site, StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits

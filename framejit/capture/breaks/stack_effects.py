@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from framejit.bytecode.decode import Instruction
-from framejit.bytecode.loops import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
+from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.bytecode.resume_code import StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
 from framejit.signals import SkipFrame

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from framejit.fakes.elementwise_strides import contiguous
 from framejit.values.arrays.constant_arrays import constant_array
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
@@ -100,8 +101,6 @@ def _gathered(frame: Frame, array: ArrayValue, key: Value) -> Value:
 
 
 def _row_major(fake: torch.Tensor) -> tuple[int, ...]:
-    from framejit.fakes.elementwise_strides import contiguous
-
     return tuple(contiguous(fake.shape))
 
 

@@ -8,6 +8,7 @@ errors (`float_errors.py`). Everything else breaks the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,8 +208,6 @@ class NumpyMethodValue(Value):
         self.owner, self.name = owner, name
 
     def python_type(self) -> type:
-        from types import BuiltinMethodType
-
         return BuiltinMethodType
 
     def describe(self) -> str:

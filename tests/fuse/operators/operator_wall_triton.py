@@ -32,7 +32,7 @@ if __name__ == "__main__":
 from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel, LoweredGraph
-from framejit.backends.fuse.schedule.kernels import schedule
+from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.triton.source import TritonSource
 from framejit.config import config
 from framejit.fakes.light_torch import light

@@ -4,7 +4,7 @@ from __future__ import annotations
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
-from framejit.backends.fuse.schedule.loops import expressions, merge_loops, order_loops
+from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
 from framejit.backends.fuse.schedule.order import ordered_for_memory
 
 

@@ -15,7 +15,7 @@ from framejit.symbols.node import IntegerNode, symbolic
 
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 
-Place = int | Expression
+SizeKey = int | Expression
 """A size, stride or offset: its number, or what is known of one that is open."""
 
 
@@ -23,7 +23,7 @@ class NotKept(Exception):
     """There is something that says nothing by which a result could be found."""
 
 
-def place(size: Any) -> Place:
+def size_key(size: Any) -> SizeKey:
     """A size, stride or offset of a fake; what is known to be equal is the same expression. Raises NotKept for symbols
     of torch's own."""
     if type(size) is int:
@@ -35,13 +35,13 @@ def place(size: Any) -> Place:
     return expression if expression.value is None else expression.value
 
 
-def places(sizes: Sequence[Any]) -> tuple[Place, ...]:
+def size_keys(sizes: Sequence[Any]) -> tuple[SizeKey, ...]:
     """Several of them."""
-    return tuple(map(place, sizes))
+    return tuple(map(size_key, sizes))
 
 
-def sizes_of(kept: Sequence[Place], conditions: Conditions | None) -> list[Any]:
-    """What `places` was given. `conditions` are those of the open ones."""
+def sizes_of(kept: Sequence[SizeKey], conditions: Conditions | None) -> list[Any]:
+    """What `size_keys` was given. `conditions` are those of the open ones."""
     return [
         symbolic(one, conditions) if isinstance(one, Expression) and conditions is not None else one for one in kept
     ]
@@ -70,7 +70,7 @@ def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
             raise NotKept
         return of_fake(value)
     if kind is torch.SymInt:
-        return kind, place(value)
+        return kind, size_key(value)
     if kind in _PLAIN:
         return kind, value
     if kind is float:
