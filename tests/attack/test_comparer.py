@@ -9,6 +9,7 @@ import torch
 from tests.attack import compare as comparer
 from tests.attack.generator.program import Program
 from tests.attack.reduce import reduced
+from tests.attack.world import Observed
 
 HEAD = "import torch\nimport warnings\nSTATE = [1]\nPLAIN = False\n"
 CALLS = """
@@ -138,7 +139,21 @@ TORCHS_OWN = {
         "y = torch.nn.functional.gelu(x + 9.0); return y if PLAIN else torch.full_like(y, float('inf'))",
     ),
     "mean of equal numbers": (f"{NORMALISED}1e-5", f"{NORMALISED}1e-2"),
+    "digits that a kernel keeps": (
+        "y = x.bfloat16() / 3 + 1; return y.sum() if PLAIN else (x.bfloat16() / 3).float().add(1).sum().bfloat16()",
+        "y = x.bfloat16() / 3 + 1; return y.sum() if PLAIN else (x / 3).add(4).sum().bfloat16()",
+    ),
 }
+
+
+@pytest.mark.parametrize(("message", "differs"), [("[4] is at version 1", False), ("", True)])
+def test_which_kept_tensor_was_written_is_no_difference(message, differs):
+    """A backward that is refused names one that autograd keeps, and another may be kept."""
+    refused = "one of the variables needed for gradient computation has been modified by an inplace operation: "
+    seen = [Observed(gradient_error=RuntimeError(refused + "[1, 4] is at version 1"))]
+    seen.append(Observed(gradient_error=RuntimeError(refused + message) if message else None))
+    program = Program(0, f"{HEAD}\ndef fn(x):\n    return x\n{CALLS}", "eager", {})
+    assert (comparer.difference_of(program, 0, *seen, captured=False) is not None) is differs
 
 
 @pytest.mark.parametrize("name", TORCHS_OWN)
