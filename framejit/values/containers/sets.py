@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
@@ -269,14 +270,17 @@ class SetValue(HashTable):
 
     def reconstruct(self, cg: Codegen) -> None:
         keys = list(self.items)
-        alike = native.set_layout(self.cls(set(keys)))[:4] == native.set_layout(self.items)[:4]
+        made: set[Any] | frozenset[Any] = set(keys)  # as `_load` makes it; the copy of a set may lie otherwise
+        if self.cls is frozenset:
+            made = frozenset(made)
+        alike = native.set_layout(made)[:4] == native.set_layout(self.items)[:4] and all(map(is_, made, keys))
         hashes = hashes_of(keys)
         if all(h is None for h in hashes) and (alike or not self.shares_order()):
             self._load(cg, keys, "SET")
             if self.cls is frozenset:
-                em, made = cg.em, cg.em.new_temporary("set")
-                em.store_fast(made)
-                em.call_object(frozenset, lambda: em.load_fast(made))
+                em, temporary = cg.em, cg.em.new_temporary("set")
+                em.store_fast(temporary)
+                em.call_object(frozenset, lambda: em.load_fast(temporary))
             return
         slots, taken, left, finger, _ = native.set_layout(self.items)
 

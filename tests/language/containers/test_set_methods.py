@@ -163,6 +163,29 @@ def test_order_of_a_set_that_leaves():
     assert both(fn) == both(framejit.optimize(fn, backend="eager"))
 
 
+def test_the_places_of_sets_made_in_other_ways():
+    """How large a set's table is depends on how it was made, and its order on that."""
+    import framejit
+
+    def fn(x, numbers):
+        table = dict.fromkeys(numbers)
+        made = set(numbers)
+        made |= {100}
+        sets = [
+            table.keys() | {100}, made, set(table), {*numbers, 100}, made.copy(), set(made), made - {100}, made & made,
+            made.union([101, 102]), table.keys() - {100}, {100} | table.keys(), set(numbers).union({100}),
+        ]
+        return x + 1, sets, [frozenset(s) for s in sets], [frozenset(list(s)) for s in sets]
+
+    def places(run, numbers):
+        _, *found = run(X, numbers)
+        return [[(list(s), s.__sizeof__()) for s in sets] for sets in found]
+
+    for count in range(12):
+        numbers = [(7 * n) % 31 + 32 * (n % 3) for n in range(count)]
+        assert places(framejit.optimize(fn, backend="eager"), numbers) == places(fn, numbers)
+
+
 def test_a_set_changed_while_iterated():
     def fn(x, s):
         for i in s:
