@@ -86,6 +86,10 @@ class SideEffects:
         self.outside += value.source is not None
         self._changed.setdefault(id(value), value)
 
+    def went_on(self) -> None:
+        """Called before code goes on that can't be put back to where it stood: a generator's."""
+        self.version += 1
+
     def has_changed(self, value: Value) -> bool:
         return id(value) in self._changed
 

@@ -1,6 +1,11 @@
 """Generators: for loops, send, throw, return values, yield from, delegation, laziness."""
 # ruff: noqa: B905
+import itertools
+
+import pytest
 import torch
+
+import framejit
 
 from support import check
 
@@ -266,3 +271,69 @@ def test_iterators_over_tables_that_have_ended_keep_their_class():
         got, compiled_iterators = compiled(*arguments)
         assert torch.equal(got, expected)
         assert [(type(one), list(one)) for one in compiled_iterators] == [(type(one), list(one)) for one in iterators]
+
+
+def counted(x, found):
+    for i in range(2):
+        found.append(i)
+        yield x[i]
+    return 5
+
+
+def unpacked(it):
+    a, b, c = it
+
+
+TAKING = {
+    "send": lambda it: (next(it), next(it), it.send(None)),
+    "next": lambda it: [next(it) for _ in range(3)],
+    "unpacking": unpacked,
+    "numbers and text": lambda it: sum(it, "text"),
+    "pairs": lambda it: dict(it),
+    "islice": lambda it: (list(itertools.islice(it, 2)), next(it)),
+    "from another": lambda it: [next(each) for each in [(y for y in it)] * 3],
+    "joined": lambda it: ",".join(it),
+    "strict": lambda it: list(zip(it, [1, 2, 3], strict=True)),
+}
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_what_a_generator_ended_with_leaves(name):
+    """The instruction that raises has taken from the generator already: it is not carried out once more on one that
+    ended."""
+
+    def fn(x):
+        found = []
+        it = counted(x, found)
+        try:
+            TAKING[name](it)
+        finally:
+            found.append(list(it))
+            x.add_(len(found))
+        return found
+
+    outcomes = []
+    for run in (fn, framejit.optimize(fn, backend="eager")):
+        for _ in range(2):
+            x = torch.zeros(2)
+            try:
+                outcomes.append((run(x), x.tolist()))
+            except Exception as e:
+                outcomes.append((type(e), str(e), e.args, x.tolist()))
+    assert outcomes[:2] == outcomes[2:]
+    assert isinstance(outcomes[0][0], type)
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_what_a_generator_ended_with_leaves_at_once(name):
+    def fn(x):
+        y = x + 1
+        TAKING[name](counted(y, []))
+
+    outcomes = []
+    for run in (fn, framejit.optimize(fn, backend="eager")):
+        for _ in range(2):
+            with pytest.raises(Exception) as raised:  # noqa: PT011
+                run(torch.zeros(2))
+            outcomes.append((type(raised.value), str(raised.value), raised.value.args))
+    assert outcomes[:2] == outcomes[2:]
