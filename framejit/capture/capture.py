@@ -122,7 +122,7 @@ class Capture:
         self.distinct = DistinctObjects(self)
         self.layers = LayersAlike(self)
         self._caller_handles = sys.exception()
-        self.stands_for: tuple[str, int] | None = None  # the line that guards are put down to, where it is another
+        self._stands_for: tuple[str, int] | None = None
         self.root: Frame = self._make_root()
         self.in_traceback = self.root.resume is not None and native.is_in_traceback()
         self.add_guard(StateSource(), native.C_STATE, native.snapshot_state())
@@ -476,10 +476,19 @@ class Capture:
 
     def user_line(self) -> tuple[str, int] | None:
         """File and line of the innermost captured instruction."""
-        if self.stands_for is not None:
-            return self.stands_for
+        if self._stands_for is not None:
+            return self._stands_for
         frame = None if self.frame is None else self.frame.visible()
         return None if frame is None else (frame.code.co_filename, frame.instruction.line or frame.code.co_firstlineno)
+
+    @contextlib.contextmanager
+    def standing_for(self, line: tuple[str, int] | None) -> Iterator[None]:
+        """What is assumed within is put down to this line."""
+        self._stands_for = line
+        try:
+            yield
+        finally:
+            self._stands_for = None
 
     def user_origin(self) -> Origin | None:
         """The innermost captured instruction."""

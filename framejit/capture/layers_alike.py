@@ -162,9 +162,8 @@ class LayersAlike:
         tensors: dict[fx.Node, TensorValue] = {}
         for known, guard in layer.tensors:
             tensor = _read(guard.source, layer.root, module.obj)
-            capture.stands_for = guard.user_line
-            value = wrap(capture, tensor, moved[guard.source])
-            capture.stands_for = None
+            with capture.standing_for(guard.user_line):
+                value = wrap(capture, tensor, moved[guard.source])
             if (
                 not isinstance(value, TensorValue)
                 or value.cls is not known.cls
