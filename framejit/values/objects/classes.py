@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _ABSENT = object()
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+_WITHOUT_NEW = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION: it can not be called, and inherits no __new__
 _TOLD_BY_TYPE = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 _PURE = (
     torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset,
@@ -297,6 +298,9 @@ def new_value(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Valu
 
 def bare_instance(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What the built-in `__new__` that `cls` inherits makes."""
+    native = native_class(cls)
+    if any(k.__flags__ & _WITHOUT_NEW for k in cls.__mro__) or issubclass(cls, tuple) and native is not tuple:
+        raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C, if it has one", "FJ113")
     if issubclass(cls, BaseException):
         check_plain_exception(cls, args)
         return ExceptionValue(cls, list(args))
@@ -316,7 +320,7 @@ def bare_instance(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, 
             raise frame.raised(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
         part = frozen(frame, args[0]) if args else SetValue(frozenset())
         return ObjectValue(cls, base=part.frozen() if isinstance(part, SetValue) else SetValue(part.constant()))
-    if native_class(cls) is types.SimpleNamespace:
+    if native is types.SimpleNamespace:
         return ObjectValue(cls)
     makers = [k.__dict__["__new__"] for k in cls.__mro__ if "__new__" in k.__dict__]
     if all(m is object.__new__ or is_a(m, (staticmethod, types.FunctionType)) for m in makers):

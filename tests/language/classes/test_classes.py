@@ -1,6 +1,8 @@
 """User classes: construction, properties, descriptors, inheritance, special attribute access."""
 import abc
 import collections
+import re
+import sys
 import types
 
 import pytest
@@ -378,3 +380,22 @@ def test_a_class_whose_doc_is_made_when_it_is_read():
     expected = [fn(X)[1:], fn(X)[1:], asked.copy()]
     asked.clear()
     assert [compiled(X)[1:], compiled(X)[1:], asked] == expected
+
+
+NOT_MADE = [
+    type(int | str), type(re.compile("")), types.GeneratorType, type({}.keys()), type(iter([])), types.FrameType,
+    types.BuiltinFunctionType, types.GetSetDescriptorType, type(sys.flags), type(sys.float_info), types.CoroutineType,
+    type(reversed([])), types.MethodWrapperType,
+]
+
+
+@pytest.mark.parametrize("cls", NOT_MADE, ids=lambda cls: cls.__name__)
+def test_classes_that_cannot_be_called(cls):
+    def fn(x):
+        try:
+            made = cls()
+        except TypeError as e:
+            return x + 1, str(e)
+        return x + 1, type(made)
+
+    check(fn, torch.ones(1), graphs=None, breaks=None, ops=None)
