@@ -156,6 +156,8 @@ class ObjectValue(Value):
         if self.obj is None:
             return None
         own = instance_dict(self.obj)
+        if own is None and type(self.obj).__dictoffset__:  # as of type variables, from 3.12 on
+            raise Unsupported(f"attribute {name!r} of {self.describe()}, which doesn't show what attributes it has")
         if own is None or self.source is None:
             return None
         where = DictSource(self.source)

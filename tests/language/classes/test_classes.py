@@ -4,6 +4,7 @@ import collections
 import re
 import sys
 import types
+import typing
 
 import pytest
 import torch
@@ -397,5 +398,15 @@ def test_classes_that_cannot_be_called(cls):
         except TypeError as e:
             return x + 1, str(e)
         return x + 1, type(made)
+
+    check(fn, torch.ones(1), graphs=None, breaks=None, ops=None)
+
+
+def test_attributes_of_what_does_not_show_them():
+    """The module of a type variable is its own attribute, though from 3.12 on it has no `__dict__`."""
+
+    def fn(x):
+        made = typing.TypeVar("made")
+        return x + 1, made.__module__, made.__name__
 
     check(fn, torch.ones(1), graphs=None, breaks=None, ops=None)
