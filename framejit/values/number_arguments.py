@@ -3,7 +3,8 @@
 
 A number in a tensor would do in few of them, and a number that is known makes a graph for each. So the operation is
 written down as the arithmetic that it does, with the number as a tensor without dimensions. What is computed in
-float32 for halves is so here, too, and rounded once.
+float32 for halves is so here, too, and rounded once; with `alpha` torch's own kernels round now more, now less, by the
+element's place in a vector.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _OPERATORS: Final = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "truediv": operator.truediv,
 }
-_HALVES: Final = (torch.float16, torch.bfloat16)
+_ROUND_NUMBERS: Final = ("add", "sub")
+"""What rounds the number itself to halves on CPUs, and not on GPUs."""
 _COMPUTED_IN: Final = {
     torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -65,6 +67,8 @@ def by_arithmetic(
     ):
         return None
     wide = _COMPUTED_IN[dtype]
+    if dtype != wide and is_operand and name in _ROUND_NUMBERS:
+        return None
     amount = factor.in_dtype(wide)
     if amount is None:
         return None

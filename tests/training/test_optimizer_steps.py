@@ -199,6 +199,6 @@ def test_numbers_that_change_are_no_reason_to_compile_again(name, dtype):
         given = [torch.randn(3, 4).to(dtype) + 3 for _ in range(3)]
         again = copy.deepcopy(given)
         expected, got = fn(*given, number), compiled(*again, number)
-        same = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 1e-2)
+        same = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 5e-2)  # a kernel keeps digits of halves
         torch.testing.assert_close([got, again], [expected, given], rtol=same, atol=same)
     assert len(framejit.inspect(compiled).graphs) <= 2
