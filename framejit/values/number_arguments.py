@@ -30,8 +30,8 @@ _OPERATORS: Final = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "truediv": operator.truediv,
 }
-_ROUND_NUMBERS: Final = ("add", "sub")
-"""What rounds the number itself to halves on CPUs, and not on GPUs."""
+_ROUNDING_NUMBERS: Final = ("add", "sub")
+"""What rounds the number itself to halves on CPUs, and not on GPUs (aten/src/ATen/native/cpu/BinaryOpsKernel.cpp)."""
 _COMPUTED_IN: Final = {
     torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -67,11 +67,11 @@ def by_arithmetic(
     ):
         return None
     wide = _COMPUTED_IN[dtype]
-    if dtype != wide and is_operand and name in _ROUND_NUMBERS:
-        return None
     amount = factor.in_dtype(wide)
     if amount is None:
         return None
+    if dtype != wide and is_operand and name in _ROUNDING_NUMBERS and device.type == "cpu":
+        amount = graph.call("to", [amount, ConstantValue(dtype)], is_method=True)
 
     def computed(tensor: Value) -> Value:
         return tensor if dtype == wide else graph.call("to", [tensor, ConstantValue(wide)], is_method=True)
