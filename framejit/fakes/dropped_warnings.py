@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -20,6 +20,7 @@ _listening: dict[int, list[tuple[list[str], list[Any]]]] = {}
 # What all threads share (the function that shows warnings, torch's switch) is changed by the first thread that begins a
 # trial and put back by the last that ends one: threads that each put back what they found would put back each other's.
 _found: tuple[Any, bool] | None = None
+_SHOWN: Final = warnings._showwarnmsg  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -51,7 +52,9 @@ def _begin(thread: int, texts: list[str]) -> None:
         _listening.setdefault(thread, []).append((texts, filters))
         filters.insert(0, _HEARD)
         if _found is None:
-            _found = warnings._showwarnmsg, torch.is_warn_always_enabled()  # type: ignore[attr-defined]
+            shown = warnings._showwarnmsg  # type: ignore[attr-defined]
+            # an exception from outside may have kept it from being put back
+            _found = _SHOWN if shown is _note else shown, torch.is_warn_always_enabled()
             warnings._showwarnmsg = _note  # type: ignore[attr-defined]
             torch.set_warn_always(True)
 
@@ -84,4 +87,5 @@ def _note(message: Any) -> None:
         found[0](message)
     else:
         # The last trial of another thread ended between the lookup of this function and here.
-        warnings._showwarnmsg(message)  # type: ignore[attr-defined]
+        shown = warnings._showwarnmsg  # type: ignore[attr-defined]
+        (_SHOWN if shown is _note else shown)(message)

@@ -2,12 +2,15 @@
 import os
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
 import torch
 
 import framejit
+from framejit.fakes import dropped_warnings
+from framejit.fakes.dropped_warnings import without_warnings
 
 import forked
 
@@ -234,3 +237,20 @@ def test_a_graph_made_anew_for_other_sizes_warns_as_often(backend):
                 f(torch.ones(size, 3))
             heard.append([str(w.message) for w in seen])
         assert heard[0] == heard[1] and len(heard[0]) == (size == 1)
+
+
+def test_a_trial_whose_end_was_interrupted(monkeypatch):
+    """What shows warnings is found again, where an exception from outside has kept it from being put back."""
+    monkeypatch.setattr(warnings, "_showwarnmsg", dropped_warnings._note)
+    shown = []
+    monkeypatch.setattr(dropped_warnings, "_SHOWN", lambda message: shown.append(str(message.message)))
+    warnings.simplefilter("always")
+    warnings.warn("outside", stacklevel=1)
+    with without_warnings() as texts:
+        warnings.warn("inside", stacklevel=1)
+        thread = threading.Thread(target=warnings.warn, args=["beside"])
+        thread.start()
+        thread.join()
+    warnings.warn("afterwards", stacklevel=1)
+    assert texts == ["inside"]
+    assert shown == ["outside", "beside", "afterwards"]
