@@ -176,11 +176,12 @@ def _compile_open(
 ) -> Variant:
     """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled
     for each of them."""
-    graph = _account(gm)
+    graph, sizes = _account(gm), OpenSizes(symbols, conditions)
     try:
-        record, launches, assumed = _variant(gm, example_inputs, graph, OpenSizes(symbols, conditions))
-    except NeedsGradients:
-        return _open_differentiable(gm, example_inputs, graph, OpenSizes(symbols, conditions))
+        try:
+            record, launches, assumed = _variant(gm, example_inputs, graph, sizes)
+        except NeedsGradients:
+            return _open_differentiable(gm, example_inputs, graph, sizes)
     except NotFusable:
         raise
     except Exception as e:
@@ -210,12 +211,6 @@ def _open_differentiable(
         remember(gm, graph)
         _tell_unfused(graph)
         raise
-    except NotFusable:
-        raise
-    except Exception as e:
-        if config.debug:
-            raise
-        raise NotFusable(f"{type(e).__name__}: {e}") from e
     graph.region = made
     return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
 

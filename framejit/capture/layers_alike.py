@@ -221,7 +221,6 @@ class LayersAlike:
         behind = _Moved(layer.root, ArgSource(len(self._capture.flat_args), "layer"))
         layer.tree = lower([_guard_on(guard, behind) for guard in layer.guards])
 
-
     def _names_own(self, layer: _Layer, guards: list[Guard], through: _Through) -> bool:
         """Whether a guard that does not lead through the module names something in it, or on the way to it: a key of a
         table, or what is not in one."""

@@ -304,6 +304,23 @@ def test_gradients_of_gradients_of_what_is_written_are_refused_once():
     same(gradients_of_gradients(fn, x), found)
 
 
+def test_gradients_of_gradients_where_the_program_switches_them_on():
+    def fn(x):
+        with torch.enable_grad():
+            return x.exp() * x.sin()
+
+    def use(fn, x):
+        y = x * 2
+        with torch.no_grad():
+            out = fn(y)
+        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return first, torch.autograd.grad(first.square().sum(), x)
+
+    twins = Twins(fn, leaf(4))
+    twins.both(use)
+    twins.both(gradients)
+
+
 def test_gradients_of_gradients_outside_of_autocast():
     def use(fn, x):
         def within(x):

@@ -25,7 +25,7 @@ from framejit.backends.fuse.training.backward import Backward, OpenBackward, is_
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
-from framejit.backends.fuse.training.second_run import Call, SecondRun
+from framejit.backends.fuse.training.second_run import Call, RandomState, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.config import config
@@ -81,10 +81,11 @@ class Differentiable:
             part = partition.backwards.get(number)
             made = segment if part is None else CompiledSegment(self, number, part, sources, compiles)
             self.segments.append(made)
-        self.differentiable_inputs = {
+        differentiable = {
             position for segment in self.segments if isinstance(segment, CompiledSegment) for position in segment.inputs
         }
-        """The inputs that gradients go to."""
+        self.differentiable = [position in differentiable for position in range(len(joint.inputs))]
+        """Of each input whether gradients go to it."""
 
     def at(self, sizes: Sizes) -> Differentiable:
         """The same for other sizes of those that are open."""
@@ -127,15 +128,14 @@ class Differentiable:
             or self._writes_reach_others(inputs)
         ):
             return self.eager(*inputs)
-        random = self.second_run.random_state(inputs)
+        random = self.second_run.random_state()
         with torch.no_grad():
             made = [*self._forward.run(inputs)]
-        call = Call(inputs, self.differentiable_inputs, random)
         if torch.is_grad_enabled():
-            views = self._tie(call, inputs, made)
+            views = self._tie(random, inputs, made)
         else:  # the program switches gradients on inside
             with torch.enable_grad():
-                views = self._tie(call, inputs, made)
+                views = self._tie(random, inputs, made)
         return self._outputs(inputs, made, views)
 
     def _outputs(
@@ -156,8 +156,11 @@ class Differentiable:
                 outputs.append(results.view(position, inputs, made, views))
         return tuple(outputs)
 
-    def _tie(self, call: Call, inputs: Sequence[torch.Tensor], made: list[Any]) -> dict[int, torch.Tensor]:
+    def _tie(
+        self, random: RandomState | None, inputs: Sequence[torch.Tensor], made: list[Any]
+    ) -> dict[int, torch.Tensor]:
         """Give results nodes of autograd. Gives the views that other results are made of, by their positions."""
+        call = Call(inputs, self.differentiable, random)
         views: dict[int, torch.Tensor] = {}
         crossing: dict[Edge, torch.Tensor] = {}
         results = self.results

@@ -6,7 +6,7 @@ the inputs; what the graph writes into inputs it writes into copies, where no re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,14 +28,18 @@ class Call:
     __slots__ = ("inputs", "versions", "random")
 
     def __init__(
-        self, inputs: Sequence[torch.Tensor], differentiable: Set[int], random: RandomState | None
+        self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None
     ) -> None:
-        """`differentiable`: the positions of inputs that gradients go to. `random`: the generators, and where they were
-        before the run."""
-        self.inputs = [_alias(tensor, position in differentiable) for position, tensor in enumerate(inputs)]
+        """To be made with gradients on. `differentiable`: whether gradients go to an input. `random`: the generators,
+        and where they were before the run."""
+        # autograd holds leaves anyway
+        self.inputs = [
+            (tensor if tensor.grad_fn is None else _Alias.apply(tensor)) if has_gradient else tensor.detach()
+            for tensor, has_gradient in zip(inputs, differentiable)
+        ]
         """What stands for the inputs if the graph is run again. Their memory lives as long as what is kept for the
         backward; tensors that eager's autograd lets go of may go."""
-        self.versions = [_version(tensor) for tensor in inputs]
+        self.versions = _versions(inputs)
         self.random = random
 
 
@@ -49,7 +53,9 @@ class SecondRun:
         ordered = [node for node in nodes if node.ordered]
         self._is_known = all(node.operation.namespace == "aten" for node in ordered)
         """Whether its operations do but what their schemas say, and draw random numbers."""
-        self._draws = bool(ordered)
+        devices = {value.device for node in ordered for value in (*node.results, *node.writes)}
+        self._generators = [_generator_of(device) for device in devices]
+        """What the graph may draw numbers from."""
         known = recorded.recorder.known
         roots = [known(root).storage for root in recorded.results.roots if isinstance(root, torch.Tensor)]
         lead_to_results = _lead_to(roots, nodes)
@@ -57,14 +63,12 @@ class SecondRun:
         self._written = frozenset(recorded.written)
         self._lead_to_results = {place for place, storage in enumerate(inputs) if storage in lead_to_results}
 
-    def random_state(self, inputs: Sequence[torch.Tensor]) -> RandomState | None:
-        """The random number generators that the graph may draw from, and where they are; None if it draws from none.
-        To be asked before the first run."""
-        if not self._draws:
+    def random_state(self) -> RandomState | None:
+        """Where the random number generators are that the graph may draw from; None if it draws from none. To be asked
+        before the first run."""
+        if not self._generators:
             return None
-        devices = {tensor.device for tensor in inputs if tensor.device.type == "cuda"}
-        generators = [torch.default_generator, *(torch.cuda.default_generators[device.index] for device in devices)]
-        return [(generator, generator.get_state()) for generator in generators]
+        return [(generator, generator.get_state()) for generator in self._generators]
 
     def of(self, call: Call) -> tuple[list[torch.Tensor], tuple[Any, ...]]:
         """The inputs of the second run, and the graph's outputs. Raises RuntimeError where it would not be the same as
@@ -74,7 +78,7 @@ class SecondRun:
                 "gradients of gradients were asked for, and the graph they lead through can't be run again to find "
                 f"them: it changes what it looks at. {AGAIN}"
             )
-        now = [_version(tensor) for tensor in call.inputs]
+        now = _versions(call.inputs)
         if any(call.versions[position] != now[position] for position in self._lead_to_results):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an "
@@ -102,18 +106,15 @@ class _Alias(torch.autograd.Function):
         return gradient
 
 
-def _alias(tensor: torch.Tensor, is_differentiable: bool) -> torch.Tensor:
-    """What stands for an input. Autograd holds leaves anyway."""
-    if not is_differentiable:
-        return tensor.detach()
-    if tensor.grad_fn is None:
-        return tensor
-    alias: torch.Tensor = _Alias.apply(tensor)
-    return alias
+def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:  # inference tensors have none
+        return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+def _generator_of(device: torch.device) -> torch.Generator:
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
 def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:
