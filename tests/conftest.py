@@ -44,6 +44,24 @@ def pytest_collection(session: pytest.Session) -> None:
         gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Nor what the tests of other files have left: the tests themselves, and the libraries that some of them import,
+    come to many times what there was at first."""
+    global _path
+    if item.path != _path:
+        _path = item.path
+        gc.collect()
+        gc.freeze()
+
+
+_path: pathlib.Path | None = None
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain at the end of what was not collected
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         # of tests/native/fake_cuda.py: a process, which finds another driver
