@@ -63,12 +63,20 @@ class Jitter(TorchDispatchMode):
         if is_view or name in EXACT and not _narrows(name, args, result):
             return result
         if name == "gelu":
+            self.cancel(args[0], result)
             self.overflow(args[0], result)
         for tensor in {
-            id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel()
+            id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and _inexact(t) and t.numel()
         }.values():
-            self.move(tensor)
+            self.move(torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor)
         return result
+
+    def cancel(self, given: torch.Tensor, result: torch.Tensor) -> None:
+        """What gelu loses where 1 and erf(x / sqrt(2)) cancel: digits of 1, times x. torch's vectors lose up to 2.4
+        units of the last place of 1 between -6 and 6 in float32, measured against float64."""
+        noise = torch.rand(given.shape, generator=self.random, dtype=torch.float64) - 0.5
+        lost = given.double() * noise * 4 * torch.finfo(given.dtype).eps
+        result.copy_(torch.where(lost.isfinite(), result.double() + lost, result.double()).to(result.dtype))
 
     def overflow(self, given: torch.Tensor, result: torch.Tensor) -> None:
         """What gelu gives for what overflows when doubled: torch's vectors give inf, and nan for inf; the elements
@@ -77,10 +85,10 @@ class Jitter(TorchDispatchMode):
         result.copy_(torch.where(given > torch.finfo(given.dtype).max / 2, given if self.positive else doubled, result))
 
     def moved(self, tensor: torch.Tensor, exact_too: bool) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
+        if not _inexact(tensor) or not tensor.numel():
             return tensor
         copy = tensor.clone()
-        self.move(copy, exact_too)
+        self.move(torch.view_as_real(copy) if copy.is_complex() else copy, exact_too)
         return copy
 
     def move(self, tensor: torch.Tensor, exact_too: bool = False) -> None:
@@ -93,6 +101,10 @@ class Jitter(TorchDispatchMode):
         moved = torch.where(moved.isnan(), moved.copysign(torch.tensor(1.0 if self.positive else -1.0)), moved)
         with contextlib.suppress(RuntimeError):  # memory that several elements share
             tensor.copy_(torch.where(exact, tensor.double(), moved).to(tensor.dtype))
+
+
+def _inexact(tensor: torch.Tensor) -> bool:
+    return (tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_conj()
 
 
 def _narrows(name: str, args: Any, result: Any) -> bool:

@@ -183,16 +183,34 @@ def reachable(value: Any, depth: int = 3) -> list[Any]:
 
 
 def differentiate(result: Any) -> BaseException | None:
-    """Sends gradients through what came back, as a user who trains would."""
+    """Sends gradients through what came back, as a user who trains would. A backward that raises leaves no gradients:
+    how many there are depends on how many operations one node holds, and the next call would add to them."""
+    outputs = [t for t in reachable(result) if isinstance(t, torch.Tensor) and t.grad_fn is not None]
+    if not outputs:
+        return None
+    leaves = _leaves([t.grad_fn for t in outputs])
     try:
-        outputs = [
-            t for t in reachable(result) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn is not None
-        ]
-        if outputs:
-            torch.autograd.backward([t.abs().sum() if t.is_complex() else t.sum() for t in outputs])
+        torch.autograd.backward([t.abs().sum() if t.is_complex() else t.sum() for t in outputs])
     except Exception as e:
+        for leaf in leaves:
+            leaf.grad = None
         return e
     return None
+
+
+def _leaves(nodes: list[Any]) -> list[torch.Tensor]:
+    """The tensors whose gradients a backward from these nodes adds to."""
+    seen: set[Any] = set()
+    leaves: list[torch.Tensor] = []
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes.extend(before for before, _ in node.next_functions)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+    return leaves
 
 
 @contextlib.contextmanager

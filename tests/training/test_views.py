@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import framejit
+
 from twins import Twins, leaf
 
 VIEWS = {
@@ -91,3 +93,29 @@ def of_gradients(fn, x, w):
 @pytest.mark.parametrize("fn", VIEWS.values(), ids=VIEWS)
 def test_views(fn, use):
     Twins(fn, leaf(3, 3), leaf(3, 3), fused=fn not in REFUSED).both(use)
+
+
+WRITTEN_PARTS = {
+    "its data": lambda x, w: ((h := F.linear(x, w, w[0])), (d := x.data).add_(1), d.sub_(h))[:0],
+    "detached, and read": lambda x, w: ((h := F.linear(x, w, w[0])), (d := x.detach()).add_(1), d.sub_(h), d * 2)[3:],
+    "by places": lambda x, w: (
+        (h := x @ w), (d := x.detach().as_strided((2,), (1,), x.storage_offset() + 1)).add_(1), d.mul_(h[:2]), d * 2,
+    )[3:],
+    "one of several": lambda x, w: ((h := x @ w), (d := x.detach().split(2))[0].add_(1), d[0] * h.sum())[2:],
+}
+
+
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
+@pytest.mark.parametrize("fn", WRITTEN_PARTS.values(), ids=WRITTEN_PARTS)
+def test_writing_into_a_part_of_a_tensor(fn, monkeypatch):
+    """The input begins somewhere inside its storage; what takes its place in the graph begins where its own does."""
+    monkeypatch.setattr(framejit.config, "debug", True)
+    w = leaf(3, 3)
+    compiled = framejit.optimize(fn)
+    for _ in range(2):
+        whole = torch.randn(4, 3, dtype=torch.float64)
+        outcomes = []
+        for f in (fn, compiled):
+            copy = whole.clone()
+            outcomes.append((f(copy[1], w), copy))
+        torch.testing.assert_close(outcomes[1], outcomes[0])

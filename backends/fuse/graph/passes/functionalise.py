@@ -108,20 +108,30 @@ class _Functionalisation:
         """A view of a content, made by the operation that made it of an earlier one."""
         maker, base = value.maker, value.base
         assert maker is not None and base is not None
-        if type(maker.result) is not Value or maker.args[0] is not base and base not in [*values_in(maker.args)]:
+        if (
+            type(maker.result) is not Value
+            or maker.args[0] is not base and base not in [*values_in(maker.args)]
+            or maker.operation is torch.ops.aten.as_strided.default  # it counts from where the storage begins
+        ):
             return self._by_strides(value, content)
         args = tuple([map_values(arg, self._now) for arg in maker.args])
         kwargs = {key: map_values(arg, self._now) for key, arg in maker.kwargs.items()}
-        made = Value(value.fake, content.storage, self._now(base))
+        fake = value.fake
+        if content.offset != value.storage.first.offset:  # an input may lie further back than what takes its place
+            fake = self._faked(maker.operation, args, kwargs)
+        made = Value(fake, content.storage, self._now(base))
         self._add(maker.operation, args, kwargs, made, maker.origin)
         return made
 
     def _by_strides(self, value: Value, content: Value) -> Value:
-        """One of several views that an operation gives at once."""
+        """One of several views that an operation gives at once, or one that says where in the storage it lies."""
         assert value.maker is not None
-        made = Value(value.fake, content.storage, content)
+        if value.dtype != content.dtype:
+            raise NotFusable("something is viewed in another dtype and written in place")
+        operation = torch.ops.aten.as_strided.default
         args = (content, [*value.shape], [*value.strides], value.offset - value.storage.first.offset + content.offset)
-        self._add(torch.ops.aten.as_strided.default, args, {}, made, value.maker.origin)
+        made = Value(self._faked(operation, args, {}), content.storage, content)
+        self._add(operation, args, {}, made, value.maker.origin)
         return made
 
     def _write(self, node: Node) -> None:
@@ -161,15 +171,17 @@ class _Functionalisation:
         self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: str
     ) -> Value:
         """The one new value that an operation gives."""
-        fakes = (
-            [map_values(arg, lambda value: value.fake) for arg in args],
-            {key: map_values(arg, lambda value: value.fake) for key, arg in kwargs.items()},
-        )
-        with self.graph.fake_mode:
-            fake = operation(*fakes[0], **fakes[1])
-        value = Value(fake)
+        value = Value(self._faked(operation, args, kwargs))
         self._add(operation, args, kwargs, value, origin)
         return value
+
+    def _faked(self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an operation gives on fakes."""
+        with self.graph.fake_mode:
+            return operation(
+                *[map_values(arg, lambda value: value.fake) for arg in args],
+                **{key: map_values(arg, lambda value: value.fake) for key, arg in kwargs.items()},
+            )
 
 
 @cache
