@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -38,6 +38,11 @@ def without_warnings() -> Iterator[list[str]]:
         yield texts
     finally:
         _end(thread, texts)
+
+
+def without_warning_of(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """For memory that is made besides the program's own: torch warns whenever it is for complex numbers of halves."""
+    return without_warnings() if dtype is torch.complex32 else nullcontext()
 
 
 def _filters() -> list[Any]:

@@ -20,7 +20,7 @@ from framejit.environment.imports_under_way import met_half_a_module
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
 from framejit.fakes.data_sizes import DataSizes, has_data_sizes
-from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.dropped_warnings import without_warning_of, without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.laid_out_once import LaidOutOnce
 from framejit.fakes.light_torch import light
@@ -85,7 +85,8 @@ class Metadata:
         if layout is not None:
             self._make_symbolic()
         is_inference = tensor.is_inference()
-        with nullcontext() if torch.is_inference_mode_enabled() == is_inference else torch.inference_mode(is_inference):
+        is_fitting = torch.is_inference_mode_enabled() == is_inference
+        with nullcontext() if is_fitting else torch.inference_mode(is_inference), without_warning_of(tensor.dtype):
             return self._made(tensor, layout)
 
     def _made(self, tensor: torch.Tensor, layout: OpenLayout | None) -> torch.Tensor:

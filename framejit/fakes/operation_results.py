@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from framejit.fakes.dropped_warnings import without_warning_of
 from framejit.fakes.size_keys import (
     NotKept,
     SizeKey,
@@ -57,7 +58,8 @@ def empty_fake(
     mode: FakeTensorMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """What `torch.empty_strided` gives under the mode, without the way through the dispatcher."""
-    return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
+    with without_warning_of(dtype):
+        return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
 
 
 class OperationResults:

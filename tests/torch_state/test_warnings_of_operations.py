@@ -254,3 +254,33 @@ def test_a_trial_whose_end_was_interrupted(monkeypatch):
     warnings.warn("afterwards", stacklevel=1)
     assert texts == ["inside"]
     assert shown == ["outside", "beside", "afterwards"]
+
+
+COMPLEX_HALVES = {
+    "promoted": lambda x: x - torch.ones((), dtype=torch.complex64),
+    "given": lambda x: x.to(torch.complex32)[None] + 1,
+    "made": lambda x: (torch.zeros(3, dtype=torch.complex32), torch.empty_like(x, dtype=torch.complex32)),
+    "written": lambda x: x.to(torch.complex32, copy=True).add_(1),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", COMPLEX_HALVES.values(), ids=COMPLEX_HALVES)
+def test_memory_for_complex_halves(fn, backend, dynamic):
+    """Torch warns whenever it makes some; what capture and backend make besides is not told."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        compiled = framejit.optimize(fn, backend=backend, dynamic=dynamic)
+        for dtype in (torch.complex32, torch.float16, torch.float16):
+            x = torch.zeros(2, 4, dtype=dtype)
+            heard = []
+            for f in (fn, compiled):
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    f(x)
+                heard.append([str(w.message) for w in seen])
+            assert heard[1] == heard[0]
+    finally:
+        torch.set_warn_always(before)

@@ -67,7 +67,8 @@ def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | Non
     """What `record_graph` gives, without a look at inputs."""
     run = Run(gm, whole, conditions)
     before = thread_state()
-    with restored_thread_state(), light():  # a cast that capture had done would not be done, and seen, again
+    # a cast that capture had done would not be done, and seen, again
+    with restored_thread_state(), without_warnings(), light():
         graph = run.run()
     if run.left_state != before:
         raise NotFusable("it leaves a mode changed")
