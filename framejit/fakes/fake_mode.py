@@ -56,6 +56,8 @@ VIEWS: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_vi
 dimensions that the kernel refuses, and has other strides for tensors without elements."""
 NUMBERS_APART: Final = frozenset(("lerp",))
 """Operations whose number is a parameter, no operand."""
+FROM_THE_FRONT: Final = torch.ops.aten.linalg_vector_norm.default
+"""Its rule in Python takes dimensions that are counted from the end for others in torch 2.11."""
 STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 """Steps of optimisers. Torch has no rule for most of their overloads."""
 ANY_DTYPES: Final = frozenset(("where",))
@@ -92,6 +94,9 @@ class Fakes(FakeTensorMode):
         if func in VIEWS:
             with self:
                 return _resized(*args, **kwargs)
+        if func is FROM_THE_FRONT and len(args) > 2 and args[2]:
+            rank = args[0].dim()
+            args = (*args[:2], [dim + rank if -rank <= dim < 0 else dim for dim in args[2]], *args[3:])
         if self.data_sizes is not None:
             with self:
                 made = self.data_sizes.result(func, args, kwargs)

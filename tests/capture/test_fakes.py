@@ -171,6 +171,8 @@ REDUCTIONS = [
     *((lambda x, name=name: getattr(x, name)(1, True)) for name in """
         any all sum mean amax prod std logsumexp argmax nanmean max min median
     """.split()),
+    *((lambda x, name=name: getattr(x, name)(dim=-2)) for name in "any all sum mean amax prod std norm".split()),
+    lambda x: torch.linalg.vector_norm(x, 3, (-1, -2)),
     lambda x: x.any((0, 1), keepdim=True), lambda x: x.all((1,), keepdim=True), lambda x: x.any(0, True),
     lambda x: x.all(0),
     lambda x: torch.linalg.vector_norm(x, 1, (1,), True), lambda x: torch.var_mean(x, 1, keepdim=True),
