@@ -7,6 +7,7 @@ import io
 import math
 import operator
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -245,8 +246,21 @@ def difference_of(
         gc.collect()
         one, two = alive(early), alive(late)
     if any(lives and not lived for lived, lives in zip(one, two)) and not _fused_node_lives():
-        return Difference("lifetime", i, f"alive {one} expected, got {two}")
+        return Difference("lifetime", i, f"alive {one} expected, got {two}{_holders(one, late)}")
     return None
+
+
+def _holders(expected: list[bool], watched: list[weakref.ref[Any]]) -> str:
+    """Who holds what should be dead: autograd, where Python knows nobody."""
+    found = [ref() for ref, lives in zip(watched, expected) if not lives]
+    living = [one for one in found if one is not None]
+    lines = []
+    for one in living:
+        for holder in gc.get_referrers(one):
+            if holder is not living and holder is not found:
+                lines.append(f"{type(holder).__name__} {str(holder)[:200]}")
+                lines += [f"  in {type(each).__name__} {str(each)[:100]}" for each in gc.get_referrers(holder)[:4]]
+    return "\n".join(["", *(lines or ["held by nobody in Python"])])
 
 
 def _without_nodes(printed: str) -> str:
