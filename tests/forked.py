@@ -35,22 +35,24 @@ AT_START = (
 
 def run(
     arguments: list[Any], *, cwd: os.PathLike[str] | str | None = None, env: dict[str, str] | None = None,
-    timeout: float, errors: str = "strict"
+    timeout: float, errors: str = "strict", together: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """What became of `python arguments...`: a script, `-c text` or `-m module`, with what follows it, and options `-W`
-    before."""
+    before. `together`: what it writes to standard error stands among its standard output."""
     command, environment = list(map(str, arguments)), dict(os.environ if env is None else env)
     assert not command[0].startswith("-") or command[0] in ("-c", "-m", "-W"), (
         "other options of Python need a process of its own"
     )
     server = _server({name: environment[name] for name in AT_START if name in environment})
     with tempfile.TemporaryDirectory() as folder:
-        files = [str(pathlib.Path(folder, name)) for name in ("stdout", "stderr")]
+        files = [str(pathlib.Path(folder, name)) for name in ("stdout", "stdout" if together else "stderr")]
         status = server.ask(
             {"arguments": command, "cwd": os.fspath(cwd or os.getcwd()), "environment": environment, "files": files},
             timeout,
         )
         stdout, stderr = (pathlib.Path(file).read_text(errors=errors) for file in files)
+    if together:
+        stderr = ""
     if status is None:
         raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
     return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), stdout, stderr)
@@ -129,6 +131,8 @@ def _become(request: dict[str, Any], paths: list[str]) -> Callable[[], Any]:
         os.dup2(opened, fd)
         os.close(opened)
     how, *rest = request["arguments"]
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.warnoptions[:] = filter(None, os.environ.get("PYTHONWARNINGS", "").split(","))
     while how == "-W":

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import forked
+
 PROGRAM = """
 import torch, framejit
 
@@ -59,9 +61,14 @@ assert taken >= 2, taken
 
 
 def run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
-    )
+    """What the program writes. Settings of Python's own take a process of its own."""
+    if environment:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=300,
+            env={**os.environ, **environment},
+        )
+    else:
+        done = forked.run(["-c", program], timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -168,9 +175,7 @@ def test_coverage_py(core, tmp_path):
         data, report = str(tmp_path / "data"), str(tmp_path / "report.json")
         measured = {**os.environ, "COVERAGE_CORE": core, "COVERAGE_FILE": data, **environment}
         for command in (["run", "--branch", str(script)], ["json", "-q", "-o", report, "--include", str(script)]):
-            done = subprocess.run(
-                [sys.executable, "-m", "coverage", *command], capture_output=True, text=True, timeout=300, env=measured
-            )
+            done = forked.run(["-m", "coverage", *command], timeout=300, env=measured)
             assert done.returncode == 0, done.stderr
         (found,) = json.loads(pathlib.Path(report).read_text())["files"].values()
         return found["executed_lines"], found["executed_branches"], found["missing_lines"]

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
+
 ROOT = Path(__file__).parents[2]
 SHOWN = ("examples", "tests")  # folders of the repository that commands may name
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_PLAIN = re.compile(r"(?P<settings>(?:[A-Z_]+=[\w,-]+ )*)(?P<command>python|framejit) (?P<arguments>[^;|<>&$*]+)")
+"""A command of one program and nothing of a shell's."""
 _FILE = re.compile(r"# (\w+\.py)\n")
 
 
@@ -75,13 +80,23 @@ def prepare(workplace: Path) -> dict[str, str]:
     return {
         **kept, **paths, "PYTEST_PLUGINS": "pytest_framejit", "FRAMEJIT_CACHE_DIR": str(workplace / "cache"),
         "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",  # as before a terminal, where what pages show comes from
     }
 
 
 def run(command: Command, folder: Path, environment: dict[str, str]) -> str:
     """What a command writes, standard output and standard error together, lines without blanks at their ends."""
-    done = subprocess.run(
-        ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=240
-    )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    plain = _PLAIN.fullmatch(command.line)
+    if plain is None:  # for a shell to run
+        written = subprocess.run(
+            ["bash", "-c", command.line], cwd=folder, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=240,
+        ).stdout
+    else:
+        settings = dict(setting.split("=", 1) for setting in plain["settings"].split())
+        arguments = shlex.split(plain["arguments"])
+        if plain["command"] == "framejit":
+            arguments = [str(Path(sys.executable).with_name("framejit")), *arguments]
+        settings = {**environment, **settings}
+        written = forked.run(arguments, cwd=folder, env=settings, timeout=240, together=True).stdout
+    return "".join(f"{line.rstrip()}\n" for line in written.splitlines())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pathlib
 import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
+
+import forked
 
 # One kernel, `affine(float *out, const float *in, i32 n, f32 a, i64 b, f64 c, void *null)`, that runs when it is
 # launched; and a clock that the test moves on.
@@ -135,10 +136,7 @@ def fake_driver(tmp_path_factory):
     libraries = [_compile(folder, "libcuda.so.1", DRIVER), _compile(folder, "libtorch_cuda.so", TORCH_CUDA)]
 
     def run(program: str) -> None:
-        result = subprocess.run(
-            [sys.executable, "-c", PREAMBLE + program, *map(str, libraries)], capture_output=True, text=True,
-            timeout=300,
-        )
+        result = forked.run(["-c", PREAMBLE + program, *libraries], timeout=300)
         assert result.returncode == 0, result.stderr
 
     return run
