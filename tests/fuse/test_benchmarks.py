@@ -5,10 +5,11 @@ import json
 import math
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+
+import forked
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -16,10 +17,10 @@ BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
 def run(command, tmp_path, *options):
     figures = tmp_path / "figures.json"
     common = ["--device", "cpu", "--size", "tiny", "--impls", "ours,eager", "--rounds", "1", "--json", str(figures)]
-    started = [sys.executable, str(BENCHMARKS / command), *common, *options]
+    started = [str(BENCHMARKS / command), *common, *options]
     # threads that wait for a busy machine take longer than all the work
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(started, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=one_thread)
+    done = forked.run(started, timeout=300, cwd=tmp_path, env=one_thread)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads(figures.read_text())
     assert {"torch", "python", "device", "dtype", "size", "backend", "rows", "summary"} <= written.keys()
