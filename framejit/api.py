@@ -40,20 +40,20 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
 
     Args:
         backend: what compiles the captured graphs: a name from `list_backends()`, or a callable that takes an
-        `fx.GraphModule` and example
-            inputs and returns a callable. By default `config.default_backend`.
-        fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph. dynamic: whether the sizes
-        of arguments, and ints, are left open: True for all of them from the start, False for none. By default those
-            that have come in `config.dynamic_after` sizes, and dimensions given to `mark_dynamic`.
+            `fx.GraphModule` and example inputs and returns a callable. By default `config.default_backend`.
+        fullgraph: raise `errors.GraphBreakError` where `fn` cannot be captured as one graph.
+        dynamic: which sizes of arguments, and which ints, are left open, so that one graph serves all of them: True
+            for all from the start, False for none. By default those that have come in `config.dynamic_after` sizes,
+            and dimensions given to `mark_dynamic`. The others are assumed to stay, and guarded.
         mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not
-        supported. verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what
-        differs, with the node of the graph or
-            the guard at fault and a script that reproduces it. By default `config.verify`.
+            supported.
+        verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs,
+            with the node of the graph or the guard at fault and a script that reproduces it. By default
+            `config.verify`.
         freeze: for inference: compute once what depends on parameters and buffers of modules alone, and fold batch
-        norms into the weights before
-            them. Writing into a weight, or replacing it, has the function compiled anew; writes through `weight.data`
-            are not seen, nor those of numpy views and kernels that do not count them. Graphs that need gradients are
-            compiled as without. By default `config.freeze`.
+            norms into the weights before them. Writing into a weight, or replacing it, has the function compiled
+            anew; writes through `weight.data` are not seen, nor those of numpy views and kernels that do not count
+            them. Graphs that need gradients are compiled as without. By default `config.freeze`.
         disable: return `fn` unchanged.
     """
     check_names(asked)

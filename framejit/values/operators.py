@@ -30,7 +30,7 @@ from framejit.values.tensors.tensor_classes import is_overridden
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
-# symbol -> (function, in-place function, special method, reflected method)
+# symbol -> (function, in-place function, name of the special method without its underscores)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "+": (operator.add, operator.iadd, "add"),
     "-": (operator.sub, operator.isub, "sub"),

@@ -1,8 +1,8 @@
 """Arrays and numbers of numpy inside graphs: a tensor over the same memory stands for each.
 
-Only what is known to give numpy's very result becomes tensor operations (`ufuncs.py`, `array_functions.py`,
-`array_indexing.py`): type, dtype, shape, strides, memory that is shared or not, and the warnings of floating-point
-errors (`float_errors.py`). Everything else breaks the graph.
+Only what is known to give numpy's very result becomes tensor operations (`ufuncs.py`, `array_indexing.py`, and what
+`array_functions.py` calls): type, dtype, shape, strides, memory that is shared or not, and the warnings of
+floating-point errors (`float_errors.py`). Everything else breaks the graph.
 """
 
 from __future__ import annotations
