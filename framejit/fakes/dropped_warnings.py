@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from framejit._native import show_warnings_again
+
 _HEARD = ("always", None, UserWarning, None, 0)
 # Reentrant: a finalizer may capture while this thread holds it.
 _lock = threading.RLock()
@@ -81,7 +83,7 @@ def _end(thread: int, texts: list[str]) -> None:
             show, always = _found
             _found = None
             torch.set_warn_always(always)
-            warnings._showwarnmsg = show  # type: ignore[attr-defined]
+            show_warnings_again(show)
 
 
 def _note(message: Any) -> None:

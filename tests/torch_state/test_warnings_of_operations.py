@@ -1,4 +1,5 @@
 """What torch's operations warn of reaches the program as often as in plain Python, and nothing of it stderr."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import framejit
+from framejit._native import Region
 from framejit.fakes import dropped_warnings
 from framejit.fakes.dropped_warnings import without_warnings
 
@@ -284,3 +286,23 @@ def test_memory_for_complex_halves(fn, backend, dynamic):
             assert heard[1] == heard[0]
     finally:
         torch.set_warn_always(before)
+
+
+def counted(action):
+    """Runs it while warnings of a graph are counted, as they are from a region's second run on."""
+    turns = iter([lambda: None, action])
+    region = Region(lambda: next(turns)(), lambda: None, pure=True, cuda=False, samples=1)
+    region(), region()
+
+
+@pytest.mark.parametrize("first", ["trial", "graph"])
+def test_a_trial_that_overlaps_a_graph_whose_warnings_are_counted(first):
+    """As it comes among threads: one begins, the other begins, the one ends, the other ends."""
+    shown, trial = warnings._showwarnmsg, contextlib.ExitStack()
+    if first == "graph":
+        counted(lambda: trial.enter_context(without_warnings()))
+        trial.close()
+    else:
+        trial.enter_context(without_warnings())
+        counted(trial.close)
+    assert warnings._showwarnmsg is shown

@@ -181,7 +181,23 @@ static PyObject *without_warnings(PyObject *self, PyObject *const *args, Py_ssiz
     return result;
 }
 
+/* What showed warnings when a trial began is put back at its end. If that was the counter, and the run that counted has
+ * ended meanwhile, what the counter stood for. In C, so that no thread comes between the question and the answer. */
+static PyObject *show_warnings_again(PyObject *self, PyObject *shown)
+{
+    (void)self;
+    PyObject *module = PyImport_ImportModule("warnings");
+    int status = module == NULL ? -1 : PyObject_SetAttrString(
+        module, counter_method.ml_name, shown == counter && counting == 0 && show ? show : shown);
+    Py_XDECREF(module);
+    if (status < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"show_warnings_again", show_warnings_again, METH_O,
+     "show_warnings_again(shown, /): what shows warnings is put back; a counter of them only if it still counts."},
     {"without_warnings", (PyCFunction)(void (*)(void))without_warnings, METH_FASTCALL | METH_KEYWORDS,
      "without_warnings(callable, /, *args, **kwargs): calls an operator; what torch warns of outside of its Python "
      "bindings is dropped."},
