@@ -53,7 +53,9 @@ _NEVER_INLINE = (
     "random",
     "pickle",
 )
-_YET_INLINED = ("torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call")
+_YET_INLINED = (
+    "torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call", "torch.fx.traceback",
+)
 _OUTPUT = ("logging", "warnings")
 _FRAME_ATTRIBUTES = frozenset(("_getframe", "currentframe"))
 _VARIABLE_READERS = frozenset(("locals", "eval"))

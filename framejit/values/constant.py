@@ -14,7 +14,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
-from framejit.signals import Unsupported
+from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.indices import as_index
 from framejit.values.inspection import is_a
@@ -109,6 +109,19 @@ class ConstantValue(Value):
             if isinstance(self.value, cls):
                 return make(self.value)
         return super().iterator(frame)
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if type(self.value) is not types.GenericAlias:
+            return super().call(frame, args, kwargs)
+        made = frame.call(self.getattr(frame, "__origin__"), args, kwargs)  # `list[int]()`
+        if static_lookup(made.python_type(), "__dict__", None) is not None:
+            try:
+                with frame.catching():
+                    made.setattr(frame, "__orig_class__", self)
+            except Raised as e:
+                if not issubclass(e.value.cls, (AttributeError, TypeError)):
+                    raise
+        return made
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.value is None:

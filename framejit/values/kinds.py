@@ -35,6 +35,7 @@ from framejit.values.tensors import (
     asserted_truth,
     autograd_functions,
     dispatch_guards,
+    flexible_attention,
     function_transforms,
     overrides,
     parameters,

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
-def pure(frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str) -> NestedGraph:
-    """The function as a graph, if calling it again does nothing but compute again."""
+def pure(
+    frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str, fresh: bool = True
+) -> NestedGraph:
+    """The function as a graph, if calling it again does nothing but compute again; with `fresh`, if it gives new
+    tensors."""
     effects, outside, existing = frame.capture.effects, frame.capture.effects.outside, _existing(frame, function)
     with effects.changed_inside() as changed:
         nested = NestedGraph(frame, function, form, fakes, what)
-    if effects.outside != outside or any(id(value) in existing for value in changed) or not nested.fresh:
+    if effects.outside != outside or any(id(value) in existing for value in changed) or fresh > nested.fresh:
         raise Unsupported(f"a function given to {what} that changes something, or gives back what it was given", CODE)
     return nested
 

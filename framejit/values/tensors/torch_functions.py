@@ -171,7 +171,9 @@ def _function_mode(frame: Frame, args: list[Value], kwargs: dict[str, Value]) ->
 def _is_compiling(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     # Libraries ask in order to choose code without data-dependent branches. Torch's own code (torch.optim) chooses
     # other arithmetic, whose results differ in the last bits; it is to do what it does in plain Python.
-    return ConstantValue(not frame.globals.get("__name__", "").startswith("torch."))
+    # But for flex_attention: it would have Dynamo compile what it calls, and warn that nobody has.
+    asking = frame.globals.get("__name__", "")
+    return ConstantValue(not asking.startswith("torch.") or asking == "torch.nn.attention.flex_attention")
 
 
 @handles(_C._log_api_usage_once)
@@ -475,7 +477,7 @@ _TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}
 @handles_family
 def _of_another_compiler(fn: types.FunctionType) -> Handler | None:
     """What speaks to Dynamo, and does nothing in plain Python."""
-    if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ == "graph_break":
+    if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ in ("graph_break", "mark_static"):
         return lambda frame, args, kwargs: NONE
     if fn.__module__ == "torch._dynamo.mutation_guard" and fn.__name__ in _TAGGING:
         # torch.compile has put it in place of a method of Module: that method, and a note for itself

@@ -7,6 +7,7 @@ import enum
 import functools
 import sys
 import threading
+import types
 import typing
 import weakref
 from collections import deque
@@ -822,3 +823,19 @@ def test_objects_of_c_classes_are_initialized_again(kind, content):
 
     for how in ((), ([5],)):
         check(fn, X, kind(content), how, graphs=None, breaks=None)
+
+
+def test_classes_with_parameters_are_called():
+    class Box(list):
+        def __class_getitem__(cls, kind):
+            return types.GenericAlias(cls, kind)
+
+    class Refuses(Box):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    def fn(x):
+        table, box = dict[str, int](a=1), Box[int]([2])
+        return x + table["a"] + box[0] + list[int]([3])[0], box.__orig_class__, len(Refuses[str]()), type(table)
+
+    check(fn, torch.ones(2))
