@@ -1,5 +1,5 @@
-"""`flex_attention` and the masks for it: nodes that hand torch the program's `score_mod` and `mask_mod`, each captured as
-a graph of its own."""
+"""`flex_attention` and the masks for it: nodes that hand torch the program's `score_mod` and `mask_mod`, each
+captured as a graph of its own."""
 from __future__ import annotations
 
 from collections.abc import Callable
