@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from support import check, check_state
+from support import Pair, check, check_state
 
 X, W = torch.rand(4, 3), torch.rand(3)
 
@@ -158,3 +158,61 @@ def test_tangents_that_do_not_fit(tangents):
             return y, type(e)
 
     check_state(lambda: fn, (X,), (X,), graphs=None, breaks=None)
+
+
+def pulled_back(x, w):
+    value, back = torch.func.vjp(lambda a, b: (a.sin() * b, {"sum": b.sum()}), x, w)
+    ones = torch.ones_like(x)
+    return value, back((ones, {"sum": w.sum()})), back((x, {"sum": w.prod()}))
+
+
+def pulled_back_with_more(x, w):
+    value, back, aux = torch.func.vjp(lambda a: (a * w, (a + 1, w)), x, has_aux=True)
+    return value, back(value), aux
+
+
+def rows_of_a_jacobian(x, w):
+    value, back = torch.func.vjp(lambda a: (a * w).sum(-1), x)
+    return torch.vmap(back)(torch.eye(4)), torch.vmap(lambda a: torch.func.vjp(torch.sin, a)[1](a))(x), value
+
+
+def written_between(x, w):
+    y = x * 2
+    _, back = torch.func.vjp(lambda a: a * w, y)
+    w.add_(1)
+    return back(torch.ones_like(y))
+
+
+def linear(x, w):
+    value, push = torch.func.linearize(lambda a: a.sin() * w, x)
+    return value, push(x), push(x * 2)
+
+
+@pytest.mark.parametrize("fn", [pulled_back, pulled_back_with_more, rows_of_a_jacobian, linear])
+def test_transforms_that_give_functions_are_in_one_graph(fn):
+    check(fn, X, W, fullgraph=True, changed=[(X * 2, W + 1)])
+
+
+def test_what_vjp_kept_was_written_to_since():
+    check(written_between, X, W)
+
+
+def test_gradients_through_what_vjp_gave():
+    def fn(x, w):
+        return torch.func.vjp(lambda a: a.sin() * w, x)[1](x)[0].sum()
+
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    pair = check(fn, x, w, fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(pair.compiled(x, w), (x, w)), torch.autograd.grad(fn(x, w), (x, w)))
+
+
+def test_a_function_of_vjp_that_leaves_is_torchs():
+    def fn(x, w):
+        y = x + 1
+        value, back = torch.func.vjp(lambda a: a * w, y)
+        return value, back
+
+    found = [f(X, W)[1](X) for f in (fn, Pair(lambda: fn).compiled)]
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    check(lambda x, w: torch.func.vjp(torch.sin, x)[1](x[0]), X, W, raises=RuntimeError, traceback=False)
+    check(lambda x, w: torch.func.vjp(torch.sin, x)[1](x, x), X, W, raises=Exception, traceback=False)

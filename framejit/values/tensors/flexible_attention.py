@@ -83,10 +83,12 @@ def _attend(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     mask_mod = _PerElement(frame, mask.items[-1], indices, "flex_attention")
     first, second = 3 + len(blocks), 3 + len(blocks) + len(score_mod.buffers)
 
+    attend: Any = flex_attention
+
     def run(*flat: Any) -> Any:
         block_mask = (*filled(form, flat[3:first].__getitem__), mask_mod)
         # torch changes the options that it is given
-        return flex_attention(
+        return attend(
             *flat[:3], score_mod, block_mask, scale, dict(options), flat[first:second], flat[second:]
         )
 

@@ -1,18 +1,21 @@
-"""`torch.func`'s transforms (vmap, grad, jacrev, ...) in captured code: a node transforms the function, which was
+"""`torch.func`'s transforms (vmap, grad, jacrev, vjp, ...) in captured code: a node transforms the function, which was
 captured as a graph of its own."""
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS
 from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, filled, structure, tensors_of, valued
@@ -169,6 +172,101 @@ def _jvp(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 HANDLERS[torch.func.jvp] = _jvp
+
+
+class PulledBackValue(Value):
+    """The function that `torch.func.vjp` gives, or `linearize`: what belongs to it is in the graph, in the node of the
+    real one, and a call of it is a node that takes this.
+
+    `made_at` is the step that made it: where the graph breaks if plain Python needs the function.
+    """
+
+    def __init__(self, transform: Callable[..., Any], node: fx.Node, made_at: int) -> None:
+        self.transform, self.node, self.made_at = transform, node, made_at
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"the function that torch.func.{self.transform.__name__} gave"
+
+    def getattr(self, frame: Frame, name: str) -> Value:
+        raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if kwargs:
+            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
+        tensors: list[TensorValue] = []
+        form = tuple(structure(frame, arg, tensors) for arg in args)
+
+        def run(real: _Real, *flat: torch.Tensor) -> Any:
+            return real.function(*filled(form, flat.__getitem__))
+
+        nodes = (self.node, *(tensor.node for tensor in tensors))
+        result = frame.capture.graph.metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
+        name = f"{self.transform.__name__}_fn"
+        call = OpaqueCall(lambda *flat: tuple(tensors_of(run(*flat))), name, f"{self.describe()} is called in it")
+        made = frame.capture.graph.add(call, nodes, tuple(tensors_of(result)))
+        return valued(result, made.iterate(frame))
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.capture.break_at(self.made_at, Unsupported(f"{self.describe()} leaves captured code", CODE))
+
+
+class _Real:
+    """Such a function while the graph runs, or, on fakes, while it is captured."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+def _with_function(transform: Callable[..., Any]) -> Any:
+    """The handler of `vjp(func, *primals, has_aux=False)` and `linearize(func, *primals)`."""
+    name = transform.__name__
+
+    def make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        function, *primals = args or [kwargs.get("func")]
+        if function is None or not primals or set(kwargs) - {"has_aux"}:
+            raise Unsupported(f"torch.func.{name}() with other arguments", "FJ112")
+        options: dict[str, Any] = {option: plain(frame, value) for option, value in kwargs.items()}
+        tensors: list[TensorValue] = []
+        form, made_at = tuple(structure(frame, primal, tensors) for primal in primals), frame.seq
+        metadata = frame.capture.graph.metadata
+        with metadata.faking():
+            fakes = [tensor.fake for tensor in tensors]
+            fakes = [f.detach().requires_grad_() if f.is_floating_point() or f.is_complex() else f for f in fakes]
+        with torch.enable_grad(), frame.capture.inside_transform():
+            nested = NestedGraph(frame, function, form, fakes, f"torch.func.{name}")
+
+        def run(*flat: Any) -> tuple[Any, ...]:
+            outside = flat[len(tensors) :]
+
+            def real(*arguments: Any) -> Any:
+                return nested.call(arguments, outside)
+
+            out, made, *aux = transform(real, *filled(form, flat.__getitem__), **options)
+            return out, _Real(made), *aux
+
+        def flattened(*flat: Any) -> tuple[Any, ...]:
+            out, made, *aux = run(*flat)
+            return *tensors_of((out, *aux)), made
+
+        nodes = (*(tensor.node for tensor in tensors), *nested.outside)
+        out, made, *aux = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
+        call = OpaqueCall(flattened, name, f"torch.func.{name} transforms a function in it")
+        results = list(frame.capture.graph.add(call, nodes, tuple(tensors_of((out, *aux)))).iterate(frame))
+        node = next(result.node for result in results if isinstance(result, TensorValue)).args[0]
+        kept = frame.capture.graph.graph.call_function(operator.getitem, (node, len(results)))
+        kept.meta["val"] = made
+        remaining = iter(results)
+        first = valued(out, remaining)
+        return TupleValue([first, PulledBackValue(transform, kept, made_at), *(valued(a, remaining) for a in aux)])
+
+    return make
+
+
+for _transform in (torch.func.vjp, torch.func.linearize):
+    HANDLERS[_transform] = _with_function(_transform)
 
 
 def _maker(transform: Callable[..., Any]) -> Any:
