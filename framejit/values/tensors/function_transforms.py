@@ -225,9 +225,9 @@ def _with_function(transform: Callable[..., Any]) -> Any:
     name = transform.__name__
 
     def make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        function, *primals = args or [kwargs.get("func")]
-        if function is None or not primals or set(kwargs) - {"has_aux"}:
+        if len(args) < 2 or set(kwargs) - {"has_aux"}:
             raise Unsupported(f"torch.func.{name}() with other arguments", "FJ112")
+        function, *primals = args
         options: dict[str, Any] = {option: plain(frame, value) for option, value in kwargs.items()}
         tensors: list[TensorValue] = []
         form, made_at = tuple(structure(frame, primal, tensors) for primal in primals), frame.seq
@@ -265,8 +265,8 @@ def _with_function(transform: Callable[..., Any]) -> Any:
     return make
 
 
-for _transform in (torch.func.vjp, torch.func.linearize):
-    HANDLERS[_transform] = _with_function(_transform)
+HANDLERS[torch.func.vjp] = _with_function(torch.func.vjp)
+HANDLERS[torch.func.linearize] = _with_function(torch.func.linearize)
 
 
 def _maker(transform: Callable[..., Any]) -> Any:
