@@ -21,7 +21,7 @@ from framejit.backends.symbolic_sizes import NeedsKnownSizes, has_symbols
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.fakes.light_torch import DYNAMO, SOURCES, SYMBOLS, real
 from framejit.symbols.expression import Compound, DataSymbol, Expression, Symbol
-from framejit.symbols.node import expression_of, symbolic
+from framejit.symbols.sym_node import expression_of, symbolic
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import framejit
 from framejit import script
-from framejit.backends.fuse.cache.command import add_cache_command, run_cache_command
+from framejit.backends.fuse.cache.cache_command import add_cache_command, run_cache_command
 from framejit.backends.registry import resolve
 from framejit.config import config
 from framejit.errors import FramejitError
@@ -29,7 +29,7 @@ from framejit.events.meter import meter
 from framejit.findings.at_exit import ReportAtExit, say
 from framejit.findings.explanation import Explanation
 from framejit.findings.saved_report import NotAReport, read_report
-from framejit.lock import command as lock_command
+from framejit.lock import check_command
 
 _FORMATS: dict[str, Callable[[Explanation, str], None]] = {
     "json": lambda explanation, path: explanation.save(path),
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"framejit: {e}")
         config.default_backend = options.backend
     if options.command == "check":
-        sys.exit(lock_command.check(options))
+        sys.exit(check_command.check(options))
     if options.command == "explain":
         explain_at_exit(files_wanted(options), options.rewrites == "all")
     elif options.command == "status":
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
                 )
         command.add_argument("target", metavar="script.py", help="the script, or with -m the module")
         command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
-    lock_command.add_parser(commands)
+    check_command.add_parser(commands)
     meaning = "print a report that `framejit explain --json` wrote"
     report = commands.add_parser("report", help=meaning, description=meaning)
     for form in ("html", "sarif"):

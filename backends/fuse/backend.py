@@ -18,14 +18,14 @@ from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_varian
 from framejit.backends.fuse.cache.plan_key import OpenSizes
 from framejit.backends.fuse.cache.plan_record import PlanRecord
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
-from framejit.backends.fuse.errors import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.graph.text import GraphText, text_of
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.open_plan import OpenPlan
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
 from framejit.backends.fuse.sizes.closed_sizes import of_sizes

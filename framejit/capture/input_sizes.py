@@ -17,7 +17,7 @@ from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
-from framejit.symbols.node import symbolic
+from framejit.symbols.sym_node import symbolic
 from framejit.values.size import LARGEST, SIZE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from framejit import _native as native
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.frozen_weights import drop_outdated
+from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
 from framejit.events import emit
 from framejit.guards.diff import Miss, explain_miss

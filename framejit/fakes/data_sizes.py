@@ -14,7 +14,7 @@ from framejit.guards.size_program import NUMBER
 from framejit.signals import Unsupported
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import DataSymbol, Expression
-from framejit.symbols.node import expression_of, symbolic
+from framejit.symbols.sym_node import expression_of, symbolic
 
 aten = torch.ops.aten
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from framejit.fakes.stand_ins import DYNAMO, STAND_INS, SYMBOLS, SYMPY, Never, StandIn, disable, light, real
-from framejit.symbols.node import is_ours
+from framejit.symbols.sym_node import is_ours
 
 __all__ = ["DYNAMO", "SOURCES", "SYMBOLS", "StandIn", "light", "real"]
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression
-from framejit.symbols.node import IntegerNode, symbolic
+from framejit.symbols.sym_node import IntegerNode, symbolic
 
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 

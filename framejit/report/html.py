@@ -13,7 +13,7 @@ from framejit.report.guard_tree import tree
 from framejit.report.kernels import kernels
 from framejit.report.source import sources
 from framejit.report.style import SCRIPT, STYLE
-from framejit.report.timeline import timeline
+from framejit.report.timeline_picture import timeline
 from framejit.version import __version__
 
 if TYPE_CHECKING:

@@ -37,12 +37,12 @@ from framejit.values.tensors import (
     dispatch_guards,
     flexible_attention,
     function_transforms,
+    map_and_scan,
     overrides,
     parameters,
     profiler_ranges,
     random_state,
     repeated_functions,
-    scans,
     tensor,
     torch_functions,
 )

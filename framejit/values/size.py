@@ -11,7 +11,7 @@ import torch
 from framejit.guards.size_program import NUMBER
 from framejit.signals import Unsupported
 from framejit.symbols.expression import DataSymbol, evaluate
-from framejit.symbols.node import expression_of
+from framejit.symbols.sym_node import expression_of
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.wrap import from_python, makes

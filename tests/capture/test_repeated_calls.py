@@ -9,7 +9,7 @@ from framejit.fakes.repeated_calls import _facts, _with_base
 from framejit.fakes.size_keys import size_key
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression, Symbol
-from framejit.symbols.node import symbolic
+from framejit.symbols.sym_node import symbolic
 
 
 def run(metadata, target, *args, **kwargs):

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 import framejit
 from framejit.backends.fuse import backend as backend_module
 from framejit.backends.fuse import fuse
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.record import record_graph
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.open_plan import OpenPlan
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 from framejit.optimized_module import dispatcher_of

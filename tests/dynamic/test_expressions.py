@@ -12,7 +12,7 @@ import torch
 
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import INFINITE, OPERATIONS, Expression, Symbol, evaluate
-from framejit.symbols.node import expression_of, symbolic
+from framejit.symbols.sym_node import expression_of, symbolic
 
 PLAIN = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "min": min,

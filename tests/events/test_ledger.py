@@ -116,7 +116,7 @@ def test_status_lists_graphs_that_are_not_fused_with_the_reason():
 
 def test_a_kernel_that_fails_is_listed_too(monkeypatch):
     from framejit.backends.fuse import compile_graph
-    from framejit.backends.fuse.errors import KernelFailed
+    from framejit.backends.fuse.not_fusable import KernelFailed
 
     def fail(kernels, graph):
         raise KernelFailed("add_0 failed")

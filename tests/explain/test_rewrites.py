@@ -203,7 +203,7 @@ def test_libraries_are_rewritten_on_request_only(monkeypatch):
 def test_a_function_that_never_ends_in_the_check(monkeypatch):
     import time
 
-    monkeypatch.setattr("framejit.findings.rewrites.check.answer", lambda *args: time.sleep(60))
+    monkeypatch.setattr("framejit.findings.rewrites.checking.answer", lambda *args: time.sleep(60))
     monkeypatch.setattr("framejit.findings.rewrites.propose.SECONDS", 0.5)
 
     def fn(x):

@@ -146,7 +146,7 @@ def test_a_kernel_that_fails_is_named_with_the_folder_and_eager_runs(broken_kern
 
 def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
     from framejit.backends.fuse.cache import kernel_cache
-    from framejit.backends.fuse.errors import KernelFailed
+    from framejit.backends.fuse.not_fusable import KernelFailed
     from framejit.backends.fuse.targets.cuda import CudaTarget
 
     def fail(sources, capability):

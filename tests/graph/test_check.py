@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.fuse.graph.check import BrokenGraph, check, check_results
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
+from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.graph.value import Value
 from framejit.fakes.light_torch import light
 

@@ -15,14 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import framejit
 from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.cache.folding_record import folding_of
-from framejit.backends.fuse.errors import PassFailed
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes import pipeline
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.passes.pipeline import PASSES, Pass, run_passes
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import PassFailed
 from framejit.errors import FramejitWarning
 from framejit.fakes.light_torch import light
 

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import fx
 
 import framejit
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.record import operations_of
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import NotFusable
 from tests.fuse.stages import passed
 
 import forked

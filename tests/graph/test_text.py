@@ -8,8 +8,8 @@ from torch import fx
 
 import framejit
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 

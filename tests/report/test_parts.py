@@ -14,7 +14,7 @@ from framejit.report.guard_tree import parse as parse_tree
 from framejit.report.guard_tree import tree
 from framejit.report.kernels import kernels
 from framejit.report.source import sources
-from framejit.report.timeline import timeline
+from framejit.report.timeline_picture import timeline
 
 
 def test_everything_but_html_is_escaped():

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import framejit
-from framejit.backends.fuse.errors import NeedsGradients
+from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.segments import MOST, needed_segments, segments_of
 
 from twins import Twins, leaf

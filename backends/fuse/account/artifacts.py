@@ -5,7 +5,7 @@ A folder for each graph:
     graph.py               the graph as it was captured
     reproduce.py           builds the graph and random inputs, runs both eagerly and compiled, and compares
     graphs/                the graph as it was recorded, and as each pass left it that changed it
-                           (backends/fuse/graph/text.py)
+                           (backends/fuse/graph/graph_text.py)
     ir_before_fusion.txt   the loops it was lowered to
     ir_after_fusion.txt    the schedule: what runs in which kernel, and what ATen carries out
     kernels/               the kernels' sources

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
 
     from framejit import _native
-    from framejit.backends.fuse.graph.text import GraphText
+    from framejit.backends.fuse.graph.graph_text import GraphText
 
 _KEY = "framejit.fuse"
 SIZES: Final = "framejit.sizes"

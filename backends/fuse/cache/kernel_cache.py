@@ -12,7 +12,7 @@ from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.triton.compile import GpuBinary
-    from framejit.backends.fuse.triton.source import TritonSource
+    from framejit.backends.fuse.triton.kernel_source import TritonSource
 
 _NUMBERS: Final = ("shared_bytes", "threads", "pointers", "scratch")
 """What a record of a GPU's machine code says of it besides the name of the kernel; see `GpuBinary`."""

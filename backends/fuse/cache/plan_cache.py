@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from framejit import _native
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
     from framejit.backends.fuse.graph.graph import Graph
-    from framejit.backends.fuse.graph.text import GraphText
+    from framejit.backends.fuse.graph.graph_text import GraphText
 
 KIND = "plan"
 OPEN = "openplan"

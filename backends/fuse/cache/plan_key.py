@@ -22,8 +22,8 @@ from framejit import _native
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph_text import GraphText
 from framejit.backends.fuse.graph.known import is_computable
-from framejit.backends.fuse.graph.text import GraphText
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED

@@ -10,7 +10,7 @@ import torch
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
-from framejit.symbols.node import expression_of
+from framejit.symbols.sym_node import expression_of
 
 
 class BrokenGraph(Exception):

@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
@@ -31,7 +31,7 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
-from framejit.symbols.node import symbolic
+from framejit.symbols.sym_node import symbolic
 
 QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""

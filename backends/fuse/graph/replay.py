@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import map_values
 from framejit.backends.fuse.graph.record import Recorder, recording
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.fakes.light_torch import light
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from framejit.backends.fuse.llvm.size_arguments import register_of
+from framejit.backends.fuse.llvm.size_parameters import register_of
 from framejit.backends.fuse.llvm.types import BITS, float_text
 from framejit.backends.fuse.sizes.open_size import OpenSize
 

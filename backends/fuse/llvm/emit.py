@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from framejit.backends.fuse.llvm import maths, memory
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
+from framejit.backends.fuse.llvm.instructions import bitcast, cast, operation
 from framejit.backends.fuse.llvm.machine import machine
-from framejit.backends.fuse.llvm.operations import bitcast, cast, operation
 from framejit.backends.fuse.llvm.plan import LoopPlan
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
 from framejit.backends.fuse.loop_ir.expr import Expr

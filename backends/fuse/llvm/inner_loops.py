@@ -6,10 +6,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from framejit.backends.fuse.llvm.accumulators import RUN, Reduction, first_position, widened, zero
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer
 from framejit.backends.fuse.llvm.plan import Pass
-from framejit.backends.fuse.llvm.reductions import RUN, Reduction, first_position, widened, zero
-from framejit.backends.fuse.llvm.scans import Scan
+from framejit.backends.fuse.llvm.scan_loops import Scan
 from framejit.backends.fuse.loop_ir.index import flatten
 
 if TYPE_CHECKING:

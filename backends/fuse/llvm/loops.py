@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from framejit.backends.fuse.llvm.accumulators import Reduction, first_position, identity
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
 from framejit.backends.fuse.llvm.inner_loops import InnerLoops
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
-from framejit.backends.fuse.llvm.reductions import Reduction, first_position, identity
-from framejit.backends.fuse.llvm.scans import Scan, grouped
-from framejit.backends.fuse.llvm.size_arguments import SizeArguments, size_arguments
+from framejit.backends.fuse.llvm.scan_loops import Scan, grouped
+from framejit.backends.fuse.llvm.size_parameters import SizeArguments, size_arguments
 from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
 from framejit.backends.fuse.loop_ir.index import Var, flatten

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from framejit.backends.fuse.llvm.analysis import COSTS, Analysis
+from framejit.backends.fuse.llvm.costs import COSTS, Analysis
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var

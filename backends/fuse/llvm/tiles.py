@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from framejit.backends.fuse.llvm.accumulators import first_position
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer
 from framejit.backends.fuse.llvm.memory import masked_load
-from framejit.backends.fuse.llvm.reductions import first_position
 from framejit.backends.fuse.llvm.types import memory_type
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index

@@ -14,9 +14,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit import _native
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.sizes.open_size import as_size, hint
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.dropped_warnings import without_warnings

@@ -12,7 +12,7 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import Expr, cast
 from framejit.backends.fuse.loop_ir.index import Index, Var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Layout, Node, Store
-from framejit.backends.fuse.lowering.tensor import (
+from framejit.backends.fuse.lowering.lowered_tensor import (
     MOST_LOADS,
     MOST_OPS,
     Content,

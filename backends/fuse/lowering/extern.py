@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.nodes import Buffer
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.storages import Storages
-from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import scattered, strided_copy
 from framejit.backends.may_raise import may_raise, may_warn
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.tensor import Content, Tensor
+from framejit.backends.fuse.lowering.lowered_tensor import Content, Tensor
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import reinterpreted
 from framejit.backends.fuse.sizes.open_size import as_size, as_sizes, hint
 

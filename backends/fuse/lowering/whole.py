@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
+from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
 from framejit.backends.fuse.lowering.operators import families
-from framejit.backends.fuse.lowering.registry import functional_name, lowering_of
 from framejit.backends.may_raise import CHECKED
 
 families.load()

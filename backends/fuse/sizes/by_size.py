@@ -18,13 +18,13 @@ from torch import fx
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.errors import NeedsGradients, NotFusable
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.graph_identity import identity
 from framejit.config import config
 from framejit.events import emit, warn
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
-from framejit.symbols.node import expression_of, is_ours
+from framejit.symbols.sym_node import expression_of, is_ours
 
 MOST: Final = 64
 """Combinations of sizes, or variants, that are compiled; further ones run as ATen."""

@@ -18,7 +18,7 @@ import torch
 
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import OPERATIONS, Expression, Symbol, evaluate
-from framejit.symbols.node import expression_of
+from framejit.symbols.sym_node import expression_of
 
 _written: ContextVar[Callable[[OpenSize], str]] = ContextVar("how sizes are written")
 

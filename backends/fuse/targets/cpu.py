@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.backends.fuse.account.compiled_graph import KernelSource
-from framejit.backends.fuse.errors import KernelFailed
+from framejit.backends.fuse.not_fusable import KernelFailed
 from framejit.backends.fuse.sizes.open_size import OpenSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 
@@ -79,7 +79,7 @@ class CpuTarget(Target):
         return machine().key
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
-        from framejit.backends.fuse.llvm.support import supports
+        from framejit.backends.fuse.llvm.llvm_support import supports
 
         return supports(operation.removeprefix("reduce_"), dtype, divisor)
 

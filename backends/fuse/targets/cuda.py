@@ -11,16 +11,16 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import KernelSource
-from framejit.backends.fuse.errors import KernelFailed, NotFusable
+from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.open_size import OpenSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
-from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
     from framejit.backends.fuse.triton.compile import GpuBinary
-    from framejit.backends.fuse.triton.source import TritonSource
+    from framejit.backends.fuse.triton.kernel_source import TritonSource
 
 
 class GpuModule:
@@ -125,7 +125,7 @@ class CudaTarget(Target):
         return self.limits.multiprocessors
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
-        from framejit.backends.fuse.triton.support import supports
+        from framejit.backends.fuse.triton.triton_support import supports
 
         return supports(operation, dtype)
 
@@ -138,7 +138,7 @@ class CudaTarget(Target):
         if torch.version.hip is not None:
             raise NotFusable(f"there is no code generator for {self.device}")
         try:
-            from framejit.backends.fuse.triton.source import triton_source
+            from framejit.backends.fuse.triton.kernel_source import triton_source
 
             return self._launches(
                 [triton_source(kernel, self.limits) for kernel in kernels], [kernel.origins for kernel in kernels]
@@ -148,7 +148,7 @@ class CudaTarget(Target):
             raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
-        from framejit.backends.fuse.triton.source import TritonSource
+        from framejit.backends.fuse.triton.kernel_source import TritonSource
 
         return self._launches(
             [TritonSource(**described) for _, described in kernels], [origins for origins, _ in kernels]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
+from framejit.backends.fuse.not_fusable import NotFusable
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.account.compiled_graph import KernelSource

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.layouts import HALF, in_channels_last
 from framejit.backends.fuse.graph.replay import recorded_again
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder
 

@@ -15,9 +15,9 @@ from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.cache.plan_key import OpenSizes
-from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state

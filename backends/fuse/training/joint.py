@@ -18,15 +18,15 @@ import torch.nn.functional as F
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
-from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import Recorder, Run
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS

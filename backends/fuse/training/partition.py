@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from framejit.backends.fuse.errors import NeedsGradients
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.extern import may_speak_when_run
+from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
 from framejit.backends.fuse.training.keeping import is_lowered, storages_to_keep
 from framejit.backends.fuse.training.recorder import is_of_backward

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.errors import NeedsGradients
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.passes.odd_products import is_odd, is_product, longer_row, prefers_even_sizes
 from framejit.backends.fuse.graph.record import Recorder
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import NeedsGradients
 
 BACKWARD: Final = "backward of "
 """What the origin of a backward operation begins with; behind it comes the line that autograd's node was made at."""

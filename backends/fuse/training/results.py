@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.errors import NeedsGradients, NotFusable
 from framejit.backends.fuse.graph.node import values_in
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import Segment, needed_segments

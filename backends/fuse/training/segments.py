@@ -17,7 +17,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
-from framejit.backends.fuse.errors import NeedsGradients
+from framejit.backends.fuse.not_fusable import NeedsGradients
 
 MOST: Final = 32
 """The most segments that a graph is divided into: each costs a compiled backward, and in each call some

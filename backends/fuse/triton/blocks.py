@@ -19,7 +19,7 @@ from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
 from framejit.backends.fuse.sizes.open_size import OpenSize, hint
 from framejit.backends.fuse.triton.analysis import Analysis
-from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
 from framejit.backends.fuse.triton.open_blocks import (
     FEW_ROWS,

@@ -19,8 +19,8 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.backends.fuse.triton.multiples import ALIGNED
-from framejit.backends.fuse.triton.source import TritonSource
 from framejit.fakes.collector import resting
 
 

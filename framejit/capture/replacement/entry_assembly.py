@@ -19,10 +19,10 @@ from framejit.backends.registry import compile_with_backend, is_built_in
 from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.frozen_weights import Seen, candidates, contents, guard_folded
 from framejit.capture.replacement.codegen import Codegen
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
+from framejit.capture.weight_guards import Seen, candidates, contents, guard_folded
 from framejit.config import config
 from framejit.errors import GuardError
 from framejit.events import emit, listening

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from framejit.capture.breaks.resume import ResumePoints
-    from framejit.capture.frozen_weights import Content
+    from framejit.capture.weight_guards import Content
     from framejit.guards.guard import GuardRecord
 
 

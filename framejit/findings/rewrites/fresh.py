@@ -20,7 +20,7 @@ from framejit.events.place import Place
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding
 from framejit.findings.rewrites.carried import CannotCarry, call_of, carried, code_of, from_bytes, to_bytes
-from framejit.findings.rewrites.check import Process
+from framejit.findings.rewrites.checking import Process
 from framejit.findings.rewrites.proposal import Proposal
 from framejit.findings.rewrites.site import Site
 from framejit.findings.rewrites.trial import answer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from framejit.findings.evidence import Evidence, is_library
 from framejit.findings.finding import Finding
-from framejit.findings.rewrites import branches, conditionals, constant_calls, data_reads, masks, numpy_calls, output  # noqa: F401  register their rules
-from framejit.findings.rewrites.check import can_check, can_fork, forked, verdicts
+from framejit.findings.rewrites import branches, cond_rewrites, constant_calls, data_reads, masks, numpy_calls, output  # noqa: F401  register their rules
+from framejit.findings.rewrites.checking import can_check, can_fork, forked, verdicts
 from framejit.findings.rewrites.fresh import fresh, refusal
 from framejit.findings.rewrites.proposal import Proposal, Verdict
 from framejit.findings.rewrites.rule import RULES

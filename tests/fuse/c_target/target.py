@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.account.compiled_graph import KernelSource
-from framejit.backends.fuse.errors import KernelFailed
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
+from framejit.backends.fuse.not_fusable import KernelFailed
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from tests.fuse.c_target.c_source import FUNCTION, CSource, supports
 

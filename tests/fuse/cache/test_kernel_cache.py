@@ -15,7 +15,7 @@ from framejit.backends.fuse.cache.kernel_record import pack
 from framejit.backends.fuse.llvm import jit
 from framejit.backends.fuse.triton import compile as triton_compile
 from framejit.backends.fuse.triton.compile import GpuBinary
-from framejit.backends.fuse.triton.source import TritonSource
+from framejit.backends.fuse.triton.kernel_source import TritonSource
 
 import forked
 
@@ -185,7 +185,7 @@ def test_no_triton_is_imported_for_kernels_that_are_found(folder):
     program = """
     import sys
     from framejit.backends.fuse.cache.kernel_cache import gpu_binaries
-    from framejit.backends.fuse.triton.source import TritonSource
+    from framejit.backends.fuse.triton.kernel_source import TritonSource
     pointers = ("p0", "*fp32", True), ("p1", "*fp32", True)
     gpu_binaries([TritonSource("doubled", CODE, "kernel", "", ("x", "y"), pointers, 1, 4)], 90)
     print("triton.compiler.compiler" in sys.modules)

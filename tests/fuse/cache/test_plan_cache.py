@@ -769,7 +769,7 @@ def test_artifacts_are_written_from_a_compilation_of_ones_own(folder, tmp_path):
 
 
 def test_the_command_counts_them(folder, capsys):
-    from framejit.backends.fuse.cache.command import run_cache_command
+    from framejit.backends.fuse.cache.cache_command import run_cache_command
 
     program_on_disk(folder)
     import argparse

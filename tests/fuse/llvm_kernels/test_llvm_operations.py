@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
-from framejit.backends.fuse.llvm.support import supports
+from framejit.backends.fuse.llvm.llvm_support import supports
 from framejit.backends.fuse.loop_ir import expr
 from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, load
 from framejit.backends.fuse.loop_ir.index import Index, Var

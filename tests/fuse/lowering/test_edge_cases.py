@@ -108,7 +108,7 @@ def test_strides_that_reach_beyond_two_to_the_31_on_a_gpu():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from framejit.backends.fuse.schedule.make_kernels import schedule
-    from framejit.backends.fuse.triton.source import triton_source
+    from framejit.backends.fuse.triton.kernel_source import triton_source
     from tests.fuse.stages import lower
 
     for step, is_wide in ((1 << 31, True), (1 << 20, False)):

@@ -134,7 +134,7 @@ def test_llama_layer():
 
 def test_gradients_are_not_fused():
     import framejit
-    from framejit.backends.fuse.errors import NotFusable
+    from framejit.backends.fuse.not_fusable import NotFusable
     from tests.fuse.stages import lower
 
     reasons = []

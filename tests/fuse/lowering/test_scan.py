@@ -258,8 +258,8 @@ def test_a_single_long_row_on_a_gpu_is_atens() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from framejit.backends.fuse.lowering.builder import Builder
+    from framejit.backends.fuse.lowering.lowered_tensor import Tensor
     from framejit.backends.fuse.lowering.operators.scans import _cummax, _cumsum, _logcumsumexp
-    from framejit.backends.fuse.lowering.tensor import Tensor
 
     for sizes, fused in (
         ((1 << 20,), (False, False, True)), ((1 << 14,), (True, False, True)), ((1, 1 << 12), (True,) * 3),

@@ -29,11 +29,11 @@ from torch.overrides import TorchFunctionMode
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.schedule.make_kernels import schedule
-from framejit.backends.fuse.triton.source import TritonSource
+from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.config import config
 from framejit.fakes.light_torch import light
 from tests.fuse.operators.operator_cases import Case, cases, operators

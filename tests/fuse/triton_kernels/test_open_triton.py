@@ -26,7 +26,7 @@ from framejit.backends.fuse.sizes.open_size import greatest, open_size, sizes_wr
 from framejit.backends.fuse.targets import cuda  # noqa: E402
 from framejit.backends.fuse.triton import compile as triton_compiling
 from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
-from framejit.backends.fuse.triton.source import TritonSource
+from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression, Symbol

@@ -23,8 +23,8 @@ from framejit.backends.fuse.lowering.operators import reductions
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.lookup import standing_in
 from framejit.backends.fuse.triton import tile
-from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU
-from framejit.backends.fuse.triton.source import TritonSource
+from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU
+from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.config import config
 from tests.fuse.lowering.lowering_checks import compare
 from tests.fuse.open_cases import CASES, OpenCase

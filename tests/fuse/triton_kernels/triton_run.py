@@ -14,7 +14,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.blocks import candidates, power_below
 from framejit.backends.fuse.triton.compile import jit_function
-from framejit.backends.fuse.triton.source import TritonSource, triton_source
+from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
 from framejit.backends.fuse.triton.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.operators.operator_wall import Differs

@@ -13,7 +13,7 @@ from triton.language.extra import libdevice
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
 
 from framejit.backends.fuse.triton import device
-from framejit.backends.fuse.triton.operations import LIBDEVICE
+from framejit.backends.fuse.triton.expressions import LIBDEVICE
 
 NAMES: Final = {"rint": "round"}
 """Functions of libdevice that torch calls otherwise."""

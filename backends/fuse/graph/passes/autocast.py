@@ -4,11 +4,11 @@ whole, for their parts do not check them."""
 
 from __future__ import annotations
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.lowering.whole import checks_numbers
+from framejit.backends.fuse.not_fusable import NotFusable
 
 
 def autocast(graph: Graph, context: Context) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.lowering.whole import keeps
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 
 
 def freeze(graph: Graph, context: Context) -> Graph:

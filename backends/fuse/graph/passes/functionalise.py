@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.overlaps import overlaps
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.fakes.light_torch import light
 
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.attention_masks import Kind, Masks, without_mask
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import Recorder
 from framejit.backends.fuse.graph.replay import recorded_again
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.targets.lookup import target_of
 
 HALF: Final = (torch.float16, torch.bfloat16)

@@ -13,7 +13,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.light_torch import light

@@ -11,21 +11,21 @@ import torch
 from torch import fx
 
 from framejit.backends.fuse.account.stages import stages
-from framejit.backends.fuse.errors import NotFusable, PassFailed
 from framejit.backends.fuse.graph.check import check, check_results
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.autocast import autocast
-from framejit.backends.fuse.graph.passes.context import Context
 from framejit.backends.fuse.graph.passes.decompose import decompose
 from framejit.backends.fuse.graph.passes.dropout import dropout
 from framejit.backends.fuse.graph.passes.fold_norms import fold_norms
 from framejit.backends.fuse.graph.passes.freeze import freeze
 from framejit.backends.fuse.graph.passes.layouts import layouts
-from framejit.backends.fuse.graph.passes.numbers import numbers
+from framejit.backends.fuse.graph.passes.made_numbers import numbers
 from framejit.backends.fuse.graph.passes.odd_products import odd_products
+from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.graph.text import text_of
 from framejit.backends.fuse.lowering.whole import keeps
+from framejit.backends.fuse.not_fusable import NotFusable, PassFailed
 from framejit.config import config
 from framejit.events import warn
 from framejit.suggest import did_you_mean

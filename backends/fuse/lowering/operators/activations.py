@@ -10,10 +10,10 @@ import torch
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, op
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor
+from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.pointwise import elementwise, holds_bound, pointwise
-from framejit.backends.fuse.lowering.registry import lowers
-from framejit.backends.fuse.lowering.tensor import Tensor
 
 
 @pointwise("relu")

@@ -12,9 +12,9 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, index_value, masked
 from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor
+from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
-from framejit.backends.fuse.lowering.tensor import Tensor
 from framejit.backends.fuse.targets.lookup import target_of
 
 

@@ -12,11 +12,11 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, masked, op
 from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast_sizes, compute_dtype
+from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.pointwise import elementwise
 from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
-from framejit.backends.fuse.lowering.registry import lowers
-from framejit.backends.fuse.lowering.tensor import Tensor, broadcast_sizes, compute_dtype
 from framejit.backends.fuse.targets.lookup import target_of
 
 NONE, MEAN, SUM = 0, 1, 2

@@ -13,9 +13,9 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, const, index_value, masked, op
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
+from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.registry import lowers
-from framejit.backends.fuse.lowering.tensor import Tensor, compute_dtype
 from framejit.backends.fuse.targets.lookup import target_of
 
 WIDEST_WINDOW: Final = 25  # elements; each is a load of its own in the kernel

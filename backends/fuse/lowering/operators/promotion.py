@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.lowering.tensor import Tensor
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.sizes.open_size import OpenSize
 
 

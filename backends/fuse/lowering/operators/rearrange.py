@@ -11,9 +11,9 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, masked, op
 from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Cuts, Tensor, compute_dtype
+from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
-from framejit.backends.fuse.lowering.tensor import Cuts, Tensor, compute_dtype
 from framejit.backends.fuse.targets.lookup import target_of
 
 MOST_PIECES: Final = 8

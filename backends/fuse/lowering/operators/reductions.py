@@ -14,10 +14,10 @@ from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, 
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor, by_stride, compute_dtype, contiguous_strides
+from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
-from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides
 from framejit.backends.fuse.sizes.open_size import OpenSize, as_sizes, surely_divides, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
@@ -254,7 +254,7 @@ def _prod(b: Builder, out: Value, x: Tensor, *rest: Any, dtype: Any = None, **kw
 
 def _extreme(b: Builder, out: Any, kind: str, x: Tensor, rest: Sequence[Any]) -> Any:
     if rest and isinstance(rest[0], Tensor):  # max.other
-        from framejit.backends.fuse.lowering.registry import LOWERINGS
+        from framejit.backends.fuse.lowering.lowerings import LOWERINGS
 
         return LOWERINGS[f"{kind}imum"](b, out, x, rest[0])
     if x.dtype == torch.bool or not math.prod(x.sizes):

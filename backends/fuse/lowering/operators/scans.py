@@ -14,9 +14,15 @@ from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, scan
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.registry import FUSED_DTYPES, lowers
+from framejit.backends.fuse.lowering.lowered_tensor import (
+    Tensor,
+    by_stride,
+    compute_dtype,
+    contiguous_strides,
+    is_dense,
+)
+from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
-from framejit.backends.fuse.lowering.tensor import Tensor, by_stride, compute_dtype, contiguous_strides, is_dense
 from framejit.backends.fuse.sizes.open_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 

@@ -21,7 +21,7 @@ from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.symbols.expression import Symbol
-from framejit.symbols.node import expression_of
+from framejit.symbols.sym_node import expression_of
 
 DTYPES: Final = {
     **{

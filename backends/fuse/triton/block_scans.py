@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from framejit.backends.fuse.loop_ir.expr import Expr
-from framejit.backends.fuse.triton.operations import IDENTITIES, TRITON_DTYPES, number
+from framejit.backends.fuse.triton.expressions import IDENTITIES, TRITON_DTYPES, number
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.triton.emit import Body
+    from framejit.backends.fuse.triton.kernel_body import Body
 
 COMBINATIONS: Final = {
     "sum": "added", "prod": "multiplied", "logsumexp": "log_added", "max": "last_greatest", "min": "last_least",

@@ -5,9 +5,9 @@ from typing import Final
 
 import torch
 
+from framejit.backends.fuse.llvm.accumulators import REAL, WHOLE, identity
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like
-from framejit.backends.fuse.llvm.operations import extreme, operation
-from framejit.backends.fuse.llvm.reductions import REAL, WHOLE, identity
+from framejit.backends.fuse.llvm.instructions import extreme, operation
 from framejit.backends.fuse.llvm.types import REGISTER
 from framejit.backends.fuse.loop_ir.expr import Expr
 

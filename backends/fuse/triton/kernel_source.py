@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
 from framejit.backends.fuse.sizes.open_size import OpenSize, sizes_written
+from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.blocks import candidates
-from framejit.backends.fuse.triton.emit import Body
-from framejit.backends.fuse.triton.limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.expressions import POINTERS
+from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.operations import POINTERS
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
 from framejit.backends.fuse.triton.tile import Tile
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.triton.support import INTEGERS
+from framejit.backends.fuse.triton.triton_support import INTEGERS
 
 TRITON_DTYPES: Final = {
     torch.bool: "int1", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32", torch.int64: "int64",

@@ -14,9 +14,9 @@ from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
-from framejit.backends.fuse.triton.indices import Indices
-from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.operations import (
+from framejit.backends.fuse.triton.block_indices import Indices
+from framejit.backends.fuse.triton.block_scans import Scans
+from framejit.backends.fuse.triton.expressions import (
     IDENTITIES,
     LITERALS,
     TRITON_DTYPES,
@@ -25,7 +25,7 @@ from framejit.backends.fuse.triton.operations import (
     number,
     operation,
 )
-from framejit.backends.fuse.triton.scans import Scans
+from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 Mask = tuple[Expr, ...]

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, suffix, vector_type
-from framejit.backends.fuse.llvm.operations import extreme
+from framejit.backends.fuse.llvm.instructions import extreme
 from framejit.backends.fuse.llvm.types import REGISTER
 from framejit.backends.fuse.loop_ir.expr import Expr
 

@@ -7,7 +7,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.graph.passes.context import Context
+from framejit.backends.fuse.graph.passes.pass_context import Context
 
 
 def numbers(graph: Graph, context: Context) -> Graph:
