@@ -9,7 +9,9 @@ from typing import Any
 from framejit.models.absent import message
 from framejit.models.registry import models
 
-_ARGUMENTS: dict[str, tuple[int, ...]] = {"heappush": (0,), "heappop": (), "heapreplace": (0,), "heappushpop": (0,)}
+_ARGUMENTS: dict[str, tuple[int, ...]] = {
+    "heapify": (), "heappush": (0,), "heappop": (), "heapreplace": (0,), "heappushpop": (0,),
+}
 _EMPTY = message(heapq.heappop, [])
 _NO_LIST = {
     name: message(getattr(heapq, name), None, *others).removesuffix("None").removesuffix("NoneType")
@@ -38,6 +40,14 @@ def _sink(heap: Any, at: int) -> None:
         heap[at], heap[child] = heap[child], heap[at]
         at = child
     _rise(heap, start, at)
+
+
+@models(heapq.heapify)
+def heapify(heap: Any, /) -> None:
+    if not isinstance(heap, list):
+        raise TypeError(_NO_LIST["heapify"] + type(heap).__name__)
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _sink(heap, at)
 
 
 @models(heapq.heappush)

@@ -21,10 +21,11 @@ from framejit.values.arrays import (  # they register what they know  # noqa: F4
 from framejit.values.arrays.array_arguments import FUNCTIONS, array_of, bound, call_torch, copy_of, registered, result
 from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.float_errors import check_finite
+from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_numbers
 from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refused, tensor_from
 from framejit.values.arrays.ufuncs import ELEMENTWISE, OPERATORS, apply, cast, plain_operand
 from framejit.values.base import Value, deep_realize
-from framejit.values.constant import NONE, is_none
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.wrap import from_python, makes, wraps
@@ -91,6 +92,9 @@ def _is_numpys(obj: Any) -> bool:
 def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The result of a function of numpy."""
     args, kwargs = deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
+    known = of_known_numbers(frame, function, args, kwargs)
+    if known is not None:
+        return known
     handler = FUNCTIONS.get(function)
     if handler is not None:
         return handler(frame, args, kwargs)
@@ -106,20 +110,25 @@ def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
     return apply(frame, function, args, out if isinstance(out, ArrayValue) else None)
 
 
-@registered(np.matmul, np.dot)
-def _product(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+@registered(np.dot)
+def _dot(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _product(frame, args, kwargs, most_dims=2)  # of more it makes something else than matmul
+
+
+@registered(np.matmul)
+def _product(frame: Frame, args: list[Value], kwargs: dict[str, Value], most_dims: int = 64) -> Value:
     given = bound("np.dot()", "a b", args, kwargs)
     one, two = (array_of(frame, given[name], "a matrix product") for name in ("a", "b"))
     dims = one.fake.dim(), two.fake.dim()
     common = np.result_type(one.dtype, two.dtype)
-    if not all(0 < n <= 2 for n in dims) or torch_dtype(common) is None or common.kind == "b":
+    if not all(0 < n <= most_dims for n in dims) or torch_dtype(common) is None or common.kind == "b":
         raise refused("a matrix product of these arrays")
     made = call_torch(frame, torch.matmul, cast(frame, one.tensor, common), cast(frame, two.tensor, common))
     check_finite(frame, made)
     return result(frame, made, common, "matmul")
 
 
-METHODS["dot"] = _product
+METHODS["dot"] = _dot
 
 
 # ---- operators ---------------------------------------------------------------------------------------
@@ -132,6 +141,9 @@ def operate(frame: Frame, function: Callable[..., Any], operands: Sequence[Value
         raise refused(
             f"{getattr(function, '__name__', function)} of {' and '.join(value.describe() for value in operands)}"
         )
+    known = of_known_numbers(frame, ufunc, operands, {})
+    if known is not None:
+        return known
     target = operands[0]
     if in_place and isinstance(target, ArrayValue):
         return apply(frame, ufunc, operands, target)
@@ -159,6 +171,9 @@ def _no_default_device(what: str) -> None:
 
 def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """torch.from_numpy(array) and torch.as_tensor(array), which share memory; torch.tensor(array), which does not."""
+    dtype = _dtype_wanted(args, kwargs)
+    if dtype is not None:
+        return frame.capture.graph.call("to", [tensor_from(frame, args[0]), dtype], is_method=True)  # type: ignore[arg-type]
     if len(args) != 1 or kwargs or not isinstance(args[0], NumpyValue):
         if any(isinstance(value, NumpyValue) for value in (*args, *kwargs.values())):
             raise refused("making a tensor of an array with other arguments")
@@ -169,9 +184,25 @@ def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Val
     return tensor_from(frame, args[0])
 
 
+def _dtype_wanted(args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The dtype that a tensor of a dense array is asked for, where nothing else is."""
+    if len(args) != 1 or set(kwargs) != {"dtype"} or not isinstance(args[0], ArrayValue):
+        return None
+    dtype = kwargs["dtype"]
+    is_known = isinstance(dtype, ConstantValue) and isinstance(dtype.value, torch.dtype)
+    if not is_known or not args[0].fake.is_contiguous():
+        return None
+    _no_default_device("making a tensor of an array")
+    return dtype
+
+
 def _copied_to_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if not args or not isinstance(args[0], NumpyValue):
         return None
+    dtype = _dtype_wanted(args, kwargs)
+    if dtype is not None:
+        options = {"copy": ConstantValue(True)}
+        return frame.capture.graph.call("to", [tensor_from(frame, args[0]), dtype], options, is_method=True)
     if not isinstance(args[0], ArrayValue) or len(args) != 1 or kwargs or not args[0].fake.is_contiguous():
         raise refused("torch.tensor() of an array with other arguments")
     _no_default_device("torch.tensor() of an array")
@@ -180,7 +211,7 @@ def _copied_to_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value])
 
 HANDLERS[torch.from_numpy] = HANDLERS[torch.as_tensor] = _as_tensor
 HANDLERS[torch.tensor] = _copied_to_tensor
-for _known in FUNCTIONS:
+for _known in FUNCTIONS.keys() | KNOWN_BY_NUMBERS:
     if type(_known) is FunctionType:
         HANDLERS[_known] = partial(
             lambda function, frame, args, kwargs: call_numpy(frame, function, args, kwargs), _known

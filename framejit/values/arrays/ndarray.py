@@ -192,6 +192,11 @@ class NumberValue(NumpyValue):
             plain_number(number_of(frame.capture.real_object(self.tensor))), CallSource(self.source, plain_number)
         )
 
+    def proxy(self) -> Any:
+        if type(self.known) is np.int64 or type(self.known) is np.float64:  # which torch takes for Python's own
+            return plain_number(self.known)
+        return super().proxy()
+
     def truth(self, frame: Frame) -> bool:
         if self.known is None and self.source is None:
             return super().truth(frame)

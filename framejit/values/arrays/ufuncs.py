@@ -124,7 +124,7 @@ def apply(frame: Frame, ufunc: Any, operands: Sequence[Value], out: ArrayValue |
     if any(number is None and not isinstance(value, NumpyValue) for number, value in zip(numbers, operands)):
         raise refused(f"np.{name}() of {' and '.join(value.describe() for value in operands)}")
     if out is None and not any(isinstance(value, NumpyValue) for value in operands):
-        return constant_number(frame, ufunc(*numbers))
+        raise refused(f"np.{name}() of numbers of which it warns")
     loop = _loop(ufunc, operands, numbers)
     kind = loop[0].kind
     if kind not in known.kinds or any(dtype.kind not in "buif" for dtype in loop):

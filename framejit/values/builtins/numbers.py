@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.arrays.ndarray import NumpyValue
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import NONE, ConstantValue, SliceValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.user_object import ObjectValue
@@ -73,6 +74,13 @@ HANDLERS.update(
         math.floor: _special_or_fold(math.floor, "__floor__"),
     }
 )
+
+
+@handles(math.fsum)
+def _fsum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(args[0], (ListValue, TupleValue)):
+        args = [TupleValue(deep_realize(frame, list(args[0].items)))]
+    return fold(frame, math.fsum, args, {})
 
 
 @handles(pow)

@@ -1,7 +1,9 @@
-"""heapq, bisect, os.fspath and broadcast_shapes inside graphs, with the comparisons and errors of the real ones."""
+"""heapq, bisect, length_hint, fsum, os.fspath and broadcast_shapes inside graphs, with the comparisons and errors of the real ones."""
 
 import bisect
 import heapq
+import math
+import operator
 import os
 import random
 
@@ -112,3 +114,44 @@ def test_paths(path):
             return x, str(e)
 
     check(fn, X)
+
+
+class Hinted:
+    def __init__(self, hint):
+        self.hint = hint
+
+    def __length_hint__(self):
+        if isinstance(self.hint, type):
+            raise self.hint("hint")
+        return self.hint
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ([1, 2],), (5,), (5, 7), (Hinted(3),), (Hinted(NotImplemented), 4), (Hinted(TypeError), 2), ({1: 2}, 9),
+        (Hinted(-1),), (Hinted("x"),), (Hinted(ValueError),), ([], None), ([1], "x"), (range(3),),
+    ],
+)
+def test_length_hint(args):
+    def fn(x):
+        return x + operator.length_hint(*args), operator.length_hint(iter([1, 2])), operator.length_hint(map(abs, [1]), 5)
+
+    try:
+        operator.length_hint(*args)
+    except Exception as e:
+        check(fn, torch.ones(2), raises=type(e))
+    else:
+        check(fn, torch.ones(2))
+
+
+def test_heapify_and_fsum():
+    def fn(x, numbers):
+        log = []
+        heap, compared = list(numbers), [Item(n, log) for n in numbers]
+        heapq.heapify(heap), heapq.heapify(compared)
+        return x + math.fsum(numbers) + math.fsum([n / 10 for n in numbers]), heap, [c.key for c in compared], log
+
+    check(fn, torch.ones(2), [5, 3, 8, 1, 9, 2], changed=[(torch.ones(2), [2, 1]), (torch.ones(2), [])])
+    check(lambda x: heapq.heapify((1, 2)), torch.ones(2), raises=TypeError)
+    check(lambda x: (x + 1, math.fsum([1, "a"])), torch.ones(2), raises=TypeError)

@@ -228,6 +228,15 @@ METHODS = {
     ),
     "made and shared": lambda x: (lambda y: (y, y[0], y.T, y.reshape(-1)))(x + 1),
     "product": lambda x: (x @ x.T, np.dot(x, x[0]) if x.ndim > 1 else np.dot(x, x)),
+    "product of stacks": lambda x: (np.stack([x, x]) @ x.T, np.matmul(np.stack([x, x + 1]), x.T), np.stack([x, x]) @ x[0]),
+    "known numbers": lambda x: (
+        np.linspace(0, 1, 5), np.linspace(0, 1, 4).reshape(2, 2), np.logspace(0, 2, 3), np.cumsum([1, 2, 3]),
+        np.argsort((3, 1, 2)), np.prod((2, 3)), np.mean([1, 2]), np.isclose(1, 1.0), np.sign(-2), np.hanning(4),
+        np.prod(x.shape), np.histogram([1, 2, 1], 2), np.broadcast_shapes((2, 1), (3,)), np.interp(0.5, [0, 1], [2, 4]),
+        x + np.linspace(0, 1, x.shape[-1]), np.diff([1, 4]), np.sum([[1, 2], [3, 4]], axis=0),
+    ),
+    "known numbers and warnings": lambda x: (np.log(0.0), np.divide(1, 0), np.sqrt(-1.0), x),
+    "known numbers that do not fit": lambda x: (x + 1, np.linspace(0, 1, -1)),
     "facts": lambda x: (
         x.shape, x.ndim, x.size, len(x), x.dtype == np.float64, x.dtype.name, x.itemsize, x.nbytes, x.strides, x + 1,
     ),
@@ -268,7 +277,7 @@ METHODS = {
 UNSIGNED = ("cumsum", "max", "sorted")  # which of 0.0 and -0.0 they give, or in which order, is not numpy's
 CAPTURED = set(METHODS) - {
     "backwards", "by a mask", "rolled too far", "as a number", "number as a key", "truth", "unknown", "transposed sum",
-    "the same",
+    "the same", "known numbers and warnings", "known numbers that do not fit",
 }
 
 
@@ -471,3 +480,15 @@ def test_a_number_beside_a_tensor_that_changes():
     for n in (np.float32(2), np.float32(3), np.float32(4.5), np.float64(0.1), np.int64(7), np.float32(2)):
         torch.testing.assert_close(fn(torch.ones(3), n), torch.ones(3) * n + n)
     assert len(fn.entries) <= 6
+
+
+def test_numbers_from_shapes_are_known():
+    """No graph breaks: sizes by np.prod are arguments of operations."""
+
+    def fn(x):
+        pairs = zip(np.linspace(0, 1, 2), np.argsort([2, 1]))
+        y = x.reshape(np.prod(x.shape)) / np.sqrt(np.prod(x.shape[1:])) + torch.tensor(np.linspace(0, 1, 12), dtype=x.dtype)
+        z = torch.as_tensor(np.hanning(12), dtype=torch.float32) * y.view(int(np.prod(x.shape)))
+        return y, z, np.prod(x.shape) * 2, len(list(pairs))
+
+    check(fn, torch.arange(12.0).reshape(3, 4), fullgraph=True, changed=[(torch.arange(12.0).reshape(2, 6),)])
