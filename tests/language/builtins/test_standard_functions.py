@@ -1,4 +1,5 @@
-"""heapq, bisect, length_hint, fsum, os.fspath and broadcast_shapes inside graphs, with the comparisons and errors of the real ones."""
+"""heapq, bisect, length_hint, fsum, os.fspath and broadcast_shapes inside graphs, with the comparisons and errors of
+the real ones."""
 
 import bisect
 import heapq
@@ -135,7 +136,8 @@ class Hinted:
 )
 def test_length_hint(args):
     def fn(x):
-        return x + operator.length_hint(*args), operator.length_hint(iter([1, 2])), operator.length_hint(map(abs, [1]), 5)
+        hints = operator.length_hint(iter([1, 2])), operator.length_hint(map(abs, [1]), 5)
+        return x + operator.length_hint(*args), hints
 
     try:
         operator.length_hint(*args)

@@ -228,7 +228,9 @@ METHODS = {
     ),
     "made and shared": lambda x: (lambda y: (y, y[0], y.T, y.reshape(-1)))(x + 1),
     "product": lambda x: (x @ x.T, np.dot(x, x[0]) if x.ndim > 1 else np.dot(x, x)),
-    "product of stacks": lambda x: (np.stack([x, x]) @ x.T, np.matmul(np.stack([x, x + 1]), x.T), np.stack([x, x]) @ x[0]),
+    "product of stacks": lambda x: (
+        np.stack([x, x]) @ x.T, np.matmul(np.stack([x, x + 1]), x.T), np.stack([x, x]) @ x[0],
+    ),
     "known numbers": lambda x: (
         np.linspace(0, 1, 5), np.linspace(0, 1, 4).reshape(2, 2), np.logspace(0, 2, 3), np.cumsum([1, 2, 3]),
         np.argsort((3, 1, 2)), np.prod((2, 3)), np.mean([1, 2]), np.isclose(1, 1.0), np.sign(-2), np.hanning(4),
@@ -487,7 +489,8 @@ def test_numbers_from_shapes_are_known():
 
     def fn(x):
         pairs = zip(np.linspace(0, 1, 2), np.argsort([2, 1]))
-        y = x.reshape(np.prod(x.shape)) / np.sqrt(np.prod(x.shape[1:])) + torch.tensor(np.linspace(0, 1, 12), dtype=x.dtype)
+        y = x.reshape(np.prod(x.shape)) / np.sqrt(np.prod(x.shape[1:]))
+        y = y + torch.tensor(np.linspace(0, 1, 12), dtype=x.dtype)
         z = torch.as_tensor(np.hanning(12), dtype=torch.float32) * y.view(int(np.prod(x.shape)))
         return y, z, np.prod(x.shape) * 2, len(list(pairs))
 
