@@ -112,11 +112,15 @@ def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
 
 @registered(np.dot)
 def _dot(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _product(frame, args, kwargs, most_dims=2)  # of more it makes something else than matmul
+    return _multiplied(frame, args, kwargs, 2)  # of more dimensions it makes something else
 
 
 @registered(np.matmul)
-def _product(frame: Frame, args: list[Value], kwargs: dict[str, Value], most_dims: int = 64) -> Value:
+def _product(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _multiplied(frame, args, kwargs, 64)
+
+
+def _multiplied(frame: Frame, args: list[Value], kwargs: dict[str, Value], most_dims: int) -> Value:
     given = bound("np.dot()", "a b", args, kwargs)
     one, two = (array_of(frame, given[name], "a matrix product") for name in ("a", "b"))
     dims = one.fake.dim(), two.fake.dim()
@@ -171,9 +175,9 @@ def _no_default_device(what: str) -> None:
 
 def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """torch.from_numpy(array) and torch.as_tensor(array), which share memory; torch.tensor(array), which does not."""
-    dtype = _dtype_wanted(args, kwargs)
-    if dtype is not None:
-        return frame.capture.graph.call("to", [tensor_from(frame, args[0]), dtype], is_method=True)  # type: ignore[arg-type]
+    wanted = _dtype_wanted(args, kwargs)
+    if wanted is not None:
+        return frame.capture.graph.call("to", [tensor_from(frame, wanted[0]), wanted[1]], is_method=True)
     if len(args) != 1 or kwargs or not isinstance(args[0], NumpyValue):
         if any(isinstance(value, NumpyValue) for value in (*args, *kwargs.values())):
             raise refused("making a tensor of an array with other arguments")
@@ -184,8 +188,8 @@ def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Val
     return tensor_from(frame, args[0])
 
 
-def _dtype_wanted(args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The dtype that a tensor of a dense array is asked for, where nothing else is."""
+def _dtype_wanted(args: list[Value], kwargs: dict[str, Value]) -> tuple[ArrayValue, Value] | None:
+    """A dense array and the dtype that a tensor of it is asked for, where nothing else is."""
     if len(args) != 1 or set(kwargs) != {"dtype"} or not isinstance(args[0], ArrayValue):
         return None
     dtype = kwargs["dtype"]
@@ -193,16 +197,16 @@ def _dtype_wanted(args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if not is_known or not args[0].fake.is_contiguous():
         return None
     _no_default_device("making a tensor of an array")
-    return dtype
+    return args[0], dtype
 
 
 def _copied_to_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if not args or not isinstance(args[0], NumpyValue):
         return None
-    dtype = _dtype_wanted(args, kwargs)
-    if dtype is not None:
-        options = {"copy": ConstantValue(True)}
-        return frame.capture.graph.call("to", [tensor_from(frame, args[0]), dtype], options, is_method=True)
+    wanted = _dtype_wanted(args, kwargs)
+    if wanted is not None:
+        options: dict[str, Value] = {"copy": ConstantValue(True)}
+        return frame.capture.graph.call("to", [tensor_from(frame, wanted[0]), wanted[1]], options, is_method=True)
     if not isinstance(args[0], ArrayValue) or len(args) != 1 or kwargs or not args[0].fake.is_contiguous():
         raise refused("torch.tensor() of an array with other arguments")
     _no_default_device("torch.tensor() of an array")
