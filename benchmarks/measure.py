@@ -186,14 +186,15 @@ def run_case(case: Case, s: Setting, options: argparse.Namespace, *, memory: boo
 
 
 def run_all(
-    workloads: Iterable[Workload], s: Setting, options: argparse.Namespace, *, memory: bool = False
-) -> Iterator[tuple[Case, Row]]:
-    """The rows of a table, each measured when it is asked for. A workload that cannot be built or run here is named and
-    left out."""
+    workloads: Iterable[Workload], s: Setting, options: argparse.Namespace,
+    run: Callable[[Any, Setting, argparse.Namespace], dict[str, Result]] = run_case,
+) -> Iterator[tuple[Any, Row]]:
+    """The rows of a table, each measured by `run` when it is asked for. A workload that cannot be built or run here is
+    named and left out."""
     for workload in workloads:
         try:
             case = workload.make(s)
-            results = run_case(case, s, options, memory=memory)
+            results = run(case, s, options)
         except Exception as e:
             print(f"{workload.name:16} | cannot be run here: {type(e).__name__}: {str(e)[:150]}", flush=True)
             continue

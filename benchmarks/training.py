@@ -28,28 +28,23 @@ import torch.nn.functional as F
 from measure import (
     ROUNDING,
     Result,
-    Row,
     allocated_on_cpu,
-    at_most,
     command,
-    describe,
     exit_code,
     figure,
-    forget,
     geometric_mean,
     implement,
     interleaved,
     ratio,
     reported_in,
-    setting,
     sync,
-    use_empty_caches,
     write_json,
 )
+from model_table import measured_rows
 from torch import nn
 from workloads import Draw, Setting, Workload
 
-WANTED = {"cuda": {"time": 0.85, "memory": 0.9, "first": 0.25}, "cpu": {"time": 1 / 1.1, "first": 0.1}}
+WANTED = {"cuda": {"time": 0.85, "memory": 0.9, "first call": 0.25}, "cpu": {"time": 1 / 1.1, "first call": 0.1}}
 SETTLING_STEPS = 6
 MODELS: dict[str, Workload] = {}
 
@@ -270,57 +265,9 @@ def measured(case: Training, s: Setting, options: Any) -> dict[str, Result]:
     return results
 
 
-def cell(result: Result) -> str:
-    if result.seconds is None or result.first_s is None:
-        return f"{'-':>8} {'':5} {'-':>6} {'-':>7}"
-    peak = f"{result.peak_bytes / 2**20:7.0f}" if result.peak_bytes is not None else f"{'-':>7}"
-    return f"{result.seconds * 1e3:8.2f} ±{result.noise:4.0%} {result.first_s:6.2f} {peak}"
-
-
-def judge(row: Row, device: str) -> dict[str, float | None]:
-    ratios = {
-        "first_of_compile": ratio(row.ours.first_s, row.compile.first_s),
-        "memory_of_compile": ratio(row.ours.peak_bytes, row.compile.peak_bytes),
-        "memory_of_eager": ratio(row.ours.peak_bytes, row.eager.peak_bytes),
-    }
-    of = {"time": row.of_compile, "memory": ratios["memory_of_compile"], "first": ratios["first_of_compile"]}
-    held = {what: at_most(of[what], limit) for what, limit in WANTED[device].items()}
-    missed = [what for what, holds in held.items() if holds is False]
-    row.judge(False if missed else None if None in held.values() else True)
-    if row.verdict == "short":
-        row.verdict = f"short: {', '.join(missed)}"
-    return ratios
-
-
 def main() -> int:
     options = command(__doc__, MODELS, rounds=5).parse_args()
-    use_empty_caches()
-    s = setting(options)
-    about = describe(s, options)
-    side = f"{'ms':>8} {'':5} {'first':>6} {'MB':>7}"
-    print(f"{'':10} | {'framejit':^29} | {'eager':^29} | {'torch.compile':^29} | {'of eager':^11} | {'of compile':^17}")
-    print(f"{'':10} | {side} | {side} | {side} |  time   mem |  time first   mem", flush=True)
-    rows, written = [], []
-    for name in options.only:
-        workload = MODELS[name]
-        try:
-            case = workload.make(s)
-            results = measured(case, s, options)
-        except Exception as e:
-            print(f"{name:10} | cannot be run here: {type(e).__name__}: {str(e)[:150]}", flush=True)
-            continue
-        row = Row(workload, results)
-        more = judge(row, s.device)
-        cells = " | ".join(cell(result) for result in (row.ours, row.eager, row.compile))
-        of_eager = f"{figure(row.of_eager, '5.2f')} {figure(more['memory_of_eager'], '5.2f')}"
-        ratios = " ".join(
-            figure(value, "5.2f") for value in (row.of_compile, more["first_of_compile"], more["memory_of_compile"])
-        )
-        print(f"{name:10} | {cells} | {of_eager} | {ratios} {row.verdict}{row.remarks()}", flush=True)
-        rows.append(row)
-        written.append(row.as_json(**more))
-        del case, results
-        forget()
+    about, rows, written = measured_rows([MODELS[name] for name in options.only], options, WANTED, measured)
     speed = ratio(1.0, geometric_mean(row.of_compile for row in rows))
     of_eager = ratio(1.0, geometric_mean(row.of_eager for row in rows))
     print(f"geometric mean: {figure(of_eager, '.2f')} times as fast as eager, {figure(speed, '.2f')} as torch.compile")
