@@ -70,7 +70,7 @@ class _Layer:
     tensors: list[tuple[TensorValue, Guard]] = field(default_factory=list)
     """The inputs that were read from the module, and what guards them."""
     classes: set[type] = field(default_factory=set)
-    """Those of objects that were looked at in the module."""
+    """The classes of objects that were looked at in the module."""
     usable: bool = True
 
 

@@ -45,10 +45,10 @@ class InSight(NamedTuple):
     outside: int
     """How often existing objects were changed."""
     classes: set[type]
-    """Those of the existing objects that were changed."""
+    """The classes of the existing objects that were changed."""
     made: list[tuple[Any, ...]]
-    """These, and what captured code has made and can change that is reached through them: each value, with what it
-    holds of what captured code wrote."""
+    """The objects that were changed, and what captured code has made and can change that is reached through them: each
+    value, with what it holds of what captured code wrote."""
 
     def is_as(self, other: InSight) -> bool:
         """Whether nothing has changed between the two."""

@@ -74,7 +74,7 @@ def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> Fo
 
 
 def find_record(key: PlanKey, graph: CompiledGraph) -> FoundVariant | None:
-    """The same before it is a plan that can run."""
+    """The variant that the disk cache has for the key, before it is a plan that can run; None if it has none."""
     data = disk_cache.get(KIND, key.key)
     if data is None:
         return None

@@ -173,9 +173,9 @@ class Run:
         raise NotFusable(f"it calls the module {node.target} ({type(module).__name__}) as a whole")
 
     def _end_inference_modes(self) -> None:
-        """Those of a graph that was given up inside one. Its end puts back the dispatch keys of its start, which are
-        those of the modes around this trace: were it ended only when the object dies, the thread would go on with
-        them."""
+        """Leaves the inference modes that a graph had entered where it was given up. The end of a mode puts back the
+        dispatch keys of its start, which are those of the modes around this trace: were it ended only when the object
+        dies, the thread would go on with them."""
         ended = {node.args[0] for node in self.env if node.target is _exit_inference_mode}
         for node in reversed([node for node in self.env if node.target is _enter_inference_mode and node not in ended]):
             self.env[node].__exit__(None, None, None)
@@ -199,7 +199,7 @@ class Run:
         return result
 
     def _sizes(self, sizes: Sequence[Any]) -> list[Any]:
-        """The same sizes, what is asked of which goes to the conditions."""
+        """The sizes as symbols that note in the conditions what is asked of them."""
         if self.conditions is None:
             return list(sizes)
         return [

@@ -15,8 +15,8 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.lowering.lowered_tensor import (
     MOST_LOADS,
     MOST_OPS,
-    Content,
     Cuts,
+    LazyBuffer,
     Reader,
     Tensor,
     broadcast,
@@ -38,7 +38,7 @@ class Builder:
         self.origin = ""
         """The user's source line that is being lowered."""
         self._constants: list[torch.Tensor] = []
-        self._unrealised: WeakSet[Content] = WeakSet()
+        self._unrealised: WeakSet[LazyBuffer] = WeakSet()
 
     # ---- buffers ----
 
@@ -115,8 +115,8 @@ class Builder:
 
     def lazy(
         self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader,
-        parents: Sequence[Content], ops: int
-    ) -> Content:
+        parents: Sequence[LazyBuffer], ops: int
+    ) -> LazyBuffer:
         """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its
         parents."""
         sizes, strides = as_sizes(sizes), as_sizes(strides)
@@ -129,7 +129,7 @@ class Builder:
                 if not parent.is_cheap:
                     self.realise(parent)
         waiting = [parent for parent in parents if parent.buffer is None]
-        content = Content(
+        content = LazyBuffer(
             sizes,
             strides,
             dtype,
@@ -181,9 +181,9 @@ class Builder:
             )
         )
 
-    def held(self, buffer: Buffer) -> Content:
+    def held(self, buffer: Buffer) -> LazyBuffer:
         """The content of a buffer that something else fills."""
-        return Content(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
+        return LazyBuffer(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
 
     def prepare(self, *operands: Tensor) -> None:
         """Put into memory what can't be read otherwise."""
@@ -202,7 +202,7 @@ class Builder:
             self.realise(content)
         return tensor
 
-    def realise(self, content: Content) -> Buffer:
+    def realise(self, content: LazyBuffer) -> Buffer:
         """The buffer that holds a content; now it is filled if it wasn't yet."""
         if content.buffer is not None:
             return content.buffer
@@ -222,7 +222,7 @@ class Builder:
         self.put(content, buffer)
         return buffer
 
-    def _store(self, content: Content, reader: Reader, buffer: Buffer, starts: Sequence[int]) -> None:
+    def _store(self, content: LazyBuffer, reader: Reader, buffer: Buffer, starts: Sequence[int]) -> None:
         """Add the loops that fill a buffer with a content, from the indices `starts` on."""
         outer, turns = loops(buffer.sizes, buffer.strides)
         indices = [turn + start for turn, start in zip(turns, starts)]
@@ -231,7 +231,7 @@ class Builder:
             outer, (), [Store(buffer.name, strided(indices, buffer.strides), element)], content.device, content.origins
         )
 
-    def _store_apart(self, content: Content, reader: Reader, cuts: Cuts, whole: Buffer) -> None:
+    def _store_apart(self, content: LazyBuffer, reader: Reader, cuts: Cuts, whole: Buffer) -> None:
         """Fill a buffer piece by piece."""
         starts = [0] * len(content.sizes)
         parts = []
@@ -246,7 +246,7 @@ class Builder:
             parts.append(part.name)
         whole.parts = tuple(parts)
 
-    def put(self, content: Content, buffer: Buffer) -> None:
+    def put(self, content: LazyBuffer, buffer: Buffer) -> None:
         """From here on the content is read from the buffer."""
         content.put(buffer)
         self._unrealised.discard(content)
@@ -255,9 +255,9 @@ class Builder:
         """The tensor in memory."""
         return Layout(self.realise(tensor.content), tensor.sizes, tensor.strides, tensor.offset)
 
-    def readers_of(self, memory: str) -> Iterator[Content]:
+    def readers_of(self, memory: str) -> Iterator[LazyBuffer]:
         """The contents that are not in memory themselves and depend on what is in this one."""
-        known: dict[Content, bool] = {}
+        known: dict[LazyBuffer, bool] = {}
         # in the order of their making, for a program must come out the same each time
         return (
             content

@@ -15,7 +15,7 @@ from framejit.backends.fuse.lowering import mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
-from framejit.backends.fuse.lowering.lowered_tensor import Content, Tensor
+from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.lowering.operators import families
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
@@ -49,7 +49,7 @@ class _Lowering:
         """Outputs that autograd has as views of inputs or of other outputs, and what it allows to be done to them."""
         self.viewed: set[Value | None] = set()
         """Outputs that others are views of."""
-        self.bases: dict[tuple[HiddenBase, Content], Tensor] = {}
+        self.bases: dict[tuple[HiddenBase, LazyBuffer], Tensor] = {}
         self.shown_bases: dict[Value, Tensor] = {}
         """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for
         them."""

@@ -1,8 +1,9 @@
 """Tensors during lowering: an index function until something needs them in memory, then a view of a buffer.
 
-A `Content` is what one storage holds between two writes to it. A `Tensor` is a strided view of a content, with the very
-sizes, strides and offset that eager gives it. So a view of what is in memory is read by its strides, whatever operation
-made it, and a view of what is not is read by turning its place in the storage back into indices of the content.
+A `LazyBuffer` is what one storage holds between two writes to it, its content. A `Tensor` is a strided view of a
+content, with the very sizes, strides and offset that eager gives it. So a view of what is in memory is read by its
+strides, whatever operation made it, and a view of what is not is read by turning its place in the storage back into
+indices of the content.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Cuts:
     piece too."""
 
 
-class Content:
+class LazyBuffer:
     """What a storage holds: the elements of its first (root) tensor, as a buffer or as an index function.
 
     `sizes`, `strides`: the root's. `parents`: the contents that the index function reads. `ops`, `loads`: how much the
@@ -90,7 +91,7 @@ class Content:
         *,
         reader: Reader | None = None,
         buffer: Buffer | None = None,
-        parents: Sequence[Content] = (),
+        parents: Sequence[LazyBuffer] = (),
         ops: int = 0,
         loads: int = 0,
         read: float = math.inf,
@@ -129,7 +130,7 @@ class Content:
         """From here on it is read from a buffer."""
         self.buffer, self.reader, self.parents, self.known = buffer, None, (), None
 
-    def reads_memory(self, memory: str, known: dict[Content, bool] | None = None) -> bool:
+    def reads_memory(self, memory: str, known: dict[LazyBuffer, bool] | None = None) -> bool:
         """Whether its elements depend on what is in the memory of that name now."""
         known = {} if known is None else known
         if self not in known:
@@ -154,13 +155,13 @@ class Content:
 class Tensor:
     """A view of a content. `offset` is counted in elements from the content's first element."""
 
-    content: Content
+    content: LazyBuffer
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
 
     @staticmethod
-    def of(content: Content) -> Tensor:
+    def of(content: LazyBuffer) -> Tensor:
         """All of a content."""
         return Tensor(content, content.sizes, content.strides, 0)
 

@@ -23,7 +23,7 @@ from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
 from framejit.backends.fuse.lowering.lowered_tensor import (
-    Content,
+    LazyBuffer,
     Tensor,
     broadcast,
     compute_dtype,
@@ -78,7 +78,7 @@ def write(b: Builder, storages: Storages, into: Value, value: Tensor, counted: b
     _store(b, storages, storage, target, value, counted)
 
 
-def _must_stay(b: Builder, content: Content) -> bool:
+def _must_stay(b: Builder, content: LazyBuffer) -> bool:
     """Whether somebody outside of the graph can see the memory."""
     if content.buffer is None:
         return False
@@ -89,7 +89,7 @@ def _must_stay(b: Builder, content: Content) -> bool:
     )
 
 
-def _replaced(b: Builder, content: Content, target: Tensor, value: Tensor) -> Content:
+def _replaced(b: Builder, content: LazyBuffer, target: Tensor, value: Tensor) -> LazyBuffer:
     dtype = compute_dtype(target.dtype)
 
     def reader(indices: Sequence[Index]) -> Expr:
@@ -99,7 +99,7 @@ def _replaced(b: Builder, content: Content, target: Tensor, value: Tensor) -> Co
             place = Index({})
             for index, stride in zip(indices, content.strides):
                 place += index * stride
-            own = Content(target.sizes, target.strides, target.dtype, target.device).indices_at(place)
+            own = LazyBuffer(target.sizes, target.strides, target.dtype, target.device).indices_at(place)
         return cast(value.at(broadcast(value, own)), dtype)
 
     return b.lazy(content.sizes, content.strides, content.dtype, content.device, reader, [value.content], 0)
@@ -130,7 +130,7 @@ def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value:
     _renew(storages, storage, b.held(new), counted)
 
 
-def _renew(storages: Storages, storage: Held, content: Content, counted: bool) -> None:
+def _renew(storages: Storages, storage: Held, content: LazyBuffer, counted: bool) -> None:
     content.bound = True
     content.sizes, content.strides = storage.content.sizes, storage.content.strides
     content.dense = storage.content.dense
@@ -139,7 +139,7 @@ def _renew(storages: Storages, storage: Held, content: Content, counted: bool) -
         storages.written.append(storage.input)
 
 
-def _keep_old(b: Builder, memory: str, except_for: Content | None = None) -> None:
+def _keep_old(b: Builder, memory: str, except_for: LazyBuffer | None = None) -> None:
     """Whatever would read memory that is about to change is put into memory of its own."""
     for content in b.readers_of(memory):
         if content is not except_for and content.buffer is None:

@@ -10,7 +10,7 @@ from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.lowered_tensor import Content, Tensor
+from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import reinterpreted
 from framejit.backends.fuse.sizes.open_size import as_size, as_sizes, hint
@@ -19,7 +19,7 @@ from framejit.backends.fuse.sizes.open_size import as_size, as_sizes, hint
 class Held:
     """A storage's present content, where in the storage the content begins, and which input it is."""
 
-    def __init__(self, content: Content, offset: int, input: int | None = None) -> None:
+    def __init__(self, content: LazyBuffer, offset: int, input: int | None = None) -> None:
         self.content, self.offset, self.input = content, offset, input
 
 
@@ -105,13 +105,13 @@ class Storages:
         self._held[value.storage] = Held(content, as_size(value.offset))
         self.settle_if_shared(value, content)
 
-    def settle_if_shared(self, value: Value, content: Content) -> None:
+    def settle_if_shared(self, value: Value, content: LazyBuffer) -> None:
         """Put the new content of a value's storage into memory if it costs something and is looked at more than
         once."""
         if self._uses[value.storage] > 1:
             self.builder.computed_once(Tensor.of(content))
 
-    def input_content(self, position: int) -> Content:
+    def input_content(self, position: int) -> LazyBuffer:
         """The present content of an input."""
         return next(held.content for held in self._held.values() if held.input == position)
 
@@ -150,7 +150,7 @@ def _same_places(tensor: Tensor, value: Value) -> bool:
     )
 
 
-def _relaid(b: Builder, tensor: Tensor, value: Value) -> Content:
+def _relaid(b: Builder, tensor: Tensor, value: Value) -> LazyBuffer:
     """A content of its own with the value's strides and the tensor's elements."""
     b.prepare(tensor)
     content = tensor.content
@@ -167,7 +167,7 @@ def lies_inside(tensor: Tensor) -> bool:
     """Whether a view reaches no further than its content, by the sizes at hand; only `as_strided` gives one that
     does."""
 
-    def end(view: Tensor | Content) -> int:
+    def end(view: Tensor | LazyBuffer) -> int:
         return sum((hint(size) - 1) * hint(stride) for size, stride in zip(view.sizes, view.strides))
 
     if any(hint(size) == 0 for size in tensor.sizes):
