@@ -43,6 +43,7 @@ from framejit.values.tensors import (
     profiler_ranges,
     random_state,
     repeated_functions,
+    scripted_functions,
     tensor,
     torch_functions,
 )

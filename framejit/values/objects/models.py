@@ -37,6 +37,12 @@ def is_model_namespace(namespace: dict[str, Any]) -> bool:
     return namespace.get("__package__") == _PACKAGE
 
 
+def as_model(fn: FunctionType, namespace: dict[str, Any]) -> FunctionType:
+    """A Python function as the model of what was compiled from it, with these globals."""
+    known = {**namespace, "__package__": _PACKAGE, "__name__": fn.__module__}
+    return FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__)
+
+
 class ModelFunctionValue(CallableValue):
     """A function of `framejit.models`: nobody changes it, so that nothing about it is guarded."""
 
