@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ class TritonReport(Report):
         )
 
     def as_json(self) -> dict[str, Any]:
-        kernels = {key: asdict(source) for key, source in self.kernels.items()}
+        kernels = {key: vars(source) for key, source in self.kernels.items()}  # a deep copy takes seconds
         return {
             **super().as_json(), "launches": self.launches, "kernels": kernels,
             "users": {name: sorted(keys) for name, keys in self.users.items()},

@@ -10,6 +10,7 @@ import numpy
 import torch
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
 
 from framejit.backends.fuse.triton import device
@@ -29,6 +30,22 @@ def install() -> None:
         setattr(InterpreterBuilder, name, _comparison(getattr(InterpreterBuilder, name)))
     ReduceOps.generic_reduce = _reduce
     ScanOps.generic_scan = _scan
+    interpreter._patch_lang = _patched_once(interpreter._patch_lang)
+
+
+def _patched_once(patch: Callable[..., Any]) -> Callable[..., Any]:
+    """The language as the interpreter has it, from the first launch on. The interpreter puts all of it in its place and
+    back for each launch, which takes longer than many a kernel."""
+    patched: set[tuple[str, ...]] = set()
+
+    def patch_once(function: Any) -> Any:
+        names = tuple(name for name, value in function.__globals__.items() if value is tl or value is tl.core)
+        if names not in patched:
+            patched.add(names)
+            patch(function)
+        return interpreter._LangPatchScope()  # in which nothing is changed
+
+    return patch_once
 
 
 def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., tl.tensor]:
