@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from framejit.backends.fuse.graph.check import BrokenGraph, check, check_results
+from framejit.backends.fuse.graph.check import BrokenGraph, ResultsChecker, check
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.node import Node
@@ -56,7 +56,7 @@ def broken(graph: Graph, why: str) -> None:
 def test_a_whole_graph_passes(made):
     m, x, total = made
     check(m.graph)
-    check_results(m.graph)
+    ResultsChecker().check(m.graph)
     assert [*x.users] == m.graph.nodes and total.maker is m.graph.nodes[0]
 
 
@@ -141,7 +141,24 @@ def test_results_that_the_operation_does_not_give(made):
     m.node(aten.relu.default, total, result=wrong)
     check(m.graph)
     with pytest.raises(BrokenGraph, match="relu"):
-        check_results(m.graph)
+        ResultsChecker().check(m.graph)
+
+
+@pytest.mark.parametrize("what", ["operation", "argument", "result", "dtype"])
+def test_what_was_checked_is_checked_again_where_a_pass_has_changed_it(made, what):
+    m, x, total = made
+    results, node = ResultsChecker(), m.graph.nodes[0]
+    results.check(m.graph)
+    if what == "operation":
+        node.operation = aten.gt.Tensor
+    elif what == "argument":
+        node.args = (Value(m.fake(4, 2, 3)), *node.args[1:])
+    elif what == "result":
+        node.result = Value(m.fake(7))
+    else:
+        total.dtype = torch.float64
+    with pytest.raises(BrokenGraph, match="gives"):
+        results.check(m.graph)
 
 
 def test_constants_that_are_no_such_tensors(made):

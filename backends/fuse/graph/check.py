@@ -143,26 +143,49 @@ def _plain(sizes: Any) -> tuple[Any, ...]:
     return tuple(expression_of(size) if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
-def check_results(graph: Graph) -> None:
-    """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph without
-    open sizes."""
-    from framejit.fakes.light_torch import light
+class ResultsChecker:
+    """Asks the operations of graphs again, on fakes, whether they give what their results are said to be. Of a graph
+    that several passes rewrite, each node is asked where it, or one of its values, is not as it was."""
 
-    if graph.conditions is not None:
-        return
-    with light(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd(), graph.fake_mode:
-        for node in graph.nodes:
-            if not node.results or node.parts or node.operation._schema.is_mutable:
-                continue
-            args, kwargs = node.fake_arguments()
-            fakes = node.operation(*args, **kwargs)
-            made = fakes if isinstance(fakes, (tuple, list)) else (fakes,)
-            own = node.result if isinstance(node.result, (tuple, list)) else (node.result,)
-            for value, fake in zip(own, made):
-                if isinstance(value, Value) and (value.shape, value.strides, value.dtype) != (
-                    tuple(fake.shape), fake.stride(), fake.dtype,
-                ):
-                    raise BrokenGraph(
-                        f"{node.operation} gives {fake.dtype} {tuple(fake.shape)}, and its result has {value.dtype} "
-                        f"{value.shape}"
-                    )
+    def __init__(self) -> None:
+        self._asked: dict[Node, tuple[Any, ...]] = {}
+
+    def check(self, graph: Graph) -> None:
+        """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph
+        without open sizes."""
+        from framejit.fakes.light_torch import light
+
+        if graph.conditions is not None:
+            return
+        with light(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd(), graph.fake_mode:
+            for node in graph.nodes:
+                if not node.results or node.parts or node.operation._schema.is_mutable:
+                    continue
+                state = _state(node)
+                before = self._asked.get(node, ())
+                if len(before) != len(state) or any(was is not now for was, now in zip(before, state)):
+                    _ask(node)
+                    self._asked[node] = state
+
+
+def _state(node: Node) -> tuple[Any, ...]:
+    """The objects that the answer of a node depends on, all of which passes replace and none of which they change."""
+    facts = [node.operation, node.args, node.kwargs, node.result]
+    for value in (*node.values(), *node.results):
+        facts += value.fake, value.shape, value.strides, value.dtype
+    return tuple(facts)
+
+
+def _ask(node: Node) -> None:
+    args, kwargs = node.fake_arguments()
+    fakes = node.operation(*args, **kwargs)
+    made = fakes if isinstance(fakes, (tuple, list)) else (fakes,)
+    own = node.result if isinstance(node.result, (tuple, list)) else (node.result,)
+    for value, fake in zip(own, made):
+        if isinstance(value, Value) and (value.shape, value.strides, value.dtype) != (
+            tuple(fake.shape), fake.stride(), fake.dtype,
+        ):
+            raise BrokenGraph(
+                f"{node.operation} gives {fake.dtype} {tuple(fake.shape)}, and its result has {value.dtype} "
+                f"{value.shape}"
+            )

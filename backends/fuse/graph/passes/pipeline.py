@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from framejit.backends.fuse.account.stages import stages
-from framejit.backends.fuse.graph.check import check, check_results
+from framejit.backends.fuse.graph.check import ResultsChecker, check
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.autocast import autocast
@@ -65,6 +65,7 @@ def run_passes(
     """The graph as lowering takes it. Raises NotFusable, or PassFailed where a pass raises."""
     context = Context(gm, examples)
     off = switched_off(config.passes_off)
+    results = ResultsChecker()
     text = str(text_of(graph)) if observe else ""
     for each in PASSES:
         if each.name in off:
@@ -72,7 +73,7 @@ def run_passes(
         try:
             graph = each.run(graph, context)
             stages[each.name] += 1
-            checked(graph)
+            checked(graph, results)
         except NotFusable:
             raise
         except Exception as e:
@@ -84,12 +85,12 @@ def run_passes(
     return graph
 
 
-def checked(graph: Graph) -> None:
-    """Check a graph where that is wanted."""
+def checked(graph: Graph, results: ResultsChecker | None = None) -> None:
+    """Check a graph where that is wanted. `results`: what has checked it before other passes."""
     if config.debug or always_checked:
         check(graph)
     if config.debug:
-        check_results(graph)
+        (results or ResultsChecker()).check(graph)
 
 
 def graph_before(name: str, gm: fx.GraphModule, examples: Sequence[torch.Tensor], conditions: Conditions | None) -> str:
