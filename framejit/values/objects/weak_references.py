@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, Source
+from framejit.guards.sources import AttrSource, CallSource, Source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
@@ -80,6 +80,26 @@ class WeakReferenceValue(Value):
 def _existing_reference(capture: Capture, obj: weakref.ref[Any], source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, weakref.ref)
     return WeakReferenceValue(LazyValue(obj(), CallSource(source, referent)), source=source)
+
+
+class KeyedReferenceValue(WeakReferenceValue):
+    """What a `WeakValueDictionary` keeps: a reference that knows its key."""
+
+    def __init__(self, obj: weakref.KeyedRef[Any, Any], source: Source) -> None:
+        super().__init__(LazyValue(obj(), CallSource(source, referent)), source=source)
+        self._key = LazyValue(obj.key, AttrSource(source, "key"))
+
+    def python_type(self) -> type:
+        return weakref.KeyedRef
+
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return realize(frame, self._key) if name == "key" else super().getattr(frame, name)
+
+
+@wraps(weakref.KeyedRef)
+def _existing_keyed_reference(capture: Capture, obj: weakref.KeyedRef[Any, Any], source: Source) -> Value:
+    capture.add_guard(source, native.C_TYPE, weakref.KeyedRef)
+    return KeyedReferenceValue(obj, source)
 
 
 @handles(weakref.ref)

@@ -394,3 +394,38 @@ def test_what_is_gone_keeps_the_hash_that_was_asked_for(asked):
     compiled = framejit.optimize(fn)
     for _ in range(2):
         assert str(compiled(X, references)) == str(fn(X, references))
+
+
+def test_dictionaries_with_weak_values():
+    """In one graph; what goes, comes anew or is replaced is noticed."""
+    class Thing:
+        def __init__(self, number):
+            self.number = number
+
+    def make():
+        things = {"a": Thing(2), "b": Thing(3)}
+        weak = weakref.WeakValueDictionary(things)
+
+        def fn(x, name):
+            found = weak.get(name)
+            if found is None:
+                return x - 1, name in weak
+            return x * weak[name].number + found.number, name in weak, weak[name] is things[name]
+
+        return fn, things, weak
+
+    sides = [make(), make()]
+    compiled = framejit.optimize(sides[1][0], backend="eager", fullgraph=True)
+
+    def compare(name):
+        expected, got = sides[0][0](torch.ones(2), name), compiled(torch.ones(2), name)
+        assert torch.equal(expected[0], got[0]) and expected[1:] == got[1:]
+
+    for name in ("a", "a", "b", "c", "a"):
+        compare(name)
+    for _, things, weak in sides:
+        del things["a"]
+        things["b"] = weak["b"] = Thing(7)
+        things["c"] = weak["c"] = Thing(5)
+    for name in ("a", "b", "c", "a"):
+        compare(name)
