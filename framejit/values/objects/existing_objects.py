@@ -14,6 +14,7 @@ from framejit import _native as native
 from framejit.guards.sources import CallSource, Source, const_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
+from framejit.values.constant import is_constant_object
 from framejit.values.containers.existing_tables import existing_dict_part, existing_members
 from framejit.values.containers.iterators import OpaqueIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, existing_items, look_into
@@ -69,6 +70,30 @@ def _part(capture: Capture, obj: Any, cls: Any, source: Source) -> Value:
 def tuple_part(obj: tuple[Any, ...]) -> tuple[Any, ...]:
     """What an instance of a subclass of tuple holds as a tuple, whatever its own methods say."""
     return tuple.__getitem__(obj, slice(None))
+
+
+class NumberObjectValue(ObjectValue):
+    """An existing instance of a program's subclass of int or float; torch looks at the number alone."""
+
+    def __init__(self, capture: Capture, obj: Any, source: Source) -> None:
+        super().__init__(type(obj), obj, source)
+        self._capture = capture
+
+    def proxy(self) -> Any:
+        assert self.source is not None
+        read = int.__int__ if is_a(self.obj, int) else float.__float__
+        number = read(self.obj)
+        self._capture.add_guard(CallSource(self.source, read), native.C_EQUALS, number)
+        return number
+
+
+@wraps(int, float, subclasses=True)
+def _number(capture: Capture, obj: Any, source: Source) -> Value | None:
+    cls = type(obj)
+    if is_constant_object(obj) or static_lookup(cls, "__torch_function__", None) is not None:
+        return None
+    capture.add_guard(source, native.C_TYPE, cls)
+    return NumberObjectValue(capture, obj, source)
 
 
 @wraps(object, subclasses=True)

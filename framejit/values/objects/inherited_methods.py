@@ -60,6 +60,8 @@ def call_inherited(
     if kind is not None and owner.source is not None:
         plain = _AS_PLAIN[kind](owner.obj)
         frame.capture.add_guard(CallSource(owner.source, _AS_PLAIN[kind]), native.C_EQUALS, plain)
+        if args and not args[0].is_constant():
+            return ConstantValue(plain).call_method(frame, name, args, kwargs)
         return fold(frame, static, [ConstantValue(plain), *args], kwargs)
     if owner.obj is not None and not owner.attrs:
         return _of_existing(frame, owner, name, args, kwargs)

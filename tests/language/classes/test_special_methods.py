@@ -1,4 +1,5 @@
 """Special methods of user classes reached through syntax and builtins."""
+import pytest
 import torch
 
 from support import check
@@ -167,3 +168,29 @@ def test_contextmanager_methods_get_exception_info():
         return y, s.kind is KeyError
 
     check(fn, X, Swallow())
+
+
+class Count(int):
+    def __int__(self):
+        return 77
+
+    def __index__(self):
+        return 78
+
+
+class Factor(float):
+    pass
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n, f: x * n + (n + 1), lambda x, n, f: n * x - n, lambda x, n, f: x[n], lambda x, n, f: x[:n, n:],
+        lambda x, n, f: x.sum(n - 2), lambda x, n, f: x * f + f, lambda x, n, f: torch.add(x, x, alpha=n),
+        lambda x, n, f: torch.full((n, n), f), lambda x, n, f: x.roll(n, 1), lambda x, n, f: f / x,
+        lambda x, n, f: (x > n, n < x, x == f),
+    ],
+)
+def test_numbers_of_a_programs_class_as_arguments_of_operations(fn):
+    x = torch.arange(16.0).view(4, 4)
+    check(fn, x, Count(3), Factor(0.5), changed=[(x, Count(2), Factor(0.5)), (x, Count(3), Factor(2.0)), (x, 3, 0.5)])
