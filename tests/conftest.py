@@ -1,6 +1,7 @@
 """Markers, what `--quick` leaves out, a clean framejit before and after each test, and fixed seeds."""
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import pathlib
@@ -97,6 +98,10 @@ def pytest_configure(config: pytest.Config) -> None:
         kept = tempfile.TemporaryDirectory(prefix="framejit-tests-")
         config.add_cleanup(kept.cleanup)
         os.environ["FRAMEJIT_CACHE_DIR"] = kept.name
+    if not hasattr(config, "workerinput"):
+        # where Python writes no bytecode, each process that a test starts would compile all of framejit that it imports
+        for room in ("framejit", "guards", "backends"):
+            compileall.compile_dir(pathlib.Path(__file__).parents[1] / room, quiet=2)
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
