@@ -172,7 +172,7 @@ def _vars(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @handles(hash)
-def _address(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _hash(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = as_key(frame, args[0])
     if not is_exact(key):
         raise Unsupported("hash() of an object, which depends on its address", "FJ124")

@@ -14,6 +14,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterators import ItemsIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, look_into, says
 from framejit.values.indices import as_index
+from framejit.values.methods import method
 from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
@@ -74,76 +75,106 @@ class DequeValue(ListValue):
         for item in list(self.items) if iterable is self else frame.iterate(iterable):
             self.push(frame, item, left)
 
-    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case ("append" | "appendleft"), 1:
-                self.push(frame, args[0], name == "appendleft")
-                return NONE
-            case ("extend" | "extendleft"), 1:
-                self.push_all(frame, args[0], name == "extendleft")
-                return NONE
-            case "__iadd__", 1:
-                self.push_all(frame, args[0])
-                return self
-            case "__imul__", 1:
-                repeated = self._repeated(frame, args[0])
-                if repeated is None:
-                    return ConstantValue(NotImplemented)
-                self.change(frame, self._bounded(repeated))
-                return self
-            case ("pop" | "popleft"), 0:
-                if not self.items:
-                    raise frame.raised(IndexError, "pop from an empty deque")
-                self.touch(frame)
-                return self.items.pop(-1 if name == "pop" else 0)
-            case "insert", 2:
-                if self.maxlen is not None and len(self.items) >= self.maxlen:
-                    raise frame.raised(IndexError, _FULL)
-                self._edit(frame, list.insert, as_index(frame, args[0]), args[1])
-                return NONE
-            case "remove", 1:
-                self._remove(frame, args[0])
-                return NONE
-            case "rotate", 0 | 1:
-                turned, n = deque(self.items), as_index(frame, args[0]) if args else 1
-                try:
-                    turned.rotate(n)
-                except TypeError as e:
-                    raise frame.raised_from(e) from None
-                if len(turned) > 1:
-                    self.change(frame, list(turned))
-                return NONE
-            case "clear", 0:
-                if self.items:
-                    self.change(frame, [])
-                return NONE
-            case "reverse", 0:
-                frame.capture.effects.changed(self)  # no iterator notices
-                self.items.reverse()
-                self._assigned.update(range(len(self.items)))
-                return NONE
-            case ("copy" | "__copy__"), 0:
-                return self.make(list(self.items))
-            case "__getitem__", 1:
-                return self.items[self._at(frame, args[0], deque.__getitem__)]
-            case "__setitem__", 2:
-                at = self._at(frame, args[0], deque.__getitem__)
-                frame.capture.effects.changed(self)
-                self.items[at] = args[1]
-                self._assigned.add(at)
-                return NONE
-            case "__delitem__", 1:
-                at = self._at(frame, args[0], deque.__getitem__)
-                self.touch(frame)
-                del self.items[at]
-                return NONE
-            case "count", 1:
-                return ConstantValue(sum(frame.equal(item, args[0]) for item in self.iterate(frame)))
-            case "__reversed__", 0:
-                return self.reverse_iterator(frame)
-            case "sort", _:
-                raise Unsupported("sorting a deque")
-        return super().call_method(frame, name, args, kwargs)
+    @method("append", "appendleft", tells_name=True)
+    def _append_to_end(self, frame: Frame, name: str, item: Value) -> Value:
+        self.push(frame, item, name == "appendleft")
+        return NONE
+
+    @method("extend", "extendleft", tells_name=True)
+    def _extend_end(self, frame: Frame, name: str, iterable: Value) -> Value:
+        self.push_all(frame, iterable, name == "extendleft")
+        return NONE
+
+    @method("__iadd__")
+    def _grown(self, frame: Frame, iterable: Value) -> Value:
+        self.push_all(frame, iterable)
+        return self
+
+    @method("__imul__")
+    def _multiplied(self, frame: Frame, times: Value) -> Value:
+        repeated = self._repeated(frame, times)
+        if repeated is None:
+            return ConstantValue(NotImplemented)
+        self.change(frame, self._bounded(repeated))
+        return self
+
+    @method("pop", "popleft", tells_name=True)
+    def _pop_end(self, frame: Frame, name: str) -> Value:
+        if not self.items:
+            raise frame.raised(IndexError, "pop from an empty deque")
+        self.touch(frame)
+        return self.items.pop(-1 if name == "pop" else 0)
+
+    @method("insert")
+    def _insert_item(self, frame: Frame, index: Value, item: Value) -> Value:
+        if self.maxlen is not None and len(self.items) >= self.maxlen:
+            raise frame.raised(IndexError, _FULL)
+        self._edit(frame, list.insert, as_index(frame, index), item)
+        return NONE
+
+    @method("remove")
+    def _remove_item(self, frame: Frame, item: Value) -> Value:
+        self._remove(frame, item)
+        return NONE
+
+    @method("rotate")
+    def _rotate(self, frame: Frame, steps: Value | None = None) -> Value:
+        turned, n = deque(self.items), 1 if steps is None else as_index(frame, steps)
+        try:
+            turned.rotate(n)
+        except TypeError as e:
+            raise frame.raised_from(e) from None
+        if len(turned) > 1:
+            self.change(frame, list(turned))
+        return NONE
+
+    @method("clear")
+    def _clear_all(self, frame: Frame) -> Value:
+        if self.items:
+            self.change(frame, [])
+        return NONE
+
+    @method("reverse")
+    def _reverse_all(self, frame: Frame) -> Value:
+        frame.capture.effects.changed(self)  # no iterator notices
+        self.items.reverse()
+        self._assigned.update(range(len(self.items)))
+        return NONE
+
+    @method("copy", "__copy__")
+    def _shallow_copy(self, frame: Frame) -> Value:
+        return self.make(list(self.items))
+
+    @method("__getitem__")
+    def _item(self, frame: Frame, key: Value) -> Value:
+        return self.items[self._at(frame, key, deque.__getitem__)]
+
+    @method("__setitem__")
+    def _assign_item(self, frame: Frame, key: Value, item: Value) -> Value:
+        at = self._at(frame, key, deque.__getitem__)
+        frame.capture.effects.changed(self)
+        self.items[at] = item
+        self._assigned.add(at)
+        return NONE
+
+    @method("__delitem__")
+    def _delete_item(self, frame: Frame, key: Value) -> Value:
+        at = self._at(frame, key, deque.__getitem__)
+        self.touch(frame)
+        del self.items[at]
+        return NONE
+
+    @method("count")
+    def _number_of(self, frame: Frame, wanted: Value) -> Value:
+        return ConstantValue(sum(frame.equal(item, wanted) for item in self.iterate(frame)))
+
+    @method("__reversed__")
+    def _backwards(self, frame: Frame) -> Value:
+        return self.reverse_iterator(frame)
+
+    @method("sort")
+    def _sorted_in_place(self, frame: Frame, *args: Value, **kwargs: Value) -> Value:
+        raise Unsupported("sorting a deque")
 
     def _find(self, frame: Frame, item: Value, start: int = 0, stop: int | None = None) -> int:
         changes = self.changes
