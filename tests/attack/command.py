@@ -95,7 +95,7 @@ def soak_all(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     soak = Soak(options.minutes * 60, options.threads, options.seed)
     found = soak.run()
-    print("\n".join(found[:20]))
+    print("\n".join([*found[:20], *(f"plain Python answers in two ways: {text}" for text in soak.unsteady[:20])]))
     print(f"{soak.steps} steps of {options.threads} threads, {len(found)} differences")
     return int(bool(found))
 
