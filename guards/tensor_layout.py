@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from framejit import _native
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 
 
 def _probes() -> tuple[torch.Tensor, ...]:
@@ -272,11 +273,12 @@ def _set_up() -> dict[str, Any]:
     lost = _native.setup_state(
         _describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known
     )
-    # The probes must be plain tensors whatever modes the program that imports us has switched on, and these see nothing
-    # of them.
+    # The probes must be plain tensors whatever modes and hooks the program that imports us has switched on, and these
+    # see nothing of them.
     with (
         torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.inference_mode(False),
         torch.enable_grad(), torch.device("cpu"),
+        without_saved_tensor_hooks(),
     ):
         layout: dict[str, Any] = _native.setup(torch.Tensor, torch._C._dispatch_keys, _probes())
         _native.force_tensor_access(_choose_access(layout))

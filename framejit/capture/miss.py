@@ -11,7 +11,6 @@ from framejit import _native as native
 from framejit.capture.attempt import compile_frame
 from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
 from framejit.capture.recompile import LimitReached
-from framejit.capture.standing_aside import without_saved_tensor_hooks
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.environment.own_builtins import builtins_are_replaced, untold
@@ -19,6 +18,7 @@ from framejit.errors import BackendError, GraphBreakError, InternalError, Recomp
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.interpreter import (  # noqa: F401  register opcodes
     attributes,
     calls,

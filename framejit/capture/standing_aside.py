@@ -8,8 +8,7 @@ is" holds in the same kind of state only, and a call outside of it pays nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -120,13 +119,3 @@ def _has_no_saved_tensor_hooks(_: Any) -> bool:
 
 
 HOOKS_SEE_EFFECTS: Final = "hooks on what autograd saves would run before side effects that come first"
-
-
-@contextmanager
-def without_saved_tensor_hooks() -> Iterator[None]:
-    """What autograd saves of fakes is nothing that the program's hooks (of checkpointing, offloading) may see."""
-    before = _C._autograd._saved_tensors_hooks_set_tracing(True)
-    try:
-        yield
-    finally:
-        _C._autograd._saved_tensors_hooks_set_tracing(before)

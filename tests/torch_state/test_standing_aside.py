@@ -1,6 +1,7 @@
 """States of the thread in which nothing is captured, and the program's own code sees what it sees in plain Python."""
 
 import os
+import textwrap
 
 import pytest
 import torch
@@ -250,3 +251,20 @@ def test_the_first_capture_of_a_process_shows_a_mode_nothing(mode):
     path = os.pathsep.join((here, os.path.dirname(here), *filter(None, [os.environ.get("PYTHONPATH")])))
     done = forked.run(["-c", FIRST_CALL.format(mode=mode)], env={**os.environ, "PYTHONPATH": path}, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_hooks_of_the_program_see_nothing_of_the_first_capture():
+    """What framejit tries out once in a process is not shown to them either."""
+    code = """
+        import torch, framejit
+        def f(x, y): return x * y
+        optimized = framejit.optimize(f, backend="eager")
+        for fn in (f, optimized):
+            seen = []
+            def pack(t): return (seen.append(type(t).__name__), t)[1]
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                fn(torch.ones(2, requires_grad=True), torch.ones(2))
+            print(*seen)
+    """
+    told = forked.run(["-c", textwrap.dedent(code)], timeout=120)
+    assert told.stdout.split() == ["Tensor", "Tensor"] and told.stderr == ""

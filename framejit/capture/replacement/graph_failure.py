@@ -27,9 +27,9 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
-from framejit.capture.standing_aside import without_saved_tensor_hooks
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.values.tensors.tensor import TensorValue
 
 PATIENCE: Final = 2
