@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import warnings
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -75,6 +76,33 @@ def _types_hold() -> bool:
     return len({0, *first, *second}) == 5 and second == again
 
 
+def _attributes_are_told() -> bool:
+    """Whether each write to an instance, also by instructions that were specialised before it had a dictionary, is told
+    to who watches that dictionary."""
+    shared = _Instance()
+    for instance in [*(_Instance() for _ in range(64)), shared]:
+        _write(instance, 1.5)
+        _remove(instance)
+        _write(instance, 2.5)
+    changes = (
+        partial(_write, shared, 3.5),
+        partial(_remove, shared),
+        partial(_write, shared, 4.5),
+        partial(setattr, shared, "beta", (2,)),
+        partial(vars(shared).__setitem__, "x", 3),
+        partial(vars(shared).clear),
+    )
+    return _native.check_attribute_watch(vars(shared), changes)
+
+
+def _write(instance: _Instance, value: float) -> None:
+    instance.alpha = value
+
+
+def _remove(instance: _Instance) -> None:
+    del instance.alpha
+
+
 def _sets_hold() -> bool:
     gone = {1, 2, 3}
     gone.discard(2)
@@ -108,6 +136,10 @@ def report(answers: dict[str, bool]) -> str:
 
 LAYOUT = check()
 """By part of the interpreter, whether the native core reads it."""
+
+ATTRIBUTES_ARE_TOLD = _attributes_are_told()
+"""Whether guards need not look at attributes while no dictionary has changed. 3.13.0 tells nobody of changes by
+assignment."""
 
 if _sentence := report(LAYOUT):
     warnings.warn(_sentence, FramejitWarning, stacklevel=2)

@@ -2,7 +2,12 @@
 #include "cpython/dict_watch.h"
 #include "cpython/cpython_layout.h"
 
+static int attributes_are_told;            /* see check_attribute_watch */
+
 #ifdef FJ_DICT_NUMBERS
+static inline int has_watcher(void) { return 1; }
+static inline const DictRecord *watched_record(PyObject *dict) { return dict_record(dict); }
+
 static PyObject *dict_access(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -10,12 +15,13 @@ static PyObject *dict_access(PyObject *module, PyObject *unused)
     return PyUnicode_FromString("versions");
 }
 #else
-enum { RECORDS_AT_ONCE = 128, FIRST_BUCKETS = 256, MANY_CHANGES = 1000 };
+enum { RECORDS_AT_ONCE = 128, FIRST_BUCKETS = 256, MANY_CHANGES = 1000, MANY_RENEWALS = 4 };
 
 const DictRecord fj_no_dict = {.version = NO_VERSION - 1};
 uint64_t fj_dict_epoch;
 
 static int watcher = -1;
+static inline int has_watcher(void) { return watcher >= 0; }
 static DictRecord **buckets, *free_records;
 static size_t n_buckets, n_records;       /* a power of two; those in buckets */
 
@@ -106,15 +112,17 @@ static int note_change(PyDict_WatchEvent event, PyObject *dict, PyObject *key, P
     return 0;
 }
 
-const DictRecord *dict_record(PyObject *dict)
+/* Only where there is a watcher. */
+static const DictRecord *watched_record(PyObject *dict)
 {
-    /* writes to an instance whose dictionary shares its inline values are told to nobody */
-    if (watcher < 0 || !fj_layout.dicts || dict_is_split(dict))
-        return fj_no_record;
     DictRecord *record = find_record(dict);
     if (record == NULL && (record = add_record(dict)) == NULL)
         return fj_no_record;
+    record->renewals += record->unread && record->renewals < MANY_RENEWALS;
     record->unread = 0;
+    /* Whoever read an attribute of such an instance can compare the places of the values that it read. */
+    if (dict_is_split(dict) && record->renewals == MANY_RENEWALS)
+        return fj_no_record;
     if (!record->watched) {               /* it may have changed, or be another one at that address */
         record->version = ++fj_dict_epoch;
         if (PyDict_Watch(watcher, dict) < 0) {
@@ -126,6 +134,13 @@ const DictRecord *dict_record(PyObject *dict)
     return record;
 }
 
+const DictRecord *dict_record(PyObject *dict)
+{
+    if (watcher < 0 || !fj_layout.dicts || (dict_is_split(dict) && !attributes_are_told))
+        return fj_no_record;
+    return watched_record(dict);
+}
+
 static PyObject *dict_access(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -134,7 +149,32 @@ static PyObject *dict_access(PyObject *module, PyObject *unused)
 }
 #endif
 
+/* CPython 3.13.0 tells nobody of writes to an instance while its dictionary shares the values that lie in it; 3.14
+ * does. */
+static PyObject *check_attribute_watch(PyObject *module, PyObject *args)
+{
+    PyObject *dict, *changes;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!:check_attribute_watch", &PyDict_Type, &dict, &PyTuple_Type, &changes))
+        return NULL;
+    const DictRecord *record = has_watcher() ? watched_record(dict) : fj_no_record;
+    int told = record != fj_no_record;
+    for (Py_ssize_t i = 0; told && i < PyTuple_GET_SIZE(changes); i++) {
+        uint64_t version = record_version(record);
+        PyObject *result = PyObject_CallNoArgs(PyTuple_GET_ITEM(changes, i));
+        if (result == NULL)
+            return NULL;
+        Py_DECREF(result);
+        told = record_version(record) != version;
+    }
+    attributes_are_told = told;
+    return PyBool_FromLong(told);
+}
+
 static PyMethodDef methods[] = {
+    {"check_attribute_watch", check_attribute_watch, METH_VARARGS,
+     "check_attribute_watch(dict, changes) -> bool: whether each of the changes (callables) of the instance whose "
+     "dictionary it is renewed the dictionary's version. If not, attributes are compared."},
     {"dict_access", dict_access, METH_NOARGS,
      "dict_access() -> str: how it is known that a dictionary did not change: by 'versions', by a 'watcher', or by "
      "'comparison' of what was read."},

@@ -6,6 +6,10 @@
  * in the process. A record is never given back, only used again for another dictionary, so that its version may be read
  * at any time, whatever became of the dictionary.
  *
+ * Where the dictionary of an instance shares the values in it, whoever reads an attribute may compare the value's place
+ * instead, and does so for dictionaries that change again and again, lest one attribute that is written at each call
+ * costs what was read of the others.
+ *
  * One watcher serves everything; there are eight in a process for all who want one. Types and functions need none: a
  * type has a version, and what is read of a function lies in the function. Where no watcher is left, no dictionary has
  * a record, and what was read is compared each time. */
@@ -40,6 +44,7 @@ typedef struct DictRecord {
     struct DictRecord *next;              /* in the same bucket, or among the free ones */
     unsigned unread;                      /* changes since anybody asked for the record */
     char watched;
+    unsigned char renewals;               /* how often it had changed when somebody asked for the record again */
 } DictRecord;
 
 #pragma GCC visibility push(hidden)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import gc
 import random
+import sys
 import threading
 import types
 import weakref
@@ -392,6 +393,53 @@ def test_an_instance_that_counts_its_calls():
         assert built.check((obj,), None)
     assert served(built) > 100
     obj.scale = 4
+    assert not agree(built, (obj,))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="dictionaries do not share the values of instances")
+def test_instances_that_keep_their_last_results():
+    """More than a tree remembers to be restless: an attribute of each is written at each call, another is guarded."""
+
+    class Layer:
+        def __init__(self):
+            self.scale, self.last = 3, None
+
+    parts = [Layer() for _ in range(40)]
+    scale = node(A.A_DICT, None, children=[key("scale", (C.C_EQUALS, 3))])
+    built = tree(arg(0, children=[node(A.A_INDEX, i, (C.C_TYPE, Layer), children=[scale]) for i in range(40)]))
+    for i in range(1000):
+        for part in parts:
+            part.last = i
+        assert built.check((parts,), None)
+    assert served(built) > 500
+    parts[-1].scale = 4
+    assert not agree(built, (parts,))
+
+
+def test_attributes_written_by_specialised_instructions():
+    """An assignment that was specialised for instances without a dictionary is noticed in one that has one."""
+
+    class Layer:
+        def __init__(self):
+            self.scale = 3
+
+    def write(part, scale):
+        part.scale = scale
+
+    def remove(part):
+        del part.scale
+
+    for part in [Layer() for _ in range(100)]:
+        write(part, 1)
+        remove(part)
+        write(part, 2)
+    obj = Layer()
+    built = warm(attribute_tree(key("scale", (C.C_EQUALS, 3)), checks=[(C.C_TYPE, Layer)]), (obj,))
+    write(obj, 4)
+    assert not agree(built, (obj,))
+    write(obj, 3)
+    assert agree(built, (obj,))
+    remove(obj)
     assert not agree(built, (obj,))
 
 
