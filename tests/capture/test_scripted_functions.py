@@ -1,6 +1,7 @@
 """Functions of `torch.jit.script` in captured code: inlined where TorchScript means what Python means, called for real
 elsewhere."""
 import math
+import sys
 
 import pytest
 import torch
@@ -47,6 +48,14 @@ def by_a_global(x):
 
 
 traced = torch.jit.trace(lambda x: x + x.shape[0], torch.ones(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def called_as_torch_has_it(monkeypatch):
+    """Torch's own tests, which other tests import, put a function that profiles in place of each call."""
+    of_tests = sys.modules.get("torch.testing._internal.common_utils")
+    if of_tests is not None:
+        monkeypatch.setattr(torch.jit.ScriptFunction, "__call__", of_tests.func_call)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3,)])
