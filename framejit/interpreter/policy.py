@@ -33,6 +33,7 @@ _NEVER_INLINE = (
     "torch.utils.checkpoint",
     "torch.multiprocessing",
     "torch.distributed",
+    "torch.nn.parallel",
     "torch.jit",
     "torch.fx",
     "torch._subclasses",

@@ -22,6 +22,7 @@ from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
 from framejit.backends.fuse.training.backward import Backward, OpenBackward, is_permuted, order_of, strides_in
+from framejit.backends.fuse.training.buckets import Buckets, by_node
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
@@ -55,13 +56,14 @@ class Differentiable:
 
     def __init__(
         self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles,
-        accounts: Sequence[CompiledGraph], open_sizes: OpenSizes | None = None,
+        accounts: Sequence[CompiledGraph], open_sizes: OpenSizes | None = None, buckets: Buckets | None = None,
     ) -> None:
         """Raises NotFusable where the graph has to run as ATen."""
+        self.buckets = buckets
         self.gm, self.eager, self.accounts, self.open_sizes = gm, gm.forward, accounts, open_sizes
         self.torch_state = thread_state()
         """Torch's, which what is recorded depends on."""
-        self.recorded = recorded = Recorded(gm, None if open_sizes is None else open_sizes.conditions)
+        self.recorded = recorded = Recorded(gm, None if open_sizes is None else open_sizes.conditions, buckets)
         self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
         self.results = recorded.results.at(sizes_now(open_sizes))
@@ -110,7 +112,7 @@ class Differentiable:
         conditions, symbols = self.open_sizes.conditions.with_hints(sizes)
         with restored_thread_state():  # a backward may run in any
             restore(self.torch_state)
-            again = Recorded(self.gm, conditions)
+            again = Recorded(self.gm, conditions, self.buckets)
             again.joint()
         if again.forward() != self.recorded.forward():
             raise NeedsGradients("its forward consists of other operations with other sizes")
@@ -408,7 +410,8 @@ def _differentiable_gradients(
     graph.fate.runs_as_aten = True
     inputs, outputs = graph.second_run.of(call)
     ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
-    again = graph.recorded.results.segments(outputs, ends)[segment.number]
+    stages = by_node(graph.recorded.stages, inputs)
+    again = graph.recorded.results.segments(outputs, ends, stages)[segment.number]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):
         by_place[place] = tangent

@@ -14,10 +14,12 @@ from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import OpenSizes, PlanKey
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
+from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
 from framejit.backends.fuse.plan.open_plan import plan_of
+from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import PlanFor
 from framejit.fakes.collector import resting
@@ -28,6 +30,19 @@ def compile_differentiable(
     gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None = None
 ) -> Differentiable:
     """Compile a graph that gradients are wanted of. Raises NotFusable where it has to run as ATen."""
+    buckets = buckets_of(examples)
+    if buckets is not None:
+        try:
+            return _differentiable(gm, examples, account, open_sizes, buckets)
+        except NotFusable:
+            pass  # gradients then come later than they might
+    return _differentiable(gm, examples, account, open_sizes, None)
+
+
+def _differentiable(
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None,
+    buckets: Buckets | None,
+) -> Differentiable:
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
 
@@ -41,7 +56,7 @@ def compile_differentiable(
             accounts.append(of_backwards.setdefault(segment, CompiledGraph(name, weakref.ref(gm), account.graph_id)))
         return _compiled(graph, of_backwards[segment], open_sizes)
 
-    made = Differentiable(gm, examples, compiles, accounts, open_sizes)
+    made = Differentiable(gm, examples, compiles, accounts, open_sizes, buckets)
     for backward in of_backwards.values():
         backward.region = made
     return made

@@ -28,6 +28,7 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
+from framejit.backends.fuse.training.buckets import Buckets, by_node, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
 from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder, is_of_backward
@@ -90,10 +91,11 @@ class Recorded:
     gradients come to."""
 
     def __init__(
-        self, gm: fx.GraphModule, conditions: Conditions | None = None
+        self, gm: fx.GraphModule, conditions: Conditions | None = None, buckets: Buckets | None = None
     ) -> None:
-        """`conditions`: take down what is asked of open sizes. Raises NotFusable for what can't be written down, or
-        must be seen by autograd operation by operation."""
+        """`conditions`: take down what is asked of open sizes. `buckets`: which gradients are wanted before the backward
+        is over. Raises NotFusable for what can't be written down, or must be seen by autograd operation by
+        operation."""
         run = _ForwardRun(gm, conditions)
         before = thread_state()
         with restored_thread_state(), light():
@@ -107,7 +109,11 @@ class Recorded:
         self.written = [place for place, fake in enumerate(self.inputs) if self.recorder.value(fake).storage in changed]
         """The positions of inputs that are written."""
         self._refuse(changed)
-        self.segments = self.results.segments(self.results.returned)
+        returned = self.results.returned
+        roots = [*self.results.autograd_roots(returned).values(), *self.results.views_among(returned)]
+        self.stages = {} if buckets is None else stages_of(buckets, self.inputs, roots)
+        """The stage of the backward at whose end the gradient of an input is there, by its position."""
+        self.segments = self.results.segments(returned, stages=by_node(self.stages, self.inputs))
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 

@@ -20,7 +20,7 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.open_size import concrete
 from framejit.backends.fuse.training.recorder import TrainingRecorder
-from framejit.backends.fuse.training.segments import Segment, needed_segments
+from framejit.backends.fuse.training.segments import NO_STAGES, Segment, needed_segments
 from framejit.symbols.expression import Symbol
 
 
@@ -141,12 +141,17 @@ class Results:
                 found.setdefault(view.place, base)
         return dict(sorted(found.items()))
 
-    def segments(self, outputs: Sequence[Any], ends: Set[Any] = frozenset()) -> list[Segment]:
+    def segments(
+        self, outputs: Sequence[Any], ends: Set[Any] = frozenset(), stages: Mapping[Any, int] = NO_STAGES
+    ) -> list[Segment]:
         """The segments of autograd's graph of results, where autograd has seen each operation. The roots are numbered
         in the order of `differentiable`, and behind them differentiable views. `ends`: the nodes that the inputs come
-        out of, where these are no leaves."""
-        views = [outputs[position] for position in self.differentiable_views]
-        return needed_segments([*self.autograd_roots(outputs).values()], views, ends)
+        out of, where these are no leaves. `stages`: those of the backward, by such nodes."""
+        return needed_segments([*self.autograd_roots(outputs).values()], self.views_among(outputs), ends, stages)
+
+    def views_among(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The results that are differentiable views."""
+        return [outputs[position] for position in self.differentiable_views]
 
     def written(self, changed: set[Any]) -> list[int]:
         """The places of what the plan gives and other results are views of, where one of these storages is its own."""

@@ -7,7 +7,7 @@ hooks, and results that have nothing in common go backwards one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -22,6 +22,8 @@ from framejit.backends.fuse.not_fusable import NeedsGradients
 MOST: Final = 32
 """The most segments that a graph is divided into: each costs a compiled backward, and in each call some
 microseconds."""
+
+NO_STAGES: Final[Mapping[Any, int]] = {}
 
 Edge = tuple[Any, int]
 """A tensor as autograd knows it: the node that it came out of, and its number among that node's outputs."""
@@ -43,11 +45,15 @@ class Segment:
     """Whether eager keeps tensors for its backward, so that there is no second one without `retain_graph`."""
 
 
-def segments_of(results: Sequence[torch.Tensor], ends: Set[Any] = frozenset()) -> list[Segment]:
+def segments_of(
+    results: Sequence[torch.Tensor], ends: Set[Any] = frozenset(), stages: Mapping[Any, int] = NO_STAGES
+) -> list[Segment]:
     """The segments that give these results, each behind those that it takes from. `ends`: nodes that are none of theirs
-    any more, as leaves' are not. Raises NeedsGradients for too many."""
+    any more, as leaves' are not. `stages`: by nodes that inputs come out of, the stage of the backward at whose end
+    their gradients are there; stages are segments of their own. Raises NeedsGradients for too many."""
     places = {_edge(tensor): position for position, tensor in enumerate(results)}
-    nodes = _nodes([tensor.grad_fn for tensor in results], ends)
+    nodes = nodes_of(results, ends)
+    stage_of = _stages(nodes, stages)
     leads_to: dict[Any, set[int]] = {node: set() for node in nodes}
     for (node, _), position in places.items():
         leads_to[node].add(position)
@@ -55,8 +61,10 @@ def segments_of(results: Sequence[torch.Tensor], ends: Set[Any] = frozenset()) -
         for edge in _edges(node, ends):
             if edge not in places:
                 leads_to[edge[0]] |= leads_to[node]
-    numbers: dict[frozenset[int], int] = {}
-    number_of = {node: numbers.setdefault(frozenset(leads_to[node]), len(numbers)) for node in nodes}
+    numbers: dict[tuple[frozenset[int], int], int] = {}
+    number_of = {
+        node: numbers.setdefault((frozenset(leads_to[node]), stage_of[node]), len(numbers)) for node in nodes
+    }
     if len(numbers) > 1 and any(isinstance(node, BackwardCFunction) for node in nodes):
         raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
     segments = [Segment([], []) for _ in numbers]
@@ -81,17 +89,18 @@ def segments_of(results: Sequence[torch.Tensor], ends: Set[Any] = frozenset()) -
 
 
 def needed_segments(
-    results: Sequence[torch.Tensor], views: Sequence[torch.Tensor], ends: Set[Any] = frozenset()
+    results: Sequence[torch.Tensor], views: Sequence[torch.Tensor], ends: Set[Any] = frozenset(),
+    stages: Mapping[Any, int] = NO_STAGES,
 ) -> list[Segment]:
     """The segments that give these results, and those of results that are views where another segment takes these. What
-    leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results. `ends`:
-    as for `segments_of`.
+    leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results. `ends`
+    and `stages`: as for `segments_of`.
 
     Raises NeedsGradients for too many.
     """
     needed: list[Segment] = []
     taken: set[Edge] = set()
-    for segment in reversed(segments_of([*results, *views], ends)):
+    for segment in reversed(segments_of([*results, *views], ends, stages)):
         if taken.isdisjoint(segment.outputs) and all(number >= len(results) for number in segment.results):
             continue
         needed.append(segment)
@@ -166,10 +175,19 @@ def _edges(node: Any, ends: Set[Any]) -> Iterator[Edge]:
     )
 
 
-def _nodes(roots: Sequence[Any], ends: Set[Any]) -> list[Any]:
-    """All nodes that lead to these, each behind those that it took from."""
+def _stages(nodes: Sequence[Any], stages: Mapping[Any, int]) -> dict[Any, int]:
+    """The stage of each node: the first at whose end a gradient is there that goes through it."""
+    last = max(stages.values(), default=0)
+    found = dict(stages)
+    for node in nodes:
+        found[node] = min((found[before] for before, _ in node.next_functions if before in found), default=last)
+    return found
+
+
+def nodes_of(results: Sequence[torch.Tensor], ends: Set[Any] = frozenset()) -> list[Any]:
+    """All nodes that lead to results, each behind those that it took from. `ends`: as for `segments_of`."""
     found: dict[Any, None] = {}
-    for root in roots:
+    for root in [tensor.grad_fn for tensor in results]:
         waiting = [(root, _edges(root, ends))]
         on_the_way = {root}
         while waiting:

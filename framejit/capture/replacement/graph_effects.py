@@ -9,6 +9,7 @@ is copied before the graph runs, by graphs that need it and no others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -44,6 +45,7 @@ LAYOUT_CHANGES: Final = frozenset(
 )
 """Operations in place that change more than the numbers in a tensor."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
+_NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,9 @@ class GraphEffects:
     @cached_property
     def refusing(self) -> list[int]:
         """The operations that may turn out to raise whatever the numbers, though they worked on fakes."""
-        memory = {
-            example.untyped_storage().data_ptr() for _, example in self._inputs if example.layout is torch.strided
-        }
         # operations that can't be deterministic refuse to run where they have to; a write may be refused because inputs
         # overlap, of which fakes know nothing
-        if torch.are_deterministic_algorithms_enabled() or len(memory) < len(self._inputs):
+        if torch.are_deterministic_algorithms_enabled() or _may_overlap([example for _, example in self._inputs]):
             return [*range(len(self.nodes))]
         # fakes know no limit to how many there are
         devices = {torch.device("cpu"), *(example.device for _, example in self._inputs)}
@@ -172,6 +171,14 @@ def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def storage_of(fake: torch.Tensor) -> int:
     """What tells the memory of a fake from that of others."""
     return int(fake.untyped_storage()._cdata)
+
+
+def _may_overlap(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors may share memory. Of those that wrap others, as DTensors do, it is not known."""
+    if any(type(tensor).__torch_dispatch__ is not _NO_DISPATCH for tensor in tensors):
+        return True
+    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout is torch.strided}
+    return len(memory) < len(tensors)
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
