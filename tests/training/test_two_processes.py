@@ -1,5 +1,5 @@
-"""Two processes that train one model by gloo: parameters become eager's, collectives happen once in each process whatever
-one of them compiles, and gradients are averaged while the backward goes on."""
+"""Two processes that train one model by gloo: parameters become eager's, collectives happen once in each process
+whatever one of them compiles, and gradients are averaged while the backward goes on."""
 
 import os
 import socket

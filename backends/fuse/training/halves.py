@@ -14,10 +14,10 @@ from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import OpenSizes, PlanKey
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
-from framejit.backends.fuse.errors import NotFusable
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.open_plan import plan_of
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable

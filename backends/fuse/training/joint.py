@@ -93,8 +93,8 @@ class Recorded:
     def __init__(
         self, gm: fx.GraphModule, conditions: Conditions | None = None, buckets: Buckets | None = None
     ) -> None:
-        """`conditions`: take down what is asked of open sizes. `buckets`: which gradients are wanted before the backward
-        is over. Raises NotFusable for what can't be written down, or must be seen by autograd operation by
+        """`conditions`: take down what is asked of open sizes. `buckets`: which gradients are wanted before the
+        backward is over. Raises NotFusable for what can't be written down, or must be seen by autograd operation by
         operation."""
         run = _ForwardRun(gm, conditions)
         before = thread_state()

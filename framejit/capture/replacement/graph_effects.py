@@ -45,7 +45,7 @@ LAYOUT_CHANGES: Final = frozenset(
 )
 """Operations in place that change more than the numbers in a tensor."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
-_NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+_NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 
 
 @dataclass(frozen=True)
