@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.nodes import Kernel
     from framejit.backends.fuse.triton.compile import GpuBinary
     from framejit.backends.fuse.triton.kernel_source import TritonSource
+
+
+COLUMNS: Final = 64
+"""Rows side by side in memory that one program reduces."""
+LARGE: Final = 1 << 20
+"""Elements from which on reading them takes longer than another kernel."""
 
 
 class GpuModule:
@@ -123,6 +129,14 @@ class CudaTarget(Target):
     @property
     def parallel_turns(self) -> int:
         return self.limits.multiprocessors
+
+    def parts(self, results: int, length: int, crosses: bool) -> int:
+        if not crosses or isinstance(length, OpenSize) or isinstance(results, OpenSize):
+            return super().parts(results, length, crosses)
+        wanted = 8 * self.limits.multiprocessors * COLUMNS // max(COLUMNS, results)
+        if wanted < 2 or length < wanted * COLUMNS and results * length < LARGE:
+            return 1
+        return wanted if length >= wanted * COLUMNS else max(1, length // COLUMNS)
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.triton.triton_support import supports

@@ -84,8 +84,10 @@ class Target:
 
     few_rows: ClassVar[int] = 0
     """Below so many results, the device is not kept busy by giving each to one worker."""
+    long_row: ClassVar[int] = 1 << 16
+    """From how many elements on a row is split into parts then."""
     row_parts: ClassVar[int] = 1
-    """Into how many parts a long row is split then."""
+    """Into how many."""
     few_elements: ClassVar[int] = 0
     """Under so many elements a kernel more costs more than computing."""
     scan_lanes: ClassVar[int] = 0
@@ -113,6 +115,15 @@ class Target:
     def parallel_turns(self) -> int:
         """Turns of outer loops that keep the device busy."""
         return 1
+
+    def parts(self, results: int, length: int, crosses: bool) -> int:
+        """Into how many parts each row is split that is reduced, at least.
+
+        results: How many rows there are.
+        length: The elements of a row.
+        crosses: Whether neighbours in memory belong to different rows.
+        """
+        return self.row_parts if length > self.long_row and results < self.few_rows else 1
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,

@@ -19,7 +19,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.lowering.operators import reductions
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.lookup import standing_in
 from framejit.backends.fuse.triton import tile
@@ -41,6 +40,7 @@ INT32_MAX = 100_000
 class FewParts(CudaTarget):
     """A GPU for which long rows are split into few parts."""
 
+    long_row = 2000
     row_parts = 16
 
 
@@ -89,7 +89,6 @@ def main(names: list[str]) -> None:
     triton_standins.install()
     do_without_gpu()
     tile.INT32_MAX = INT32_MAX
-    reductions.LONG_ROW = 2000
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with config.patch(debug=True), torch.no_grad(), standing_in("cuda", FewParts):

@@ -18,12 +18,11 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, by_stride, co
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.support import supports
-from framejit.backends.fuse.sizes.open_size import OpenSize, as_sizes, surely_divides, surely_equal
+from framejit.backends.fuse.sizes.open_size import OpenSize, as_sizes, hint, surely_divides, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 Step = Callable[[Expr], Expr]
 
-LONG_ROW: Final = 1 << 16
 WHOLE: Final = 16
 """Of which parts of a row whose length is not known have a multiple of elements: 16 bytes of the smallest dtype."""
 
@@ -76,9 +75,7 @@ def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     """A tensor with a reduction of `x`, in memory."""
     b.prepare(x)
     sizes, strides = what.result(x)
-    kept = [1 if dim in what.dims else size for dim, size in enumerate(x.sizes)]
-    outer_count, inner_count = math.prod(kept), math.prod(x.sizes[dim] for dim in what.dims)
-    if not inner_count:
+    if not math.prod(x.sizes[dim] for dim in what.dims):
         neutral = _identity(what.kind, what.accumulator(x))
         empty = b.lazy(
             sizes, strides, what.dtype, x.device, lambda _: cast(what.finished(neutral), compute_dtype(what.dtype)),
@@ -86,9 +83,28 @@ def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
         )
         b.realise(empty)
         return Tensor.of(empty)
-    if not what.is_positional and inner_count > LONG_ROW and outer_count < target_of(x.device).few_rows:
-        return _in_parts(b, x, what)
-    return _at_once(b, x, what)
+    parts = 1 if what.is_positional else _parts(b, x, what)
+    return _in_parts(b, x, what, parts) if parts > 1 else _at_once(b, x, what)
+
+
+def _parts(b: Builder, x: Tensor, what: Reduction) -> int:
+    """Into how many parts each row had better be split."""
+    rows = math.prod(size for dim, size in enumerate(x.sizes) if dim not in what.dims)
+    length = math.prod(x.sizes[dim] for dim in what.dims)
+    return target_of(x.device).parts(rows, length, _crosses(b, x, what))
+
+
+def _crosses(b: Builder, x: Tensor, what: Reduction) -> bool:
+    """Whether most of what is read lies so that neighbours in memory belong to different rows."""
+    variables = [fresh_var("i", size) for size in x.sizes]
+    within = {variables[dim] for dim in what.dims}
+    moved = {True: 0, False: 0}
+    for load in what.element(x, [Index.of(var) for var in variables]).loads():
+        index: Index = load.attr[1]
+        fast = next((var for var in variables if surely_equal(abs(index.stride(var)), 1)), None)
+        if fast is not None:
+            moved[fast not in within] += load.dtype.itemsize * math.prod(hint(var.size) for var in index.vars())
+    return moved[True] > moved[False]
 
 
 def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
@@ -127,18 +143,12 @@ def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     return Tensor.of(b.held(buffer))
 
 
-def _in_parts(b: Builder, x: Tensor, what: Reduction) -> Tensor:
+def _in_parts(b: Builder, x: Tensor, what: Reduction, wanted: int) -> Tensor:
     """Few long rows: parts of each row are reduced on their own first, then the parts."""
     dims, accumulate = what.dims, what.accumulator(x)
-    wanted = target_of(x.device).row_parts
-    order = [dim for dim in by_stride(x.sizes, x.strides) if dim in dims]
-    whole: list[int] = []  # dimensions that go over to the outer loops as they are
-    parts = 1
-    while parts * x.sizes[order[0]] <= wanted:
-        parts *= x.sizes[order[0]]
-        whole.append(order.pop(0))
+    whole, order = _outermost(x, dims, wanted)
     cut = order[0]
-    pieces, length = _cut(x.sizes[cut], max(wanted // parts, 1))
+    pieces, length = _cut(x.sizes[cut], max(wanted // math.prod(x.sizes[dim] for dim in whole), 1))
     outer_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
     outer = {dim: fresh_var("i", x.sizes[dim]) for dim in (*outer_dims, *whole)}
     inner = {dim: fresh_var("r", x.sizes[dim]) for dim in order[1:]}
@@ -162,6 +172,18 @@ def _in_parts(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     )
     total = reduction(b, Tensor.of(b.held(partial)), of_parts)
     return Tensor(total.content, tuple(sizes), tuple(strides), 0)
+
+
+def _outermost(x: Tensor, dims: Sequence[int], wanted: int) -> tuple[list[int], list[int]]:
+    """Of the dimensions with the longest steps, which are reduced, as many as do not make more parts than wanted; and
+    the rest, one at least."""
+    order = [dim for dim in by_stride(x.sizes, x.strides) if dim in dims]
+    whole: list[int] = []
+    parts = 1
+    while len(order) > 1 and parts * x.sizes[order[0]] <= wanted:
+        parts *= x.sizes[order[0]]
+        whole.append(order.pop(0))
+    return whole, order
 
 
 def _cut(size: Any, wanted: int) -> tuple[int, Any]:
@@ -402,12 +424,16 @@ def moments(
     Of values far from zero a sum is only roughly right, and so is a mean made of it. The distances from such a rough
     mean are exact or nearly so; their own mean tells what the rough one lacks, and what their squares have too much. It
     costs an addition an element, which is saved where `exact` is False: what is normalised by them has the rounding
-    error of the mean anyway, and eager's is no better. With `root`, the root of the variance is wanted: squares are
+    error of the mean anyway, and eager's is no better. On GPUs, what is reduced in parts over columns is gone through
+    only once (`_moments_in_parts`). With `root`, the root of the variance is wanted: squares are
     then summed in double precision on a CPU, as eager's, in which those of huge and tiny distances have room.
     """
     kind = compute_dtype(x.dtype)
     count = math.prod(x.sizes[dim] for dim in dims)
     b.computed_once(x)
+    split = None if root else _split(b, x, dims)
+    if split is not None:
+        return _moments_in_parts(b, *split, count, _corrected(count, correction))
     rough = reduction(b, x, Reduction("sum", dims, dtype=kind, after=lambda value: a.div(value, count)))
     distance = b.map(a.sub, x, rough, dtype=kind)
     free = _corrected(count, correction)
@@ -430,15 +456,98 @@ def moments(
         Reduction("sum", dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed))),
     )
 
-    def variance(total: Expr, lack: Expr) -> Expr:
-        surplus = a.mul(a.mul(lack, count), lack)
-        rest = a.where(
-            a.lt(surplus, total), a.sub(total, surplus), a.where(a.lt(total, math.inf), a.mul(lack, 0.0), total)
-        )
-        return a.div(rest, free)
-
     mean = b.map(lambda value, lack: cast(a.add(cast(value, wide), lack), kind), rough, lacking, dtype=kind)
-    return mean, b.map(lambda *sums: cast(variance(*sums), summed), squares, lacking, dtype=summed, ops=5)
+    return mean, b.map(
+        lambda sums, lack: cast(_variance_of(sums, lack, count, free), summed), squares, lacking, dtype=summed, ops=5
+    )
+
+
+def _variance_of(squares: Expr, lacking: Expr, count: int, free: float) -> Expr:
+    """What the squares of distances from a rough mean come to, whose own mean is `lacking`."""
+    surplus = a.mul(a.mul(lacking, count), lacking)
+    rest = a.where(
+        a.lt(surplus, squares),
+        a.sub(squares, surplus),
+        a.where(a.lt(squares, math.inf), a.mul(lacking, 0.0), squares),
+    )
+    return a.div(rest, free)
+
+
+def _split(b: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[int], int] | None:
+    """`x` with a dimension cut in two, where it is reduced in parts and neighbours in memory belong to different rows;
+    the dimensions of a part, and those that count parts; the dimension that is new. None where it isn't, or the parts
+    would not be equal."""
+    if target_of(x.device).sums_in_double:
+        return None
+    what = Reduction("sum", dims, dtype=compute_dtype(x.dtype))
+    wanted = _parts(b, x, what)
+    if wanted == 1 or not _crosses(b, x, what):
+        return None
+    whole, order = _outermost(x, dims, wanted)
+    cut, least = order[0], max(1, wanted // math.prod(x.sizes[dim] for dim in whole))
+    near = (*range(least, 4 * least), *range(least, max(1, least // 4), -1))
+    pieces = next((n for n in near if surely_divides(n, x.sizes[cut])), None)
+    if pieces is None:
+        return None
+    length = x.sizes[cut] // pieces
+
+    def reader(indices: Sequence[Index]) -> Expr:
+        return x.at([*indices[:cut], indices[cut] * length + indices[cut + 1], *indices[cut + 2 :]])
+
+    sizes = [*x.sizes[:cut], pieces, length, *x.sizes[cut + 1 :]]
+    parted = b.indexed(reader, x, sizes=sizes, dtype=x.dtype, device=x.device)
+    moved = [dim if dim <= cut else dim + 1 for dim in (*whole, *order)]
+    return parted, [cut + 1, *moved[len(whole) + 1 :]], moved[: len(whole) + 1], cut + 1
+
+
+def _moments_in_parts(
+    b: Builder, x: Tensor, inside: Sequence[int], parts: Sequence[int], extra: int, count: int, free: float
+) -> tuple[Tensor, Tensor]:
+    """`moments` of what was split, which is gone through once: of each part the sums of distances from its first
+    element and of their squares; of these those of distances from the mean of all first elements. (How sums about one
+    number become those about another: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing
+    Sample Variances, 1979.)
+
+    What cancels is bounded: an element of n numbers is no further from their mean than the root of n times their
+    variance, so that squares have at most n times the rounding error that they would have about the mean; in data
+    without such outliers, some three times.
+    """
+    kind = compute_dtype(x.dtype)
+    length = math.prod(x.sizes[dim] for dim in inside)
+    number = math.prod(x.sizes[dim] for dim in parts)
+    sizes = [1 if dim in inside else size for dim, size in enumerate(x.sizes)]
+    # what comes of a row's parts lies side by side
+    order = [dim for dim in range(len(x.sizes)) if dim not in parts and dim not in inside] + [*parts]
+    strides = [0] * len(x.sizes)
+    for dim, stride in zip(order, contiguous_strides([x.sizes[dim] for dim in order])):
+        strides[dim] = stride
+
+    def total(value: Tensor, dims: Sequence[int], divisor: int = 1, square: bool = False) -> Tensor:
+        before, after = a.square if square else None, (lambda value: a.div(value, divisor)) if divisor > 1 else None
+        own = strides if dims is inside else None
+        return _at_once(b, value, Reduction("sum", dims, kind, before=before, after=after, strides=own))
+
+    first = b.indexed(
+        lambda indices: cast(x.at([Index({}) if dim in inside else index for dim, index in enumerate(indices)]), kind),
+        x, sizes=sizes, dtype=kind, device=x.device,
+    )
+    distance = b.map(a.sub, x, first, dtype=kind)
+    lacking, squares = total(distance, inside), total(distance, inside, square=True)
+    common = total(first, parts, number)
+    between = b.map(a.sub, first, common, dtype=kind)
+    lack = b.map(lambda own, apart: a.add(own, a.mul(apart, length)), lacking, between, dtype=kind, ops=2)
+    moved = b.map(
+        lambda own, lacks, apart: a.add(own, a.mul(apart, a.add(a.mul(lacks, 2), a.mul(apart, length)))),
+        squares, lacking, between, dtype=kind, ops=5,
+    )
+    rest = total(lack, parts, count)
+    # eager's moments of what is not finite are NaN
+    mean = b.map(lambda value, more: a.add(a.add(value, more), a.mul(more, 0.0)), common, rest, dtype=kind, ops=3)
+    variance = b.map(
+        lambda sums, more: a.add(_variance_of(sums, more, count, free), a.mul(more, 0.0)), total(moved, parts), rest,
+        dtype=kind, ops=7,
+    )
+    return without_dims(b, mean, [extra]), without_dims(b, variance, [extra])
 
 
 def _corrected(count: int, correction: float) -> float:
