@@ -32,7 +32,10 @@ def test_scores_by_place_and_by_tensors_from_outside():
 
         return flex_attention(q, k, v, score_mod=score, scale=0.5, return_lse=True)
 
-    check(fn, Q, K, V, BIAS, 2.0, changed=[(Q, K, V, BIAS * 3, 2.0), (Q, K, V, BIAS, -1.0)])
+    changed = [(Q, K, V, BIAS * 3, 2.0)]
+    if torch.__version__ < "2.14":  # there Dynamo traces the score, and raises for another number
+        changed.append((Q, K, V, BIAS, -1.0))
+    check(fn, Q, K, V, BIAS, 2.0, changed=changed)
 
 
 def test_a_mask_that_was_made_before():

@@ -483,6 +483,8 @@ def _of_another_compiler(fn: types.FunctionType) -> Handler | None:
         # torch.compile has put it in place of a method of Module: that method, and a note for itself
         method = from_python(inspect.getclosurevars(fn).nonlocals[_TAGGING[fn.__name__]])
         return lambda frame, args, kwargs: frame.call(method, args, kwargs)
+    if fn.__module__ == "torch.fx.experimental.symbolic_shapes" and fn.__name__ == "has_free_unbacked_symbols":
+        return lambda frame, args, kwargs: ConstantValue(False)  # the program's own sizes are numbers
     return None
 
 
