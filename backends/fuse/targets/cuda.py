@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -130,8 +130,8 @@ class CudaTarget(Target):
     def parallel_turns(self) -> int:
         return self.limits.multiprocessors
 
-    def parts(self, results: int, length: int, crosses: bool) -> int:
-        if not crosses or isinstance(length, OpenSize) or isinstance(results, OpenSize):
+    def parts(self, results: int, length: int, crosses: Callable[[], bool]) -> int:
+        if isinstance(length, OpenSize) or isinstance(results, OpenSize) or not crosses():
             return super().parts(results, length, crosses)
         wanted = 8 * self.limits.multiprocessors * COLUMNS // max(COLUMNS, results)
         if wanted < 2 or length < wanted * COLUMNS and results * length < LARGE:

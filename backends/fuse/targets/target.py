@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import torch
@@ -116,12 +116,12 @@ class Target:
         """Turns of outer loops that keep the device busy."""
         return 1
 
-    def parts(self, results: int, length: int, crosses: bool) -> int:
+    def parts(self, results: int, length: int, crosses: Callable[[], bool]) -> int:
         """Into how many parts each row is split that is reduced, at least.
 
         results: How many rows there are.
         length: The elements of a row.
-        crosses: Whether neighbours in memory belong to different rows.
+        crosses: Tells whether neighbours in memory belong to different rows.
         """
         return self.row_parts if length > self.long_row and results < self.few_rows else 1
 

@@ -83,18 +83,18 @@ def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
         )
         b.realise(empty)
         return Tensor.of(empty)
-    parts = 1 if what.is_positional else _parts(b, x, what)
+    parts = 1 if what.is_positional else _parts(x, what)
     return _in_parts(b, x, what, parts) if parts > 1 else _at_once(b, x, what)
 
 
-def _parts(b: Builder, x: Tensor, what: Reduction) -> int:
+def _parts(x: Tensor, what: Reduction) -> int:
     """Into how many parts each row had better be split."""
     rows = math.prod(size for dim, size in enumerate(x.sizes) if dim not in what.dims)
     length = math.prod(x.sizes[dim] for dim in what.dims)
-    return target_of(x.device).parts(rows, length, _crosses(b, x, what))
+    return target_of(x.device).parts(rows, length, lambda: _crosses(x, what))
 
 
-def _crosses(b: Builder, x: Tensor, what: Reduction) -> bool:
+def _crosses(x: Tensor, what: Reduction) -> bool:
     """Whether most of what is read lies so that neighbours in memory belong to different rows."""
     variables = [fresh_var("i", size) for size in x.sizes]
     within = {variables[dim] for dim in what.dims}
@@ -480,8 +480,8 @@ def _split(b: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int
     if target_of(x.device).sums_in_double:
         return None
     what = Reduction("sum", dims, dtype=compute_dtype(x.dtype))
-    wanted = _parts(b, x, what)
-    if wanted == 1 or not _crosses(b, x, what):
+    wanted = _parts(x, what)
+    if wanted == 1 or not _crosses(x, what):
         return None
     whole, order = _outermost(x, dims, wanted)
     cut, least = order[0], max(1, wanted // math.prod(x.sizes[dim] for dim in whole))
