@@ -9,7 +9,7 @@ import torch
 from tests.attack import compare as comparer
 from tests.attack.generator.program import Program
 from tests.attack.reduce import reduced
-from tests.attack.world import Observed
+from tests.attack.world import Observed, differentiate
 
 HEAD = "import torch\nimport warnings\nSTATE = [1]\nPLAIN = False\n"
 CALLS = """
@@ -144,6 +144,39 @@ TORCHS_OWN = {
         "y = x.bfloat16() / 3 + 1; return y.sum() if PLAIN else (x / 3).add(4).sum().bfloat16()",
     ),
 }
+
+
+TORCHS_OWN |= {
+    "digits of complex numbers": (
+        "z = torch.complex(x, x + 1) / 3; return z * (1 if PLAIN else 1.0000002) - z",
+        "z = torch.complex(x, x + 1) / 3; return z * (1 if PLAIN else 1.001) - z",
+    ),
+    "what cancels in gelu": (
+        "return torch.nn.functional.gelu(-x) + (0 if PLAIN else 1e-7) * x",
+        "return torch.nn.functional.gelu(-x) + (0 if PLAIN else 1e-4) * x",
+    ),
+}
+
+
+class Refused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("refused")
+
+
+def test_a_refused_backward_leaves_no_gradients():
+    """How many it leaves depends on how many operations one node holds."""
+    weight, other = (torch.ones(3, requires_grad=True) for _ in range(2))
+    made = [Refused.apply(weight * 2), other * 3]
+    with pytest.raises(RuntimeError):
+        torch.autograd.backward([out.sum() for out in made], retain_graph=True)
+    assert other.grad is not None
+    assert str(differentiate(made)) == "refused"
+    assert weight.grad is other.grad is None
 
 
 @pytest.mark.parametrize(("message", "differs"), [("[4] is at version 1", False), ("", True)])

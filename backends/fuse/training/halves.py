@@ -22,6 +22,7 @@ from framejit.backends.fuse.plan.open_plan import plan_of
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import PlanFor
+from framejit.events import warn
 from framejit.fakes.collector import resting
 from framejit.symbols.conditions import Condition
 
@@ -34,8 +35,11 @@ def compile_differentiable(
     if buckets is not None:
         try:
             return _differentiable(gm, examples, account, open_sizes, buckets)
-        except NotFusable:
-            pass  # gradients then come later than they might
+        except NotFusable as e:
+            warn(
+                f"the backward of {account.name} is not divided where buckets of DistributedDataParallel are full: "
+                f"processes exchange its gradients at its end ({e})"
+            )
     return _differentiable(gm, examples, account, open_sizes, None)
 
 

@@ -25,7 +25,26 @@ if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
 
-class TransformedValue(Value):
+class _FunctionValue(Value):
+    """A function that is called with tensors in structures, and of which nothing else is known."""
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def getattr(self, frame: Frame, name: str) -> Value:
+        raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
+
+    def given(
+        self, frame: Frame, args: list[Value], kwargs: dict[str, Value]
+    ) -> tuple[tuple[Any, ...], list[TensorValue]]:
+        """The form of a call's arguments, and the tensors in them."""
+        if kwargs:
+            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
+        tensors: list[TensorValue] = []
+        return tuple(structure(frame, arg, tensors) for arg in args), tensors
+
+
+class TransformedValue(_FunctionValue):
     """What a transform makes of a function: `transform(function, **options)`."""
 
     mutable = True
@@ -33,23 +52,14 @@ class TransformedValue(Value):
     def __init__(self, transform: Callable[..., Any], function: Value, options: dict[str, Any]) -> None:
         self.transform, self.function, self.options = transform, function, options
 
-    def python_type(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__} of {self.function.describe()}"
 
     def children(self) -> Iterator[Value]:
         return iter((self.function,))
 
-    def getattr(self, frame: Frame, name: str) -> Value:
-        raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
-
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if kwargs:
-            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
-        tensors: list[TensorValue] = []
-        form = tuple(structure(frame, arg, tensors) for arg in args)
+        form, tensors = self.given(frame, args, kwargs)
         metadata, name = frame.capture.graph.metadata, self.transform.__name__
         inner_form = form
         if self.transform is _forward_mode:
@@ -174,7 +184,7 @@ def _jvp(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 HANDLERS[torch.func.jvp] = _jvp
 
 
-class PulledBackValue(Value):
+class PulledBackValue(_FunctionValue):
     """The function that `torch.func.vjp` gives, or `linearize`: what belongs to it is in the graph, in the node of the
     real one, and a call of it is a node that takes this.
 
@@ -184,20 +194,11 @@ class PulledBackValue(Value):
     def __init__(self, transform: Callable[..., Any], node: fx.Node, made_at: int) -> None:
         self.transform, self.node, self.made_at = transform, node, made_at
 
-    def python_type(self) -> type:
-        return types.FunctionType
-
     def describe(self) -> str:
         return f"the function that torch.func.{self.transform.__name__} gave"
 
-    def getattr(self, frame: Frame, name: str) -> Value:
-        raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
-
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if kwargs:
-            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
-        tensors: list[TensorValue] = []
-        form = tuple(structure(frame, arg, tensors) for arg in args)
+        form, tensors = self.given(frame, args, kwargs)
 
         def run(real: _Real, *flat: torch.Tensor) -> Any:
             return real.function(*filled(form, flat.__getitem__))
