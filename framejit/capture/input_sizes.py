@@ -18,7 +18,7 @@ from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
 from framejit.symbols.sym_node import symbolic
-from framejit.values.size import LARGEST, SIZE
+from framejit.values.sym_int import LARGEST, SIZE
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source

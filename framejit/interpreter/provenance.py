@@ -29,7 +29,7 @@ from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exceptions import NULL
 from framejit.values.objects.functions import CellValue
 from framejit.values.read_number import ReadNumberValue
-from framejit.values.scalar import ScalarValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def _kind(value: Value) -> str | None:
     if isinstance(value, TensorValue):
         return "a tensor"
     if (
-        isinstance(value, ScalarValue | ReadNumberValue)
+        isinstance(value, SymNumberValue | ReadNumberValue)
         or isinstance(value, ConstantValue)
         and type(value.value) in (int, float, bool)
     ):

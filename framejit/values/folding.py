@@ -12,7 +12,7 @@ from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue, is_constant_object
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.size import on_sizes
+from framejit.values.sym_int import on_sizes
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.read_number import ReadNumberValue
-from framejit.values.scalar import ScalarValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, 
 def _with_rate(graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     """The step of a fused optimiser, which takes its learning rate as a tensor, too."""
     rate = kwargs.get("lr")
-    if not isinstance(rate, ScalarValue) or sum(_has_number(value) for value in (*args, *kwargs.values())) > 1:
+    if not isinstance(rate, SymNumberValue) or sum(_has_number(value) for value in (*args, *kwargs.values())) > 1:
         return None
     number = rate.in_dtype(torch.float64)
     assert number is not None
@@ -138,7 +138,7 @@ with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mo
 nothing."""
 _WITH_RATE: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 _LISTS: Final = (ListValue, TupleValue)
-_NUMBERS: Final = (ScalarValue, ReadNumberValue)
+_NUMBERS: Final = (SymNumberValue, ReadNumberValue)
 _IN_PLACE: Final = {
     operator.add: operator.iadd, operator.sub: operator.isub, operator.mul: operator.imul,
     operator.truediv: operator.itruediv,

@@ -21,8 +21,8 @@ from framejit.values.folding import fold, plain
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.read_number import ReadNumberValue, compute
-from framejit.values.scalar import ScalarValue
-from framejit.values.size import SizeValue, on_sizes
+from framejit.values.sym_int import SymIntValue, on_sizes
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.tensor_classes import is_overridden
@@ -84,7 +84,7 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
 def _of_scalar(symbol: str, a: Value, b: Value) -> Value | None:
     """An operation with a number that is not assumed, where no tensor takes part."""
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
-        if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
+        if isinstance(scalar, SymNumberValue) and not isinstance(other, TensorValue):
             expression = scalar.binary(symbol, other, reflected)
             if expression is not None:
                 return expression
@@ -113,7 +113,7 @@ def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -
 
 def _of_constants(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None:
     """An operation on known objects, done now; of text that is formatted only the text need be a constant itself."""
-    if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
+    if (a.is_constant() or isinstance(a, SymIntValue)) and (b.is_constant() or isinstance(b, SymIntValue)):
         return fold(frame, BINARY[symbol][0], [a, b], {})
     if not isinstance(a, ConstantValue) or not isinstance(a.value, str) or symbol != "%":
         return None
@@ -231,9 +231,9 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
         return a.beside(function, b), b
     if isinstance(b, ReadNumberValue) and isinstance(a, TensorValue):
         return a, b.beside(function, a)
-    if isinstance(a, ScalarValue) and isinstance(b, TensorValue):
+    if isinstance(a, SymNumberValue) and isinstance(b, TensorValue):
         return a.as_tensor(function, b), b
-    if isinstance(b, ScalarValue) and isinstance(a, TensorValue):
+    if isinstance(b, SymNumberValue) and isinstance(a, TensorValue):
         return a, b.as_tensor(function, a)
     return a, b
 
@@ -246,7 +246,7 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
         return known
     a, b = _scalars(a, b, COMPARE[name])
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
-        if isinstance(scalar, ScalarValue) and not isinstance(other, TensorValue):
+        if isinstance(scalar, SymNumberValue) and not isinstance(other, TensorValue):
             outcome = scalar.compare(name, other, reflected)
             if outcome is not None:
                 return outcome
@@ -266,7 +266,7 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
         ):
             return ConstantValue(name == "ne")  # Tensor.__eq__ gives NotImplemented for these
         return frame.capture.graph.call(COMPARE[name], [a, b])
-    if (a.is_constant() or isinstance(a, SizeValue)) and (b.is_constant() or isinstance(b, SizeValue)):
+    if (a.is_constant() or isinstance(a, SymIntValue)) and (b.is_constant() or isinstance(b, SymIntValue)):
         return fold(frame, COMPARE[name], [a, b], {})
     attempts = [(a, f"__{name}__", b), (b, f"__{_REFLECTED[name]}__", a)]
     if a.python_type() is not b.python_type() and a.python_type() in b.python_type().__mro__:
@@ -294,11 +294,11 @@ def unary(frame: Frame, symbol: str, a: Value) -> Value:
         if made is not None:
             return made
         return frame.capture.graph.call(function, [a])
-    negated = a.binary("*", ConstantValue(-1), False) if symbol == "-" and isinstance(a, ScalarValue) else None
+    negated = a.binary("*", ConstantValue(-1), False) if symbol == "-" and isinstance(a, SymNumberValue) else None
     expression = negated or on_sizes(function, a) or compute(frame, function, a)
     if expression is not None:
         return expression
-    if a.is_constant() or isinstance(a, SizeValue):
+    if a.is_constant() or isinstance(a, SymIntValue):
         return fold(frame, function, [a], {})
     if not _has(a, method):
         raise refused(frame, function, [a], f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")

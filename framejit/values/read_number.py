@@ -18,7 +18,7 @@ from framejit.signals import Unsupported
 from framejit.values.arrays.float_errors import check_all
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.scalar import ELEMENTWISE, ScalarValue
+from framejit.values.sym_number import ELEMENTWISE, SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ReadNumberValue(Value):
 
     def beside(self, function: Callable[..., Any], tensor: TensorValue) -> Value:
         """What stands for the number in `function(tensor, number)`: a tensor where that gives the same
-        (ScalarValue.as_tensor), so that it can be fused."""
+        (SymNumberValue.as_tensor), so that it can be fused."""
         dtype, fake = tensor.fake.dtype, tensor.fake
         if (
             function not in ELEMENTWISE
@@ -154,7 +154,7 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
             and abs(value.value) <= _LARGEST_EXACT
         ):
             numbers.append(ConstantValue(float(value.value)))
-        elif isinstance(value, ScalarValue) and type(value.value) is float and read.tensor.fake.device.type == "cpu":
+        elif isinstance(value, SymNumberValue) and type(value.value) is float and read.tensor.fake.device.type == "cpu":
             number = value.in_dtype(torch.float64)
             assert number is not None
             numbers.append(number)

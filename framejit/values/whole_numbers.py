@@ -15,7 +15,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.read_number import read_float
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _read(frame: Frame, tensor: TensorValue) -> Value:
     copied = graph.call("to", [number, ConstantValue(torch.int64)], {"copy": ConstantValue(True)}, is_method=True)
     sizes = graph.metadata.let_data_decide()
     assert sizes is not None
-    return SizeValue(sizes.number_in(copied))
+    return SymIntValue(sizes.number_in(copied))
 
 
 def _item(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -25,7 +25,7 @@ from framejit.values.base import Value
 from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exceptions import NULL, ExceptionValue, PreviousException, RaisingOffset
 from framejit.values.read_number import ReadNumberValue
-from framejit.values.scalar import ScalarValue
+from framejit.values.sym_number import SymNumberValue
 
 TENSOR_OPERATIONS = frozenset((*(f"FJ10{i}" for i in range(1, 8)), "FJ162", "FJ163"))
 """Codes of breaks at an operation on a tensor, which then runs outside graphs."""
@@ -51,7 +51,7 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
         points.changing.update(
             n
             for n, v in frame.locals.items()
-            if isinstance(cg.resolved(v), ScalarValue | ReadNumberValue) and not n.startswith("__")
+            if isinstance(cg.resolved(v), SymNumberValue | ReadNumberValue) and not n.startswith("__")
         )
         code, instruction = _original_place(frame)
         if frame is chain[-1] and _calls_inner(frame):

@@ -9,8 +9,8 @@ from framejit.guards.sources import BuiltinSource, ConstSource
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.objects.python_module import PythonModuleValue
-from framejit.values.scalar import ScalarValue
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def may_be_missed(cg: Codegen, value: Value) -> bool:
     todo = [value]
     while todo:
         found = cg.resolved(todo.pop())
-        if id(found) in seen or isinstance(found, (ConstantValue, ScalarValue, SizeValue, PythonModuleValue)):
+        if id(found) in seen or isinstance(found, (ConstantValue, SymNumberValue, SymIntValue, PythonModuleValue)):
             continue
         seen.add(id(found))
         if found.source is not None and not isinstance(found.source, (ConstSource, BuiltinSource)):

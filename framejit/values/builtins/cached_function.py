@@ -33,8 +33,8 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue, wrap_attribute
 from framejit.values.objects.user_object import ObjectValue
-from framejit.values.scalar import ScalarValue
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import wrap, wraps
 
@@ -102,7 +102,7 @@ class CachedFunctionValue(Value):
     def _object(self, frame: Frame, value: Value) -> Any:
         """The real argument: a constant, or an object compared by identity; the value itself where it is a tensor, or
         an object made here."""
-        if value.is_constant() or isinstance(value, (SizeValue, ScalarValue)):
+        if value.is_constant() or isinstance(value, (SymIntValue, SymNumberValue)):
             return value.constant()
         if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
             parts = [self._object(frame, part) for part in deep_realize(frame, value.items)]

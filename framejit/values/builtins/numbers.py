@@ -19,7 +19,7 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import by_special_methods
 from framejit.values.read_number import ReadNumberValue, read_float
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
 
@@ -102,7 +102,7 @@ def _number(cls: type, method: str) -> Handler:
             if read is not None:
                 return read
         converts = (
-            (TensorValue, NumpyValue, ReadNumberValue, SizeValue)
+            (TensorValue, NumpyValue, ReadNumberValue, SymIntValue)
             if cls is int
             else (TensorValue, NumpyValue, ReadNumberValue)
         )

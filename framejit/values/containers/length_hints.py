@@ -12,7 +12,7 @@ from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, is_user_object, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import is_a
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -74,7 +74,7 @@ def _ask(frame: Frame, value: ObjectValue) -> None:
                 raise
             continue
         is_length = (
-            isinstance(answer, SizeValue)
+            isinstance(answer, SymIntValue)
             or isinstance(answer, ConstantValue)
             and isinstance(answer.value, int)
             and 0 <= answer.value <= _LARGEST

@@ -14,7 +14,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, is_user_object
 from framejit.values.inspection import is_a, module_of
-from framejit.values.scalar import ScalarValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
     if value.is_constant():
         _refuse_user_checks(target)
         # of a number that is not assumed only the type is known
-        return isinstance(type(value.value)() if isinstance(value, ScalarValue) else value.constant(), target)
+        return isinstance(type(value.value)() if isinstance(value, SymNumberValue) else value.constant(), target)
     check = static_lookup(type(target), "__instancecheck__", None)
     if not is_a(target, type) and check is not None and module_of(type(target)) == "typing":
         return _has_protocol(frame, value, target)  # an alias such as typing.List, which looks at the class

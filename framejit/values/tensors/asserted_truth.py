@@ -14,7 +14,7 @@ import torch
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.handlers import handles
-from framejit.values.size import SizeQuestion
+from framejit.values.sym_int import SizeQuestion
 from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor import TensorValue
 

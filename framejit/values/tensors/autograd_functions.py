@@ -20,7 +20,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
-from framejit.values.size import SIZE
+from framejit.values.sym_int import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.size import SIZE
+from framejit.values.sym_int import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, is_of_torch, module_of
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, bind_attribute
-from framejit.values.scalar import ScalarValue
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor import TensorValue, as_subclass
 from framejit.values.wrap import from_python
@@ -152,9 +152,9 @@ class _StandIns:
             stand_in = tuple(self.of(item) for item in value.items)
         elif not value.symbolic and value.is_constant():
             return value.constant()
-        elif isinstance(value, SizeValue) and value.number is not None:
+        elif isinstance(value, SymIntValue) and value.number is not None:
             stand_in = _Int(value.number)
-        elif isinstance(value, ScalarValue):
+        elif isinstance(value, SymNumberValue):
             stand_in = _Int(value.value) if type(value.value) is int else _Float(value.value)
         else:
             raise Unsupported(f"{value.describe()} as an argument of what a __torch_function__ is asked for", "FJ141")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, SliceValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.size import SizeValue
+from framejit.values.sym_int import SymIntValue
 
 WHOLE = ConstantValue(slice(None))
 
@@ -25,7 +25,7 @@ def selected(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
     something else.
     """
     items = key.items if isinstance(key, TupleValue) else [key]
-    if not any(isinstance(item, SizeValue) for item in items) or not all(map(_is_basic, items)):
+    if not any(isinstance(item, SymIntValue) for item in items) or not all(map(_is_basic, items)):
         return None
     indices = [item for item in items if not _is_none(item)]
     if len(indices) > tensor.fake.dim() or not all(
@@ -38,7 +38,7 @@ def selected(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
     for item in items:
         if _is_none(item):
             result = graph.call("unsqueeze", [result, ConstantValue(dim)], is_method=True)
-        elif isinstance(item, SizeValue) or (isinstance(item, ConstantValue) and type(item.value) is int):
+        elif isinstance(item, SymIntValue) or (isinstance(item, ConstantValue) and type(item.value) is int):
             result = graph.call("select", [result, ConstantValue(dim), item], is_method=True)
             continue
         else:
@@ -48,13 +48,13 @@ def selected(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
 
 
 def _is_basic(item: Value) -> bool:
-    return isinstance(item, (SizeValue, SliceValue)) or (
+    return isinstance(item, (SymIntValue, SliceValue)) or (
         isinstance(item, ConstantValue) and type(item.value) in (int, slice, type(None))
     )
 
 
 def _is_within(item: Value, size: int) -> bool:
-    return not isinstance(item, SizeValue) or bool(item.size >= 0 and item.size < size)
+    return not isinstance(item, SymIntValue) or bool(item.size >= 0 and item.size < size)
 
 
 def _is_none(item: Value) -> bool:

@@ -22,7 +22,7 @@ from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, handles_family
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.functions import FunctionValue, MethodValue
-from framejit.values.size import SizeQuestion
+from framejit.values.sym_int import SizeQuestion
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
 from framejit.values.tensors.conditionals import cond
 from framejit.values.tensors.override_state import ABOUT_MODES

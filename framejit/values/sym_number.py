@@ -15,7 +15,7 @@ from framejit import _native as native
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.size import LARGEST, SizeValue
+from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ ELEMENTWISE = frozenset(
 )
 
 
-class ScalarValue(Value):
+class SymNumberValue(Value):
     """An int or float at `source`, now `value`."""
 
     source: Source
 
     def __init__(
-        self, capture: Capture, value: int | float, source: Source, leaves: tuple[ScalarValue, ...] = ()
+        self, capture: Capture, value: int | float, source: Source, leaves: tuple[SymNumberValue, ...] = ()
     ) -> None:
         self.capture, self.value, self.source = capture, value, source
         self.leaves = leaves or (self,)  # what must be guarded to know the value
@@ -87,9 +87,9 @@ class ScalarValue(Value):
         if symbol not in _SAFE:
             return None
         function = getattr(operator, _SAFE[symbol])
-        if isinstance(other, ScalarValue):
+        if isinstance(other, SymNumberValue):
             a, b = (other, self) if reflected else (self, other)
-            return ScalarValue(
+            return SymNumberValue(
                 self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, _SAFE[symbol]),
                 a.leaves + b.leaves,
             )
@@ -97,12 +97,12 @@ class ScalarValue(Value):
         if number is None:
             return None
         value = function(number, self.value) if reflected else function(self.value, number)
-        return ScalarValue(
+        return SymNumberValue(
             self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected),
             self._inner_leaves(),
         )
 
-    def _inner_leaves(self) -> tuple[ScalarValue, ...]:
+    def _inner_leaves(self) -> tuple[SymNumberValue, ...]:
         """The leaves an expression over this value has: none of its own, where a guard can reach the expression."""
         return () if self.leaves == (self,) else self.leaves
 
@@ -175,5 +175,5 @@ def _open_number(capture: Capture, obj: Any, source: Source) -> Value | None:
         return None
     capture.add_guard(source, native.C_TYPE, type(obj))
     if type(obj) is int and not capture.dynamic.never and 0 <= obj <= LARGEST:
-        return SizeValue(capture.sizes.number(obj, source), source, obj)
-    return ScalarValue(capture, obj, source)
+        return SymIntValue(capture.sizes.number(obj, source), source, obj)
+    return SymNumberValue(capture, obj, source)

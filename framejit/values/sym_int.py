@@ -31,7 +31,7 @@ _FOLLOWED = frozenset(
 """Functions of ints whose result is an expression again."""
 
 
-class SizeValue(Value):
+class SymIntValue(Value):
     """`size` is a torch.SymInt with a framejit node; `number` is the very int, where it is one that is read at a
     source."""
 
@@ -104,7 +104,7 @@ def _read(value: Any, place: tuple[int, bool]) -> int:
     return value.stride(dim) if is_stride else value.size(dim)
 
 
-def _undecided(size: SizeValue) -> Unsupported:
+def _undecided(size: SymIntValue) -> Unsupported:
     """The program asks about a size that data decides: what torch's shape functions take for granted is no answer."""
     return Unsupported(f"a question about {size.describe()}, which depends on the data of a tensor", "FJ102")
 
@@ -154,7 +154,7 @@ class SizeQuestion(Value):
 
 def plain_or_size(value: Value) -> Any:
     """A number as Python computes with it: a torch.SymInt for a size. None for what is no number."""
-    if isinstance(value, SizeValue):
+    if isinstance(value, SymIntValue):
         return value.size
     if value.symbolic or not value.is_constant():
         return None
@@ -165,13 +165,13 @@ def plain_or_size(value: Value) -> Any:
 def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
     """`function` of numbers one of which is a size, as an expression or, for a comparison, its outcome; None where the
     sizes must be known."""
-    if not any(isinstance(value, SizeValue) for value in values):
+    if not any(isinstance(value, SymIntValue) for value in values):
         return None
     numbers = [plain_or_size(value) for value in values]
     if any(number is None for number in numbers) or (function in _DIVISIONS and not numbers[1]):
         return None
     if function in _COMPARISONS or (function in _FOLLOWED and all(not isinstance(number, float) for number in numbers)):
-        of_data = next((value for value in values if isinstance(value, SizeValue) and value.is_of_data()), None)
+        of_data = next((value for value in values if isinstance(value, SymIntValue) and value.is_of_data()), None)
         if of_data is not None and function in _DECIDES:
             raise _undecided(of_data)
         if of_data is not None and function in _COMPARISONS and _depends_on_data(numbers[0] - numbers[1]):
@@ -190,7 +190,7 @@ _COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, op
 def _size(obj: torch.SymInt) -> Value:
     """A size that a fake has, or what torch computed from sizes."""
     known = obj.node.known()
-    return SizeValue(obj) if known is None else ConstantValue(known)
+    return SymIntValue(obj) if known is None else ConstantValue(known)
 
 
 @makes(torch.SymBool, torch.SymFloat)
