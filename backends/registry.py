@@ -11,7 +11,7 @@ from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
-from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_open, takes_symbolic_sizes
+from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.errors import BackendError, InvalidOption, UnknownBackend
@@ -108,14 +108,14 @@ def compile_with_backend(
     options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0
 ) -> Callable[..., Any]:
     """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called, and
-    NeedsKnownSizes where it can't do with open sizes."""
+    NeedsKnownSizes where it can't do with symbolic sizes."""
     start = perf_counter()
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
     compile = options.backend
-    if not takes_symbolic_sizes(compile) and is_open(gm):
-        from framejit.backends.torch_sizes import compile_open
+    if not takes_symbolic_sizes(compile) and is_symbolic(gm):
+        from framejit.backends.torch_sizes import compile_symbolic
 
-        compile = partial(compile_open, compile)
+        compile = partial(compile_symbolic, compile)
     try:
         compiled = compile(gm, example_inputs)
     except NeedsKnownSizes:

@@ -11,7 +11,7 @@ B = TypeVar("B", bound=Callable[..., Any])
 
 
 class NeedsKnownSizes(Exception):
-    """A graph can't be compiled while sizes of its inputs are open; `reason` says why."""
+    """A graph can't be compiled while sizes of its inputs are symbolic; `reason` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class NeedsKnownSizes(Exception):
 def with_symbolic_sizes(backend: B) -> B:
     """Marks a backend that what it makes of a graph may be called with other sizes than those of its example inputs.
 
-    In the fakes of such a graph (`meta["val"]`) open sizes are `torch.SymInt`s; they reach operations through nodes
+    In the fakes of such a graph (`meta["val"]`) symbolic sizes are `torch.SymInt`s; they reach operations through nodes
     that call `torch.ops.aten.sym_size.int` and Python's operators on ints. To other backends only graphs of known sizes
     are given.
     """
@@ -33,7 +33,7 @@ def takes_symbolic_sizes(backend: Callable[..., Any]) -> bool:
     return bool(getattr(backend, "symbolic_sizes", False))
 
 
-def is_open(gm: torch.fx.GraphModule) -> bool:
+def is_symbolic(gm: torch.fx.GraphModule) -> bool:
     """Whether the size of an input of the graph is a symbol of ours."""
     return any(has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
 

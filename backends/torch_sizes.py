@@ -1,6 +1,7 @@
-"""Graphs whose sizes are open in the form that torch.compile gives to its backends: with torch's own symbolic integers.
+"""Graphs whose sizes are symbolic in the form that torch.compile gives to its backends: with torch's own symbolic
+integers.
 
-A backend of torch.compile's contract gets a graph whose first placeholders are the open sizes (`torch.SymInt`s of a
+A backend of torch.compile's contract gets a graph whose first placeholders are the symbolic sizes (`torch.SymInt`s of a
 `ShapeEnv`), and finds the fakes of the inputs in the `TracingContext`. What it asks the `ShapeEnv` while it compiles
 must hold at each call of what it made: it is asked of our own symbols, too, which makes guards of the answers.
 """
@@ -37,9 +38,9 @@ _DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
 """The attribute of results in which AOTAutograd leaves word to Dynamo. Plain Python has none such."""
 
 
-def compile_open(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    """What the backend makes of a graph with open sizes, to be called with the inputs of `gm`. NeedsKnownSizes where
-    that can't be."""
+def compile_symbolic(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """What the backend makes of a graph with symbolic sizes, to be called with the inputs of `gm`. NeedsKnownSizes
+    where that can't be."""
     try:
         graph = _TorchGraph(gm, example_inputs)
     except NeedsKnownSizes:
@@ -108,7 +109,7 @@ class _TorchGraph:
         self.module = self._rewritten(gm)
 
     def _open(self, i: int, fake: torch.Tensor, example: torch.Tensor, carries_int: bool) -> None:
-        """Make torch's symbols for an input with open sizes."""
+        """Make torch's symbols for an input with symbolic sizes."""
         for dim, size in enumerate(fake.shape):
             expression = expression_of(size)
             symbol = _lone_symbol(expression)
@@ -198,7 +199,7 @@ class _TorchGraph:
         return total
 
     def _symbol(self, symbol: Symbol) -> Any:
-        """Torch's integer for one of our symbols; a stride that is open follows from the sizes."""
+        """Torch's integer for one of our symbols; a stride that is symbolic follows from the sizes."""
         if symbol not in self.theirs:
             if self.conditions is None:
                 raise NeedsKnownSizes("a size is none of an input")
@@ -271,7 +272,7 @@ def _lone_symbol(expression: Expression | None) -> Symbol | None:
 
 
 def _carries_int(node: fx.Node) -> bool:
-    """Whether an input has no memory and is there for an open int only, its first size."""
+    """Whether an input has no memory and is there for a symbolic int only, its first size."""
     fake = node.meta["val"]
     if (
         fake.dim() != 2

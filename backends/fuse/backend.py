@@ -15,7 +15,7 @@ from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, 
 from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.folding_record import Folding
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
-from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.cache.plan_record import PlanRecord
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
 from framejit.backends.fuse.graph.frozen_values import frozen_weights
@@ -26,9 +26,9 @@ from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
-from framejit.backends.fuse.plan.open_plan import OpenPlan
-from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_open_sizes, has_symbols
-from framejit.backends.fuse.sizes.closed_sizes import of_sizes
+from framejit.backends.fuse.plan.symbolic_plan import SymbolicPlan
+from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_symbolic_sizes, has_symbols
+from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.training import compile_differentiable
@@ -72,9 +72,9 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         opaque = next((node.target for node in gm.graph.nodes if isinstance(node.target, OpaqueCall)), None)
         if opaque is not None:  # whose function must not run before the graph does
             return _left_to_aten(gm, opaque.why)
-        if not has_open_sizes(gm):
+        if not has_symbolic_sizes(gm):
             return fuse_graph(of_sizes(gm, example_inputs, ()), example_inputs)
-        return BySize(gm, example_inputs, _compile_open, _compile_closed).switch()
+        return BySize(gm, example_inputs, _compile_symbolic, _compile_static).switch()
     graph = _account(gm)
     remember(gm, graph)
     try:
@@ -171,17 +171,17 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     )
 
 
-def _compile_open(
+def _compile_symbolic(
     gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], conditions: Conditions, symbols: tuple[Symbol, ...]
 ) -> Variant:
     """Compile a graph for all sizes that are like those of the inputs. Raises NotFusable where it has to be compiled
     for each of them."""
-    graph, sizes = _account(gm), OpenSizes(symbols, conditions)
+    graph, sizes = _account(gm), SymbolicSizes(symbols, conditions)
     try:
         try:
             record, launches, assumed = _variant(gm, example_inputs, graph, sizes)
         except NeedsGradients:
-            return _open_differentiable(gm, example_inputs, graph, sizes)
+            return _symbolic_differentiable(gm, example_inputs, graph, sizes)
     except NotFusable:
         raise
     except Exception as e:
@@ -195,14 +195,14 @@ def _compile_open(
         graph.region = _native.Region(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
         return graph.region
 
-    plan = OpenPlan(
+    plan = SymbolicPlan(
         record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region
     )
     return Variant([graph], assumed, symbols, plan.run_for)
 
 
-def _open_differentiable(
-    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: OpenSizes
+def _symbolic_differentiable(
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: SymbolicSizes
 ) -> Variant:
     try:
         made = compile_differentiable(gm, example_inputs, graph, sizes)
@@ -216,9 +216,9 @@ def _open_differentiable(
 
 
 def _variant(
-    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: OpenSizes
+    gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, sizes: SymbolicSizes
 ) -> tuple[PlanRecord, Sequence[KernelLaunch], tuple[Condition, ...]]:
-    """What is to run for open sizes, how its kernels are launched, and the conditions under which it is right."""
+    """What is to run for symbolic sizes, how its kernels are launched, and the conditions under which it is right."""
     recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights), sizes)
@@ -234,7 +234,7 @@ def _variant(
     return record, launches, tuple(sizes.conditions)
 
 
-def _compile_closed(
+def _compile_static(
     gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]
 ) -> tuple[Callable[..., Any], CompiledGraph | None]:
     """Compile a graph for the sizes of the inputs."""

@@ -275,7 +275,7 @@ class Capture:
                 CallSource(tensor.source, storage_offset), native.C_EQUALS, storage_offset(self.real_object(tensor))
             )
 
-    def guard_places_of_open_inputs(self) -> None:
+    def guard_places_of_symbolic_inputs(self) -> None:
         """Torch's compilers write the offset of an input into what they make."""
         for tensor in self.graph.inputs:
             if tensor.fake._has_symbolic_sizes_strides and not isinstance(tensor.source, CallSource):

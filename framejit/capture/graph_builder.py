@@ -28,7 +28,7 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.events.place import Place
-    from framejit.fakes.metadata import OpenLayout
+    from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
@@ -76,7 +76,7 @@ class GraphBuilder:
 
     # ---- inputs ---------------------------------------------------------------------------
 
-    def add_input(self, tensor: torch.Tensor, source: Source, layout: OpenLayout | None = None) -> TensorValue:
+    def add_input(self, tensor: torch.Tensor, source: Source, layout: SymbolicLayout | None = None) -> TensorValue:
         fake = self.metadata.fake_of(tensor, layout)
         where = (
             self.graph.inserting_after(self._last_placeholder)
@@ -186,7 +186,7 @@ class GraphBuilder:
         if name in LAYS_OUT_ANEW and any(
             t.source is not None and t.fake._has_symbolic_sizes_strides for t in tensors.values()
         ):
-            # open sizes are read from the inputs, wherever they are needed
+            # symbolic sizes are read from the inputs, wherever they are needed
             raise Unsupported(f"Tensor.{name}() of an input whose sizes are not assumed")
         if name == "detach_":  # a change that is counted nowhere
             for tensor in tensors.values():

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.fakes.metadata import OpenLayout
+from framejit.fakes.metadata import SymbolicLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
@@ -50,7 +50,7 @@ class InputSizes(Conditions):
         self._nodes: dict[Any, fx.Node] = {}
         self._numbers: dict[Source, Expression] = {}
 
-    def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> OpenLayout:
+    def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> SymbolicLayout:
         """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken
         to follow always."""
         sizes = [Expression.constant(size) for size in tensor.shape]
@@ -70,7 +70,7 @@ class InputSizes(Conditions):
                 strides[dim] = dense
                 free_strides |= 1 << dim
             dense = strides[dim] * sizes[dim]
-        return OpenLayout(
+        return SymbolicLayout(
             tuple(symbolic(size, self) for size in sizes), tuple(symbolic(stride, self) for stride in strides),
             sum(1 << dim for dim in dims), free_strides
         )
@@ -142,7 +142,7 @@ class InputSizes(Conditions):
         if isinstance(atom, Symbol):
             leaf = self.leaves[atom]
             if leaf.dim == NUMBER:
-                layout = OpenLayout((symbolic(Expression.of(atom), self), 0), (1, 1), 1, 0)
+                layout = SymbolicLayout((symbolic(Expression.of(atom), self), 0), (1, 1), 1, 0)
                 carrier = self.capture.graph.add_input(of_length(atom.hint), CallSource(leaf.source, of_length), layout)
                 return self._call(torch.ops.aten.sym_size.int, (carrier.node, 0), Expression.of(atom))
             target = torch.ops.aten.sym_stride.int if leaf.is_stride else torch.ops.aten.sym_size.int

@@ -1,4 +1,4 @@
-"""What `t_` and its like do to fakes with open sizes."""
+"""What `t_` and its like do to fakes with symbolic sizes."""
 
 from __future__ import annotations
 

@@ -31,8 +31,9 @@ from framejit.signals import Unsupported
 
 
 @dataclass(frozen=True)
-class OpenLayout:
-    """Sizes and strides of an input as ints and SymInts, and which of each are open: bit d stands for dimension d."""
+class SymbolicLayout:
+    """Sizes and strides of an input as ints and SymInts, and which of each are symbolic: bit d stands for dimension
+    d."""
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -52,7 +53,7 @@ def _shape_to_stay(target: Any, args: Any, kwargs: Any) -> torch.Size | None:
 
 
 def _may_be_same(shape: torch.Size, other: torch.Size) -> bool:
-    """Nothing is asked of open sizes."""
+    """Nothing is asked of symbolic sizes."""
     return all(a == b for a, b in zip_longest(shape, other) if torch.SymInt not in (type(a), type(b)))
 
 
@@ -80,7 +81,7 @@ class Metadata:
         with light(), self.mode:
             yield
 
-    def fake_of(self, tensor: torch.Tensor, layout: OpenLayout | None = None) -> torch.Tensor:
+    def fake_of(self, tensor: torch.Tensor, layout: SymbolicLayout | None = None) -> torch.Tensor:
         """A fake with the metadata of `tensor`, or with `layout` for its sizes and strides."""
         if layout is not None:
             self._make_symbolic()
@@ -89,7 +90,7 @@ class Metadata:
         with nullcontext() if is_fitting else torch.inference_mode(is_inference), without_warning_of(tensor.dtype):
             return self._made(tensor, layout)
 
-    def _made(self, tensor: torch.Tensor, layout: OpenLayout | None) -> torch.Tensor:
+    def _made(self, tensor: torch.Tensor, layout: SymbolicLayout | None) -> torch.Tensor:
         if layout is not None or can_be_made_empty(tensor):
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
             with light(), torch.no_grad():
@@ -237,7 +238,7 @@ def can_be_made_empty(tensor: torch.Tensor) -> bool:
     return _is_plain(tensor) and not tensor._is_view() and (not tensor.requires_grad or tensor.is_leaf)
 
 
-def can_be_open(tensor: torch.Tensor) -> bool:
+def can_be_symbolic(tensor: torch.Tensor) -> bool:
     """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
     is_free_view = (
         tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad

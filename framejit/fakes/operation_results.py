@@ -5,8 +5,8 @@ are not its own it keeps none. Here a result is found by the operation, the meta
 arguments. Kept are only tensors that are new: with memory of their own, or other views of an argument's. Before a
 result is kept, another is made in its place and compared with it.
 
-Open sizes are compared as expressions: no question about them is asked here. What was asked when a result was worked
-out is known by the conditions since.
+Symbolic sizes are compared as expressions: no question about them is asked here. What was asked when a result was
+worked out is known by the conditions since.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Layout(NamedTuple):
     own."""
     offset: SizeKey
     conditions: Conditions | None
-    """The conditions that its open sizes belong to, if it has some."""
+    """The conditions that its symbolic sizes belong to, if it has some."""
 
 
 _Kept = tuple[list[_Layout], Callable[[list[torch.Tensor]], Any] | None]

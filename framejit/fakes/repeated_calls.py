@@ -41,7 +41,7 @@ class _Layout(NamedTuple):
     shown: tuple[tuple[SizeKey, ...], tuple[SizeKey, ...], SizeKey] | None
     """Sizes, strides and place of the result in what lies in that memory, if the result is a view of it."""
     conditions: Conditions | None
-    """The conditions that its open sizes belong to, if it has some."""
+    """The conditions that its symbolic sizes belong to, if it has some."""
 
 
 class _Kept(NamedTuple):

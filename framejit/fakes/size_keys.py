@@ -1,4 +1,4 @@
-"""Sizes, strides and offsets of fakes as what can be compared and kept: open ones as expressions, about which no
+"""Sizes, strides and offsets of fakes as what can be compared and kept: symbolic ones as expressions, about which no
 question is asked."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from framejit.symbols.sym_node import IntegerNode, symbolic
 _PLAIN: Final = frozenset((bool, int, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout))
 
 SizeKey = int | Expression
-"""A size, stride or offset: its number, or what is known of one that is open."""
+"""A size, stride or offset: its number, or what is known of one that is symbolic."""
 
 
 class NotKept(Exception):
@@ -41,14 +41,14 @@ def size_keys(sizes: Sequence[Any]) -> tuple[SizeKey, ...]:
 
 
 def sizes_of(kept: Sequence[SizeKey], conditions: Conditions | None) -> list[Any]:
-    """What `size_keys` was given. `conditions` are those of the open ones."""
+    """What `size_keys` was given. `conditions` are those of the symbolic ones."""
     return [
         symbolic(one, conditions) if isinstance(one, Expression) and conditions is not None else one for one in kept
     ]
 
 
 def conditions_of(fake: Any) -> Conditions | None:
-    """The conditions of a fake's open sizes, if it has some."""
+    """The conditions of a fake's symbolic sizes, if it has some."""
     if not fake._has_symbolic_sizes_strides:
         return None
     return next(

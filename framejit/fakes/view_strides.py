@@ -12,11 +12,11 @@ from framejit.fakes.elementwise_strides import contiguous
 def whole_sizes(sizes: Sequence[Any], count: Any) -> list[Any]:
     """The sizes that `count` elements are to have, with a number in place of -1. Raises if there are none such."""
     found = list(sizes)
-    open_dims = [dim for dim, size in enumerate(found) if isinstance(size, int) and size == -1]
-    known = math.prod(size for dim, size in enumerate(found) if dim not in open_dims)
-    if len(open_dims) == 1 and known != 0 and count % known == 0:
-        found[open_dims[0]] = count // known
-    elif open_dims or known != count:
+    inferred_dims = [dim for dim, size in enumerate(found) if isinstance(size, int) and size == -1]
+    known = math.prod(size for dim, size in enumerate(found) if dim not in inferred_dims)
+    if len(inferred_dims) == 1 and known != 0 and count % known == 0:
+        found[inferred_dims[0]] = count // known
+    elif inferred_dims or known != count:
         raise RuntimeError(f"shape '{found}' is invalid for input of size {count}")
     return found
 

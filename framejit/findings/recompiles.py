@@ -216,12 +216,12 @@ def _without_sizes(entry: _Entry, dims: dict[str, set[int]]) -> tuple[Any, ...]:
     sizes."""
     alike = []
     for source, facts in sorted(entry.tensors.items()):
-        open_dims = dims.get(source, set())
-        shape = tuple("*" if dim in open_dims and size > 1 else size for dim, size in enumerate(facts.shape))
+        symbolic_dims = dims.get(source, set())
+        shape = tuple("*" if dim in symbolic_dims and size > 1 else size for dim, size in enumerate(facts.shape))
         alike.append(
             (
                 source, facts.cls, facts.dtype, facts.device, shape, facts.requires_grad,
-                () if open_dims else facts.strides,
+                () if symbolic_dims else facts.strides,
             )
         )
     others = frozenset(a for a in entry.assumptions if a[1] not in (native.C_TENSOR, native.C_SIZES))

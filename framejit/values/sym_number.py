@@ -169,7 +169,7 @@ def _plain_number(value: Value) -> int | float | None:
 
 
 @wraps(int, float)
-def _open_number(capture: Capture, obj: Any, source: Source) -> Value | None:
+def _symbolic_number(capture: Capture, obj: Any, source: Source) -> Value | None:
     """A number that is not assumed, because it was seen to change or because all are left open."""
     if source.name() not in capture.changing and not capture.dynamic.leaves_open(obj, source):
         return None

@@ -72,8 +72,8 @@ for it."""
 def wrap(capture: Capture, obj: Any, source: Source) -> Value:
     """The symbolic value of `obj`, which the running frame reads at `source`; guards what is assumed of it."""
     if is_constant_object(obj) and type(obj) not in _HOLDERS:
-        for open_number in _WRAPPERS.of_class(type(obj)):
-            value = open_number(capture, obj, source)
+        for symbolic_number in _WRAPPERS.of_class(type(obj)):
+            value = symbolic_number(capture, obj, source)
             if value is not None:
                 return value
         return guarded_constant(capture, obj, source)

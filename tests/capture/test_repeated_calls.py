@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.fakes.metadata import Metadata, OpenLayout
+from framejit.fakes.metadata import Metadata, SymbolicLayout
 from framejit.fakes.repeated_calls import _facts, _with_base
 from framejit.fakes.size_keys import size_key
 from framejit.symbols.conditions import Conditions
@@ -61,7 +61,7 @@ def test_the_second_result_is_like_the_first(name, mode):
 
 
 class Open:
-    """Fakes of tensors whose first dimension is open, and what was asked about it."""
+    """Fakes of tensors whose first dimension is symbolic, and what was asked about it."""
 
     def __init__(self):
         self.metadata, self.conditions = Metadata(), Conditions()
@@ -80,7 +80,7 @@ class Open:
             return value
         symbol = self.symbols.setdefault(value.shape[0], Symbol(f"n{value.shape[0]}", value.shape[0], (2, 2**40)))
         sizes = [symbolic(Expression.of(symbol), self.conditions), *value.shape[1:]]
-        return self.metadata.fake_of(value, OpenLayout(tuple(sizes), value.stride(), 1, 0))
+        return self.metadata.fake_of(value, SymbolicLayout(tuple(sizes), value.stride(), 1, 0))
 
     def facts(self, result):
         """With the names of symbols in place of these."""
@@ -93,7 +93,7 @@ class Open:
 
 @pytest.mark.parametrize("mode", (torch.no_grad, torch.inference_mode, torch.enable_grad))
 @pytest.mark.parametrize("name", CALLS)
-def test_the_second_result_with_open_sizes_is_like_the_first_and_nothing_more_is_asked(name, mode):
+def test_the_second_result_with_symbolic_sizes_is_like_the_first_and_nothing_more_is_asked(name, mode):
     target, *args = CALLS[name]
     many, once = Open(), Open()
     with mode():

@@ -1,4 +1,4 @@
-"""Programs with open sizes equal eager at each size, and are captured once."""
+"""Programs with symbolic sizes equal eager at each size, and are captured once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framejit.backends.fuse import backend as backend_module
 from framejit.backends.fuse import fuse
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.not_fusable import NotFusable
-from framejit.backends.fuse.plan.open_plan import OpenPlan
+from framejit.backends.fuse.plan.symbolic_plan import SymbolicPlan
 from framejit.backends.symbolic_sizes import with_symbolic_sizes
 from framejit.optimized_module import dispatcher_of
 
@@ -246,7 +246,7 @@ def test_gradients():
     assert len(fast.entries) == 1
 
 
-# ---- which dimensions are open ----
+# ---- which dimensions are symbolic ----
 
 
 def double(x):
@@ -379,7 +379,7 @@ def test_a_graph_that_autograd_has_to_see_is_looked_at_once():
     assert graph.reason == "a result is a view of what is written in place"
 
 
-def test_what_operations_give_on_open_sizes_is_known_and_right():
+def test_what_operations_give_on_symbolic_sizes_is_known_and_right():
     """The same operations again and again, on sizes that turn out to be equal, and with other arguments."""
 
     def f(x, y):
@@ -404,10 +404,10 @@ def refuses(*args):
 
 
 def test_a_graph_that_is_compiled_for_each_size_says_so(monkeypatch):
-    def unless_open(gm, inputs, keeps, conditions=None):
+    def unless_symbolic(gm, inputs, keeps, conditions=None):
         return refuses() if conditions is not None else record_graph(gm, inputs, keeps)
 
-    monkeypatch.setattr(backend_module, "record_graph", unless_open)
+    monkeypatch.setattr(backend_module, "record_graph", unless_symbolic)
     fast = framejit.optimize(means, dynamic=True)
     for n in (5, 7, 7, 7):
         x = torch.randn(n, 6)
@@ -421,7 +421,7 @@ def test_sizes_for_which_no_plan_can_be_made_run_as_aten(monkeypatch):
     fast = framejit.optimize(means, dynamic=True)
     x = torch.randn(20, 6)
     fast(x)
-    monkeypatch.setattr(OpenPlan, "plan_for", refuses)
+    monkeypatch.setattr(SymbolicPlan, "plan_for", refuses)
     y = torch.randn(21, 6)
     with framejit.config.patch(debug=False), pytest.warns(framejit.FramejitWarning, match="not today"):
         for _ in range(4):
@@ -435,7 +435,7 @@ def test_sizes_for_which_no_plan_can_be_made_run_as_aten(monkeypatch):
     ids=["negated", "imaginary part", "conjugated"],
 )
 def test_views_that_only_change_signs(make):
-    """A graph whose other sizes are open, and that is compiled for each of them."""
+    """A graph whose other sizes are symbolic, and that is compiled for each of them."""
 
     def fn(x, y):
         return x * 2 + y, x.t().contiguous() + 1

@@ -125,7 +125,7 @@ SMALL_INTS = {
 
 @pytest.mark.parametrize("dynamic", (True, None))
 @pytest.mark.parametrize("name", SMALL_INTS)
-def test_bools_and_bytes_beside_open_sizes(name, dynamic):
+def test_bools_and_bytes_beside_symbolic_sizes(name, dynamic):
     function, numbers = SMALL_INTS[name]
     fast = framejit.optimize(function, dynamic=dynamic, fullgraph=name != "divmod")
     for length in (3, 4, 5):

@@ -83,7 +83,7 @@ def test_one_graph(fn, backend):
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
-def test_beside_open_sizes(backend):
+def test_beside_symbolic_sizes(backend):
     def fn(x):
         positive = x[x > 0]
         return positive * x.shape[0], positive.shape[0] + x.shape[0], torch.cat([positive, x[:, 0]])

@@ -650,7 +650,7 @@ def test_threads_with_models_that_change():
 
 
 @pytest.mark.parametrize("norms_first", [False, True])
-def test_open_sizes(norms_first):
+def test_symbolic_sizes(norms_first):
     module = network()
     fast = framejit.optimize(module, freeze=True, dynamic=True)
     with torch.no_grad():

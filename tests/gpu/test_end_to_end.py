@@ -118,7 +118,7 @@ def test_a_module_that_keeps_its_weights():
         torch.testing.assert_close(fast(x), net(x), atol=1e-4, rtol=1e-4)
 
 
-def test_open_sizes():
+def test_symbolic_sizes():
     def f(x):
         return F.softmax(x * 2, -1)
 

@@ -35,7 +35,7 @@ def told() -> list[tuple[bool, str]]:
     return [
         (event.hit, event.reason)
         for event in events.events("cache")
-        if event.what in (plan_cache.KIND, plan_cache.OPEN)
+        if event.what in (plan_cache.KIND, plan_cache.SYMBOLIC)
     ]
 
 

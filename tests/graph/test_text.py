@@ -83,7 +83,7 @@ def test_types_and_numbers_are_told_apart():
     assert len({text_of(recorded(program, x)).key for program in programs}) == len(programs)
 
 
-def test_open_sizes_are_written_as_expressions():
+def test_symbolic_sizes_are_written_as_expressions():
     found = []
 
     @with_symbolic_sizes

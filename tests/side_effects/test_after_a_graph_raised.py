@@ -1,5 +1,5 @@
-"""Graphs that raise: what lives on, other threads, functions in functions, sizes that are open, and what is compiled
-anew."""
+"""Graphs that raise: what lives on, other threads, functions in functions, sizes that are symbolic, and what is
+compiled anew."""
 import contextlib
 import functools
 import gc
@@ -175,7 +175,7 @@ def test_attributes_and_cached_calls_before_it(order):
 
 
 @either_way
-def test_open_sizes(order):
+def test_symbolic_sizes(order):
     def fn(x, i, log):
         log.append(x.shape[0])
         y = x * x.shape[0]

@@ -182,7 +182,7 @@ def test_facts_and_gradients(function, dynamic):
     compiled = framejit.optimize(function, dynamic=dynamic)
     for mode in MODES:
         if function is data_written and dynamic and mode == "inference":
-            continue  # there fakes with open sizes count a write to `x.data` as one to x
+            continue  # there fakes with symbolic sizes count a write to `x.data` as one to x
         for make in ARGUMENTS:
             for weights in (False, True):
                 expected = outcome(function, make, weights, mode)
@@ -191,7 +191,7 @@ def test_facts_and_gradients(function, dynamic):
         framejit.reset()
 
 
-def test_gradients_flow_through_writes_with_open_sizes():
+def test_gradients_flow_through_writes_with_symbolic_sizes():
     def write(y, v):
         y[:1] = v.sum()
         return y

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _KEY = "framejit.fuse"
 SIZES: Final = "framejit.sizes"
-"""In a graph module's `meta`: the sizes that it was made for, of a graph that was captured with open ones."""
+"""In a graph module's `meta`: the sizes that it was made for, of a graph that was captured with symbolic ones."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:
 
 def recall_all(compiled: Callable[..., Any]) -> list[CompiledGraph]:
     """The accounts of all that a compiled callable of this backend may run: one for each combination of sizes, if these
-    are open."""
+    are symbolic."""
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     several = by_size.graphs() if hasattr(by_size, "graphs") else ()
     if several:

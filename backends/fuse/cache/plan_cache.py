@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.cache.plan_key import NotCacheable, OpenSizes, PlanKey, plan_key
+from framejit.backends.fuse.cache.plan_key import NotCacheable, PlanKey, SymbolicSizes, plan_key
 from framejit.backends.fuse.cache.plan_record import PlanRecord, conditions_of, read, write
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.targets.kernel_code import load_kernels
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.graph.graph_text import GraphText
 
 KIND = "plan"
-OPEN = "openplan"
-"""The kind of entries that hold all plans of one graph with open sizes."""
+SYMBOLIC = "symbolicplan"
+"""The kind of entries that hold all plans of one graph with symbolic sizes."""
 MOST_VARIANTS = 16
 """Plans of one graph that are kept; the oldest go first."""
 
@@ -39,7 +39,7 @@ class FoundPlan(NamedTuple):
 
 
 class FoundVariant(NamedTuple):
-    """A plan for open sizes, how its kernels are launched, and the conditions that sizes must meet for it."""
+    """A plan for symbolic sizes, how its kernels are launched, and the conditions that sizes must meet for it."""
 
     record: PlanRecord
     launches: list[KernelLaunch]
@@ -47,7 +47,8 @@ class FoundVariant(NamedTuple):
 
 
 def key_for(
-    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None
+    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
+    sizes: SymbolicSizes | None = None,
 ) -> PlanKey | None:
     """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where
     each stage is to be written down."""
@@ -95,8 +96,8 @@ def keep(key: PlanKey, record: PlanRecord) -> None:
 
 
 def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:
-    """A plan that was kept under a key with open sizes, and is right for the sizes now, as `find` otherwise; and the
-    records of all that are kept there."""
+    """A plan that was kept under a key with symbolic sizes, and is right for the sizes now, as `find` otherwise; and
+    the records of all that are kept there."""
     assert key.sizes is not None
     now = {symbol: symbol.hint for symbol in key.sizes.symbols}
     kept = _variants(key, graph)
@@ -107,28 +108,28 @@ def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | Non
                 record = read(data, key)
                 return FoundVariant(record, _launches(record, graph), conditions), kept
         except Exception as e:  # another may be right
-            _unusable(OPEN, key, graph, e)
+            _unusable(SYMBOLIC, key, graph, e)
     if kept:
-        emit("cache", what=OPEN, hit=False, key=key.key, reason="what was found is for other sizes")
+        emit("cache", what=SYMBOLIC, hit=False, key=key.key, reason="what was found is for other sizes")
     return None, kept
 
 
 def keep_variant(key: PlanKey, record: PlanRecord, kept: Sequence[bytes]) -> None:
-    """Keep a plan for open sizes besides those that were `kept` for others. Of two processes that do so at once, one
-    may be in vain."""
+    """Keep a plan for symbolic sizes besides those that were `kept` for others. Of two processes that do so at once,
+    one may be in vain."""
     assert key.sizes is not None
     try:
         made = write(record, key)
     except NotCacheable as e:
-        _not_kept(OPEN, key.key, e)
+        _not_kept(SYMBOLIC, key.key, e)
         return
     others = [data for data in kept if _is_readable(data, key.sizes)]
     disk_cache.put(
-        OPEN, key.key, pack({}, {str(number): data for number, data in enumerate([*others, made][-MOST_VARIANTS:])})
+        SYMBOLIC, key.key, pack({}, {str(number): data for number, data in enumerate([*others, made][-MOST_VARIANTS:])})
     )
 
 
-def _is_readable(data: bytes, sizes: OpenSizes) -> bool:
+def _is_readable(data: bytes, sizes: SymbolicSizes) -> bool:
     try:
         conditions_of(data, sizes.symbols)
     except Exception:
@@ -138,11 +139,11 @@ def _is_readable(data: bytes, sizes: OpenSizes) -> bool:
 
 def _variants(key: PlanKey, graph: CompiledGraph) -> list[bytes]:
     """The records that are kept under a key."""
-    data = disk_cache.get(OPEN, key.key)
+    data = disk_cache.get(SYMBOLIC, key.key)
     try:
         return [] if data is None else [*unpack(data)[1].values()]
     except BadRecord as e:
-        _unusable(OPEN, key, graph, e)
+        _unusable(SYMBOLIC, key, graph, e)
         return []
 
 

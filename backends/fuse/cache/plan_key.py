@@ -98,7 +98,7 @@ ADDED: Final = tuple(
 
 
 @dataclass(frozen=True)
-class OpenSizes:
+class SymbolicSizes:
     """The sizes that a plan leaves open: the symbols, and the conditions that a plan adds to when it is made."""
 
     symbols: tuple[Symbol, ...]
@@ -122,20 +122,21 @@ class PlanKey:
     n_inputs: int
     returns: tuple[bool, ...]
     """For each output whether it is a tensor."""
-    sizes: OpenSizes | None
-    """The open sizes of the graph, if it has some."""
+    sizes: SymbolicSizes | None
+    """The symbolic sizes of the graph, if it has some."""
     origins: tuple[str, ...]
     """The source lines, each once, in order. The key holds which operations share one, but not the lines: a function
     that moves keeps its plan."""
 
 
 def plan_key(
-    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor], sizes: OpenSizes | None = None
+    graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
+    sizes: SymbolicSizes | None = None,
 ) -> PlanKey:
     """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises
     NotCacheable.
 
-    Plans for open sizes have the same key whatever the sizes are now: each holds for those that meet its own
+    Plans for symbolic sizes have the same key whatever the sizes are now: each holds for those that meet its own
     conditions.
     """
     if text.unwritten:
@@ -143,7 +144,7 @@ def plan_key(
     lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}"]
     if sizes is not None:
         lines += [
-            f"open {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
+            f"symbol {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
         ] + sizes.conditions.granted()
     key = key_of(
         _target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build()))

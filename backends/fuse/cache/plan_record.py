@@ -28,7 +28,7 @@ from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
-from framejit.backends.fuse.sizes.open_size import OpenSize, open_size
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, symbolic_size
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
@@ -69,7 +69,7 @@ class PlanRecord:
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:
-    """The bytes of a record, with the conditions that the key's open sizes have come to meet.
+    """The bytes of a record, with the conditions that the key's symbolic sizes have come to meet.
 
     Raises NotCacheable for a plan that refers to what can't be written down.
     """
@@ -105,7 +105,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
 
 LONG: Final = frozenset(("text", "code", "remarks"))
 """Texts of kernels, which several may have in common."""
-SIZE: Final = (int, OpenSize)
+SIZE: Final = (int, SymbolicSize)
 
 
 def read(data: bytes, key: PlanKey) -> PlanRecord:
@@ -129,7 +129,7 @@ def read(data: bytes, key: PlanKey) -> PlanRecord:
 
 
 def conditions_of(data: bytes, symbols: Sequence[Symbol]) -> tuple[Condition, ...]:
-    """The conditions on open sizes under which a record's plan is right. Raises BadRecord for bytes that are no
+    """The conditions on symbolic sizes under which a record's plan is right. Raises BadRecord for bytes that are no
     record."""
     fields, _ = unpack(data)
     return tuple(read_condition(condition, symbols) for condition in fields.get("conditions", ()))
@@ -225,7 +225,7 @@ class _Writer:
         try:
             return written_condition(condition, self._symbols)
         except KeyError as e:
-            raise NotCacheable(f"a condition is on {e.args[0]}, which is no open size of an input") from None
+            raise NotCacheable(f"a condition is on {e.args[0]}, which is no symbolic size of an input") from None
 
     def computing(self, function: Callable[..., Any]) -> str:
         """The name of what is done to weights."""
@@ -254,11 +254,11 @@ class _Writer:
             return [kind.__name__, *map(self.value, value)]
         if kind is _native.Value:
             return ["value", value.index]
-        if kind is OpenSize:
+        if kind is SymbolicSize:
             try:
                 return ["size", written_expression(value.expression, self._symbols)]
             except KeyError as e:
-                raise NotCacheable(f"its plan refers to {e.args[0]}, which is no open size of an input") from None
+                raise NotCacheable(f"its plan refers to {e.args[0]}, which is no symbolic size of an input") from None
         if kind is dict:
             return ["dict", *([self.value(name), self.value(item)] for name, item in value.items())]
         if kind in _NAMES:
@@ -342,7 +342,7 @@ class _Reader:
             found = getattr(torch, _checked(rest[0], str), None)
             return _checked(found, _TYPES[kind])
         if kind == "size" and self.key.sizes is not None:
-            return open_size(read_expression(rest[0], self.key.sizes.symbols), self.key.sizes.conditions)
+            return symbolic_size(read_expression(rest[0], self.key.sizes.symbols), self.key.sizes.conditions)
         if kind == "device":
             return torch.device(_checked(rest[0], str))
         if kind == "complex":

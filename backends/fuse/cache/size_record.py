@@ -1,5 +1,5 @@
-"""Expressions over open sizes, and conditions on them, as plain data and back. Symbols are numbers in a list that both
-sides have."""
+"""Expressions over symbolic sizes, and conditions on them, as plain data and back. Symbols are numbers in a list that
+both sides have."""
 
 from __future__ import annotations
 

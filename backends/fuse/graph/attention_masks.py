@@ -40,7 +40,7 @@ class Masks:
 
 
 def _kind_of(mask: Value, constants: Mapping[Value, Constant]) -> Kind | None:
-    if mask.dim() < 2 or mask.has_open_sizes or not 0 < mask.numel() <= MOST_ELEMENTS:
+    if mask.dim() < 2 or mask.has_symbolic_sizes or not 0 < mask.numel() <= MOST_ELEMENTS:
         return None
     with _disable_current_modes(), torch._C._DisableAutocast(), torch.no_grad():
         made = _worked_out(mask, constants)

@@ -139,7 +139,7 @@ def _metadata(value: Value) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _plain(sizes: Any) -> tuple[Any, ...]:
-    """Sizes that can be compared without asking anything of open ones."""
+    """Sizes that can be compared without asking anything of symbolic ones."""
     return tuple(expression_of(size) if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
@@ -152,7 +152,7 @@ class ResultsChecker:
 
     def check(self, graph: Graph) -> None:
         """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph
-        without open sizes."""
+        without symbolic sizes."""
         from framejit.fakes.light_torch import light
 
         if graph.conditions is not None:

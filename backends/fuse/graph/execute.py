@@ -12,7 +12,7 @@ from framejit.backends.fuse.graph.node import map_values
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.plan.plan_functions import count_back
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.symbols.expression import Symbol
 
 
@@ -23,7 +23,7 @@ def execute(
     """What a graph without composite operations returns for inputs, as a plan of it would give it.
 
     `differences` is given a line for each operation whose results have other dtypes or sizes than the graph says, or
-    are undefined. `sizes`: what open sizes are.
+    are undefined. `sizes`: what symbolic sizes are.
     """
     numbers = sizes or {}
     versions = {

@@ -79,7 +79,7 @@ class Graph:
     fake_mode: Any = None
     """The mode of its values' fakes."""
     conditions: Conditions | None = None
-    """What was asked of open sizes; None where no size is open."""
+    """What was asked of symbolic sizes; None where no size is symbolic."""
 
     # ---- questions ----
 

@@ -186,7 +186,7 @@ class _Writer:
         if value.fake.layout is not torch.strided:
             self.result.unwritten = f"a tensor is {str(value.fake.layout).removeprefix('torch.')}"
         text = ", ".join(map(self._size, shape))
-        if value.has_open_sizes or strides != _row_major(shape):
+        if value.has_symbolic_sizes or strides != _row_major(shape):
             text += f" | {', '.join(map(self._size, strides))}"
         start = "" if type(offset) is int and offset == 0 else f" from {self._size(offset)}"
         self.result.devices[value.device] = None

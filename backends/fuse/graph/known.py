@@ -37,7 +37,7 @@ class KnownValues:
             or node.name.startswith(("empty", "new_empty"))
             or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value not in self._values for value in node.values())
-            or any(value.has_open_sizes for value in results)
+            or any(value.has_symbolic_sizes for value in results)
             or any(
                 value.storage in self._own or value.numel() * value.itemsize > self.most_bytes(node)
                 for value in results

@@ -9,7 +9,7 @@ import math
 
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.sizes.open_size import as_sizes
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 
 
 def overlaps(target: Value, node: Node) -> bool:
@@ -31,7 +31,7 @@ def _may_overlap_in_part(target: Value, other: Value) -> bool:
     """Whether a tensor that is read may share some of the memory that is written, and not lie as it does."""
     if other is target or other.storage is not target.storage or _place(target) == _place(other):
         return False
-    if target.has_open_sizes or other.has_open_sizes:
+    if target.has_symbolic_sizes or other.has_symbolic_sizes:
         return True
     if not target.numel() or not other.numel():
         return False

@@ -23,7 +23,7 @@ from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, Hidd
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
-from framejit.backends.fuse.sizes.open_size import as_size, hint
+from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
@@ -96,8 +96,8 @@ class Run:
         if not all(isinstance(fake, torch.Tensor) for fake in fakes):
             raise NotFusable("an input is not a tensor")
         mode = next((fake.fake_mode for fake in fakes if hasattr(fake, "fake_mode")), None)
-        is_open = self.conditions is not None
-        if any((fake._has_symbolic_sizes_strides and not is_open) or not hasattr(fake, "fake_mode") for fake in fakes):
+        unexpected = self.conditions is None
+        if any((fake._has_symbolic_sizes_strides and unexpected) or not hasattr(fake, "fake_mode") for fake in fakes):
             raise NotFusable("an input's sizes are symbols, or it has no fake")
         if any(fake.is_conj() or fake.is_neg() for fake in fakes):
             raise NotFusable("an input is only a view as conjugate or negative")

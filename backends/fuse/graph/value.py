@@ -53,7 +53,7 @@ class Value:
         return self.dtype.itemsize
 
     @property
-    def has_open_sizes(self) -> bool:
+    def has_symbolic_sizes(self) -> bool:
         """Whether a size, stride or the offset is not known."""
         return type(self.offset) is not int or any(type(number) is not int for number in (*self.shape, *self.strides))
 

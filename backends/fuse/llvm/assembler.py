@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from framejit.backends.fuse.llvm.size_parameters import register_of
 from framejit.backends.fuse.llvm.types import BITS, float_text
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def suffix(type: str, lanes: int) -> str:
 
 def integer(value: int, type: str = "i64", lanes: int = 1) -> Value:
     """An integer literal, in every lane; for a size that is not known, the register that has it."""
-    if isinstance(value, OpenSize):
+    if isinstance(value, SymbolicSize):
         return Value(register_of(value, type, lanes), type, lanes)
     return Value(str(value) if lanes == 1 else f"splat ({type} {value})", type, lanes)
 

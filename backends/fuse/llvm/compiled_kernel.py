@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from framejit.backends.fuse.llvm.jit import LoadedObject
 from framejit.backends.fuse.llvm.machine import machine
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 FUNCTION: Final = "framejit_kernel"
 
@@ -33,7 +33,7 @@ class CpuKernel:
     grain: int
     """The fewest turns of it that are worth a thread."""
     code: CompiledCode
-    sizes: tuple[OpenSize, ...] = ()
+    sizes: tuple[SymbolicSize, ...] = ()
     """What it is given as `ints`: sizes that were not known when it was compiled."""
 
     @property

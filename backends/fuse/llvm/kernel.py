@@ -10,10 +10,10 @@ from framejit.backends.fuse.llvm.plan import plan_loops
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 
-def kernel_text(kernel: Kernel) -> tuple[str, tuple[OpenSize, ...], int, int]:
+def kernel_text(kernel: Kernel) -> tuple[str, tuple[SymbolicSize, ...], int, int]:
     """LLVM's text of a kernel, the sizes that it is to be given, the size of its parallel loop and the fewest turns of
     it that are worth a thread.
 

@@ -15,7 +15,7 @@ from framejit.backends.fuse.llvm.size_parameters import SizeArguments, size_argu
 from framejit.backends.fuse.llvm.tiles import turn_tile
 from framejit.backends.fuse.llvm.types import REGISTER, number_text
 from framejit.backends.fuse.loop_ir.index import Var, flatten
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 STACK: Final = 1 << 16
 """The most bytes of scratch memory taken from the stack."""
@@ -28,7 +28,7 @@ class KernelWriter(Emitter):
         super().__init__(plan)
         self.name = name
 
-    def write(self) -> tuple[str, tuple[OpenSize, ...]]:
+    def write(self) -> tuple[str, tuple[SymbolicSize, ...]]:
         """The module's text, and the sizes that its function is to be given."""
         with size_arguments() as arguments:
             return self._write(arguments), tuple(arguments.sizes.values())

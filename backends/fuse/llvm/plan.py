@@ -11,7 +11,7 @@ from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
-from framejit.backends.fuse.sizes.open_size import OpenSize, hint, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
 
 CHUNK: Final = 8192
 """The most elements of a row that one turn of a pointwise kernel's parallel loop does."""
@@ -152,7 +152,7 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
 def _fitting(unroll: int, size: int, lanes: int) -> int:
     """How often a loop of `size` turns can be unrolled. Of a size that is not known only as much is assumed as that
     takes."""
-    if isinstance(size, OpenSize):
+    if isinstance(size, SymbolicSize):
         while unroll > 1 and size < lanes * unroll:
             unroll //= 2
         return unroll

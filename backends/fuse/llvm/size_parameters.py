@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.symbols.expression import Expression
 
 
@@ -15,11 +15,11 @@ class SizeArguments:
     read them."""
 
     def __init__(self) -> None:
-        self.sizes: dict[Expression, OpenSize] = {}
+        self.sizes: dict[Expression, SymbolicSize] = {}
         self._registers: dict[tuple[Expression, str, int], str] = {}
         self.lines: list[str] = []
 
-    def register(self, size: OpenSize, type: str, lanes: int) -> str:
+    def register(self, size: SymbolicSize, type: str, lanes: int) -> str:
         """The register that holds a size from the kernel's beginning on, in every lane of its type."""
         key = size.expression, type, lanes
         name = self._registers.get(key)
@@ -28,7 +28,7 @@ class SizeArguments:
             self._write(size, type, lanes, name)
         return name
 
-    def _write(self, size: OpenSize, type: str, lanes: int, name: str) -> None:
+    def _write(self, size: SymbolicSize, type: str, lanes: int, name: str) -> None:
         if lanes > 1:
             scalar, full = self.register(size, type, 1), f"<{lanes} x {type}>"
             self.lines.append(f"{name}.one = insertelement {full} poison, {type} {scalar}, i64 0")
@@ -59,7 +59,7 @@ def size_arguments() -> Iterator[SizeArguments]:
         _current.reset(token)
 
 
-def register_of(size: OpenSize, type: str, lanes: int) -> str:
+def register_of(size: SymbolicSize, type: str, lanes: int) -> str:
     """See SizeArguments.register; of the kernel that is being written."""
     arguments = _current.get()
     assert arguments is not None, "a size is written outside of a kernel"

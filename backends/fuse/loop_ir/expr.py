@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from framejit.backends.fuse.loop_ir.index import Index, Var
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 COMPUTE: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 """The dtype in which values of a dtype are computed, where it is another."""
@@ -231,7 +231,7 @@ def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
 def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
     """A number. An integer dtype wraps it around. A size that is not known is no constant, but the value of an
     index."""
-    if isinstance(value, OpenSize):
+    if isinstance(value, SymbolicSize):
         return cast(index_value(Index({}, value)), dtype)
     if dtype.is_floating_point:
         value = float(value)
@@ -250,7 +250,7 @@ def index_value(index: Index | Var) -> Expr:
     index = Index.of(index)
     return (
         _make("index", (), torch.int64, index)
-        if index.terms or isinstance(index.const, OpenSize)
+        if index.terms or isinstance(index.const, SymbolicSize)
         else const(index.const, torch.int64)
     )
 

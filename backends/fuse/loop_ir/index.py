@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Union
 
-from framejit.backends.fuse.sizes.open_size import hint, surely_divides
+from framejit.backends.fuse.sizes.symbolic_size import hint, surely_divides
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr

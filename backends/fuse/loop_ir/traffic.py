@@ -5,7 +5,7 @@ import math
 
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.sizes.open_size import hint
+from framejit.backends.fuse.sizes.symbolic_size import hint
 
 
 def bytes_moved(kernel: Kernel) -> int | None:

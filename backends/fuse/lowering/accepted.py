@@ -17,7 +17,7 @@ from framejit import _native
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NotFusable
-from framejit.backends.fuse.sizes.open_size import as_size, hint
+from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.dropped_warnings import without_warnings
 
@@ -52,7 +52,7 @@ _known: dict[Any, bool] = {}
 
 def accepts(node: Node) -> bool:
     """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left
-    open."""
+    symbolic."""
     if (
         node.name.removesuffix("_") in UNTRIED
         or node.operation.namespace != "aten"
@@ -61,7 +61,7 @@ def accepts(node: Node) -> bool:
         return True
     trial = _Trial(node, None)
     verdict = trial.verdict()
-    if trial.has_open_number and _Trial(node, GREAT).verdict() != verdict:
+    if trial.has_symbolic_number and _Trial(node, GREAT).verdict() != verdict:
         raise NotFusable(f"whether {node.operation.name()} raises depends on a number that is left open")
     return verdict
 
@@ -73,7 +73,7 @@ class _Trial:
     def __init__(self, node: Node, great: int | None) -> None:
         self.node, self.great = node, great
         self.name = node.name.removesuffix("_")
-        self.has_open_number = False
+        self.has_symbolic_number = False
         self.real = self.name in REAL_SIZES
         self.elements = 0
         sizes = sorted({size for tensor in node.values() for size in map(_hint, tensor.shape) if size > 1})
@@ -125,7 +125,7 @@ class _Trial:
         if isinstance(value, (tuple, list)):
             return type(value), tuple(map(self._part, value))
         if isinstance(value, torch.SymInt):
-            self.has_open_number = True
+            self.has_symbolic_number = True
             return int, self._number(value)
         return type(value), repr(value)
 

@@ -25,7 +25,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
     contiguous_strides,
     loops,
 )
-from framejit.backends.fuse.sizes.open_size import as_sizes
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 
 

@@ -13,7 +13,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import reinterpreted
-from framejit.backends.fuse.sizes.open_size import as_size, as_sizes, hint
+from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes, hint
 
 
 class Held:

@@ -19,7 +19,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
 from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
-from framejit.backends.fuse.sizes.open_size import hint, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters

@@ -8,7 +8,7 @@ from dataclasses import replace
 from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, Store
-from framejit.backends.fuse.sizes.open_size import hint, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import hint, surely_equal
 
 
 def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> list[Store]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
-from framejit.backends.fuse.sizes.open_size import surely_divides, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import surely_divides, surely_equal
 
 
 @dataclass

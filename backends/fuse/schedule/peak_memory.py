@@ -14,7 +14,7 @@ import torch
 
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
-from framejit.backends.fuse.sizes.open_size import hint, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 NEVER_ALIASES: Final = {

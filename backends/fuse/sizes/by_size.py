@@ -1,4 +1,4 @@
-"""Graphs with open sizes: captured once, compiled once for a range of sizes.
+"""Graphs with symbolic sizes: captured once, compiled once for a range of sizes.
 
 Kernels take the sizes as arguments. What was generated holds for the sizes that lead to the same decisions as those it
 was generated for (a loop of more than so many turns, a size that vectors divide); for others another variant is made.
@@ -45,9 +45,9 @@ def has_symbols(gm: fx.GraphModule) -> bool:
     )
 
 
-def has_open_sizes(gm: fx.GraphModule) -> bool:
+def has_symbolic_sizes(gm: fx.GraphModule) -> bool:
     """Whether one of these is not known after all."""
-    return any(_open_dims(node) for node in placeholders(gm))
+    return any(_symbolic_dims(node) for node in placeholders(gm))
 
 
 @dataclass(eq=False)
@@ -69,19 +69,19 @@ class Variant:
         return self.run_for(dict(zip(self.symbols, sizes)))
 
 
-CompileOpen = Callable[[fx.GraphModule, list[torch.Tensor], Conditions, tuple[Symbol, ...]], Variant]
-CompileClosed = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], tuple[Run, CompiledGraph | None]]
+CompileSymbolic = Callable[[fx.GraphModule, list[torch.Tensor], Conditions, tuple[Symbol, ...]], Variant]
+CompileStatic = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], tuple[Run, CompiledGraph | None]]
 
 
 class BySize:
     """Takes the graph's inputs, and runs what fits their sizes."""
 
     def __init__(
-        self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_open: CompileOpen,
-        compile_closed: CompileClosed,
+        self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_symbolic: CompileSymbolic,
+        compile_static: CompileStatic,
     ) -> None:
         self.gm, self.eager = gm, gm.forward
-        self._compile_open, self._compile_closed = compile_open, compile_closed
+        self._compile_symbolic, self._compile_static = compile_symbolic, compile_static
         places = _places(gm)
         self._read = tuple(places.values())
         self._symbols = tuple(places)
@@ -92,13 +92,13 @@ class BySize:
             if isinstance(size, torch.SymInt)
         )
         self._variants: list[Variant] = []
-        self._closed: list[CompiledGraph] = []
+        self._static: list[CompiledGraph] = []
         self._ready: dict[tuple[int, ...], Run] = {}
         self._seen: set[tuple[int, ...]] = set()
         self._misses = 0
         self._never = self._told_full = False
         self._lock = threading.Lock()
-        self.why_closed = ""
+        self.why_static = ""
         """Why the graph is compiled for each combination of sizes on its own; empty if it is not."""
         self._made_for(self._sizes(example_inputs), example_inputs)
 
@@ -118,7 +118,7 @@ class BySize:
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled, in order."""
-        return [*(graph for variant in self._variants for graph in variant.graphs), *self._closed]
+        return [*(graph for variant in self._variants for graph in variant.graphs), *self._static]
 
     def _sizes(self, inputs: Any) -> tuple[int, ...]:
         return tuple([inputs[position].size(dim) for position, dim in self._read])
@@ -127,10 +127,10 @@ class BySize:
         variant = next((variant for variant in self._variants if variant.fits(sizes)), None)
         if variant is not None:
             return self._safely(sizes, lambda: self._remember(sizes, variant.run(sizes))), True
-        full = self._never or len(self._variants) + len(self._closed) >= MOST
+        full = self._never or len(self._variants) + len(self._static) >= MOST
         self._misses += 1
         # a variant serves other sizes, too
-        again = sizes in self._seen or (not self.why_closed and self._misses % PATIENCE == 0)
+        again = sizes in self._seen or (not self.why_static and self._misses % PATIENCE == 0)
         if again and not full:
             return self._safely(sizes, lambda: self._made_for(sizes, list(inputs))), True
         if again and not self._never and not self._told_full:
@@ -162,10 +162,10 @@ class BySize:
             known = self._ready.get(sizes)
             if known is not None:
                 return known
-            if not self.why_closed:
+            if not self.why_static:
                 try:
                     conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
-                    variant = self._compile_open(
+                    variant = self._compile_symbolic(
                         self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols)
                     )
                     self._variants.append(variant)
@@ -174,10 +174,10 @@ class BySize:
                     self._never = True
                     return self._remember(sizes, self.eager)
                 except NotFusable as e:
-                    self.why_closed = str(e)
-                    self._tell(f"compiled for each combination of sizes on its own: {self.why_closed}")
-            run, graph = self._compile_closed(self.gm, inputs, sizes)
-            self._closed += [graph] if graph is not None else []
+                    self.why_static = str(e)
+                    self._tell(f"compiled for each combination of sizes on its own: {self.why_static}")
+            run, graph = self._compile_static(self.gm, inputs, sizes)
+            self._static += [graph] if graph is not None else []
             return self._remember(sizes, run)
 
     def _remember(self, sizes: tuple[int, ...], run: Run) -> Run:
@@ -206,7 +206,7 @@ def _fake(node: fx.Node) -> Any:
     return fake if isinstance(fake, torch.Tensor) else torch.empty(())
 
 
-def _open_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
+def _symbolic_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
     """The dimensions of an input whose sizes are symbols; one that is known to be a symbol that is read elsewhere has
     that."""
     found = []
@@ -223,6 +223,6 @@ def _places(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
     while capturing."""
     places: dict[Symbol, tuple[int, int]] = {}
     for position, node in enumerate(placeholders(gm)):
-        for dim, symbol in _open_dims(node):
+        for dim, symbol in _symbolic_dims(node):
             places.setdefault(symbol, (position, dim))
     return places

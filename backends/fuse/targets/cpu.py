@@ -10,7 +10,7 @@ import torch
 
 from framejit.backends.fuse.account.compiled_graph import KernelSource
 from framejit.backends.fuse.not_fusable import KernelFailed
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
 
-SIZE = (int, OpenSize)
+SIZE = (int, SymbolicSize)
 
 
 @dataclass(eq=False)

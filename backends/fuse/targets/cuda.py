@@ -12,7 +12,7 @@ import torch
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import KernelSource
 from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 
@@ -88,7 +88,7 @@ class CudaTarget(Target):
     suffix = "py"
     described = {
         "name": str, "code": str, "function": str, "remarks": str, "buffers": tuple, "signature": tuple,
-        "programs": (int, OpenSize), "warps": int,
+        "programs": (int, SymbolicSize), "warps": int,
         "sizes": tuple,
     }
     is_asynchronous = True
@@ -131,7 +131,7 @@ class CudaTarget(Target):
         return self.limits.multiprocessors
 
     def parts(self, results: int, length: int, crosses: Callable[[], bool]) -> int:
-        if isinstance(length, OpenSize) or isinstance(results, OpenSize) or not crosses():
+        if isinstance(length, SymbolicSize) or isinstance(results, SymbolicSize) or not crosses():
             return super().parts(results, length, crosses)
         wanted = 8 * self.limits.multiprocessors * COLUMNS // max(COLUMNS, results)
         if wanted < 2 or length < wanted * COLUMNS and results * length < LARGE:

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from torch import fx
 
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-    from framejit.backends.fuse.cache.plan_key import OpenSizes
+    from framejit.backends.fuse.cache.plan_key import SymbolicSizes
     from framejit.backends.fuse.training.differentiable import Differentiable
 
 
 def compile_differentiable(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None = None
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph,
+    symbolic_sizes: SymbolicSizes | None = None,
 ) -> Differentiable:
     """See `halves.compile_differentiable`."""
     from framejit.backends.fuse.training import halves
 
-    return halves.compile_differentiable(gm, examples, account, open_sizes)
+    return halves.compile_differentiable(gm, examples, account, symbolic_sizes)

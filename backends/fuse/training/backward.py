@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.cache.plan_key import OpenSizes
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.cache.plan_key import SymbolicSizes
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes
 from framejit.backends.fuse.training.partition import BackwardPart
 from framejit.symbols.conditions import Condition
@@ -22,7 +22,7 @@ class Backward:
     """A compiled backward."""
 
     def __init__(
-        self, part: BackwardPart, leaving: Sequence[int], compiles: Compiles, open_sizes: OpenSizes | None
+        self, part: BackwardPart, leaving: Sequence[int], compiles: Compiles, symbolic_sizes: SymbolicSizes | None
     ) -> None:
         """`leaving`: which gradients go out."""
         gradients = [part.backward.gradients[place] for place in leaving]
@@ -50,12 +50,12 @@ class Backward:
         self.passed = {place for value, place in order.items() if value in part.backward.tangents}
         """The results that are gradients as they came in."""
         self.passed_on = {self.parts[place] for place in self.passed}
-        self.open_strides = [value.strides for value in part.backward.tangents]
-        self._have(Half(part.graph, part.nodes, compiles, part.backward.segment, open_sizes))
+        self.symbolic_strides = [value.strides for value in part.backward.tangents]
+        self._have(Half(part.graph, part.nodes, compiles, part.backward.segment, symbolic_sizes))
 
     def _have(self, half: Half) -> None:
         self.half = half
-        self.strides = concrete(self.open_strides, half.sizes)
+        self.strides = concrete(self.symbolic_strides, half.sizes)
 
     def at(self, sizes: Sizes) -> Backward:
         """The same for other sizes."""
@@ -93,7 +93,7 @@ class Backward:
 
 
 @dataclass(frozen=True)
-class OpenBackward:
+class SymbolicBackward:
     """A backward of a segment for gradients that come otherwise than usual, and for all sizes that meet conditions."""
 
     orders: tuple[tuple[int, tuple[int, ...] | None], ...]

@@ -14,14 +14,14 @@ import torch
 from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.by_size import holds
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
-from framejit.backends.fuse.training.backward import Backward, OpenBackward, is_permuted, order_of, strides_in
+from framejit.backends.fuse.training.backward import Backward, SymbolicBackward, is_permuted, order_of, strides_in
 from framejit.backends.fuse.training.buckets import Buckets, by_node
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
@@ -56,20 +56,20 @@ class Differentiable:
 
     def __init__(
         self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles,
-        accounts: Sequence[CompiledGraph], open_sizes: OpenSizes | None = None, buckets: Buckets | None = None,
+        accounts: Sequence[CompiledGraph], symbolic_sizes: SymbolicSizes | None = None, buckets: Buckets | None = None,
     ) -> None:
         """Raises NotFusable where the graph has to run as ATen."""
         self.buckets = buckets
-        self.gm, self.eager, self.accounts, self.open_sizes = gm, gm.forward, accounts, open_sizes
+        self.gm, self.eager, self.accounts, self.symbolic_sizes = gm, gm.forward, accounts, symbolic_sizes
         self.torch_state = thread_state()
         """Torch's, which what is recorded depends on."""
-        self.recorded = recorded = Recorded(gm, None if open_sizes is None else open_sizes.conditions, buckets)
+        self.recorded = recorded = Recorded(gm, None if symbolic_sizes is None else symbolic_sizes.conditions, buckets)
         self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
-        self.results = recorded.results.at(sizes_now(open_sizes))
+        self.results = recorded.results.at(sizes_now(symbolic_sizes))
         partition = parted(recorded.joint())
         joint = partition.joint
-        self._forward = Half(partition.forward, partition.forward_nodes, compiles, None, open_sizes)
+        self._forward = Half(partition.forward, partition.forward_nodes, compiles, None, symbolic_sizes)
         self.fate = Fate()
         sources = {value: (True, position) for position, value in enumerate(joint.inputs)}
         sources.update(
@@ -90,7 +90,7 @@ class Differentiable:
         """Of each input whether gradients go to it."""
 
     def at(self, sizes: Sizes) -> Differentiable:
-        """The same for other sizes of those that are open."""
+        """The same for other sizes of those that are symbolic."""
         made = copy.copy(self)
         made.results = self.recorded.results.at(sizes)
         made._forward = self._forward.at(sizes)
@@ -102,21 +102,21 @@ class Differentiable:
     def assumed(self) -> tuple[Condition, ...]:
         """The conditions that sizes must meet."""
         halves = [self._forward, *(each.half() for each in self.segments if isinstance(each, CompiledSegment))]
-        noted = () if self.open_sizes is None else self.open_sizes.conditions
+        noted = () if self.symbolic_sizes is None else self.symbolic_sizes.conditions
         return tuple(dict.fromkeys([*noted, *(condition for half in halves for condition in half.assumed)]))
 
-    def recorded_for(self, sizes: Sizes) -> tuple[Recorded, OpenSizes]:
+    def recorded_for(self, sizes: Sizes) -> tuple[Recorded, SymbolicSizes]:
         """The graph recorded anew, so that what is asked of sizes is asked of these, and what was asked before goes
         without saying. Raises NeedsGradients where the forward is not the same then."""
-        assert self.open_sizes is not None
-        conditions, symbols = self.open_sizes.conditions.with_hints(sizes)
+        assert self.symbolic_sizes is not None
+        conditions, symbols = self.symbolic_sizes.conditions.with_hints(sizes)
         with restored_thread_state():  # a backward may run in any
             restore(self.torch_state)
             again = Recorded(self.gm, conditions, self.buckets)
             again.joint()
         if again.forward() != self.recorded.forward():
             raise NeedsGradients("its forward consists of other operations with other sizes")
-        return again, OpenSizes(tuple(symbols[symbol] for symbol in self.open_sizes.symbols), conditions)
+        return again, SymbolicSizes(tuple(symbols[symbol] for symbol in self.symbolic_sizes.symbols), conditions)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         trial = self._forward.trial
@@ -221,9 +221,9 @@ class CompiledSegment:
         position there."""
         self.keeps = bool(self.saved) or segment.keeps
         """Whether what is kept has to be there still."""
-        self.open_usual = recorded.usual(number)
+        self.symbolic_usual = recorded.usual(number)
         """As it is for all sizes."""
-        self.places = [place for place, _ in self.open_usual]
+        self.places = [place for place, _ in self.symbolic_usual]
         """Which of the segment's outputs gradients come to."""
         self.outputs = [segment.outputs[place] for place in self.places]
         self.results = [recorded.differentiable[number] for number in segment.results]
@@ -244,15 +244,15 @@ class CompiledSegment:
         if not self.leaving:
             raise NeedsGradients("no gradient goes from a result to what it was made of")
         self.usual_references = usual_references(Compiled.apply)
-        self._usual = Backward(part, self.leaving, compiles, graph.open_sizes)
-        self._unusual: list[OpenBackward] = []
-        """What was compiled for gradients that came otherwise, where sizes are open."""
+        self._usual = Backward(part, self.leaving, compiles, graph.symbolic_sizes)
+        self._unusual: list[SymbolicBackward] = []
+        """What was compiled for gradients that came otherwise, where sizes are symbolic."""
         self._lock = threading.Lock()
-        self._have(sizes_now(graph.open_sizes))
+        self._have(sizes_now(graph.symbolic_sizes))
 
     def _have(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.usual: Given = concrete(self.open_usual, sizes)
+        self.usual: Given = concrete(self.symbolic_usual, sizes)
         self.others = [
             (concrete(tuple(tensor.shape), sizes), (0,) * tensor.dim(), tensor.dtype, tensor.device)
             for tensor in self.like[self.n_results :]
@@ -316,7 +316,7 @@ class CompiledSegment:
         strides = dict(self.usual)
         for each in (given, tuple((place, strides[place]) for place, _ in given)):
             try:
-                return self._compiled(each) if self.graph.open_sizes is None else self._compiled_open(each)
+                return self._compiled(each) if self.graph.symbolic_sizes is None else self._compiled_symbolic(each)
             except NotFusable:
                 continue
             except Exception as e:  # in the midst of the program's backward
@@ -332,8 +332,8 @@ class CompiledSegment:
         part = parted(self.graph.recorded.joint_of(self.number, given), self.kept).backwards[self.number]
         return Backward(part, self.leaving, self.compiles, None)
 
-    def _compiled_open(self, given: Given) -> Backward:
-        """The same where sizes are open: one that was made for other sizes will do if these are like them."""
+    def _compiled_symbolic(self, given: Given) -> Backward:
+        """The same where sizes are symbolic: one that was made for other sizes will do if these are like them."""
         usual = dict(self.usual)
         orders = tuple((place, None if strides == usual[place] else order_of(strides)) for place, strides in given)
         values = tuple(self.sizes.values())
@@ -341,16 +341,16 @@ class CompiledSegment:
             sizes = dict(zip(known.symbols, values))
             if known.orders == orders and all(holds(condition, sizes) for condition in known.conditions):
                 return known.backward.at(sizes)
-        recorded, open_sizes = self.graph.recorded_for(self.sizes)
-        open_usual, like = dict(recorded.usual(self.number)), recorded.like[self.number]
+        recorded, symbolic_sizes = self.graph.recorded_for(self.sizes)
+        symbolic_usual, like = dict(recorded.usual(self.number)), recorded.like[self.number]
         coming = tuple(
-            (place, open_usual[place] if order is None else strides_in(order, like[place].shape))
+            (place, symbolic_usual[place] if order is None else strides_in(order, like[place].shape))
             for place, order in orders
         )
         part = parted(recorded.joint_of(self.number, coming), self.kept).backwards[self.number]
-        made = Backward(part, self.leaving, self.compiles, open_sizes)
-        conditions = tuple(dict.fromkeys([*open_sizes.conditions, *made.half.assumed]))
-        self._unusual.append(OpenBackward(orders, open_sizes.symbols, conditions, made))
+        made = Backward(part, self.leaving, self.compiles, symbolic_sizes)
+        conditions = tuple(dict.fromkeys([*symbolic_sizes.conditions, *made.half.assumed]))
+        self._unusual.append(SymbolicBackward(orders, symbolic_sizes.symbols, conditions, made))
         return made
 
     def _zeros(self, number: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.cache.plan_key import OpenSizes
+from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.execute import execute
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
@@ -23,17 +23,17 @@ from framejit.symbols.expression import Symbol
 Runs = Callable[..., Any]
 """Takes the inputs of a graph as arguments, and gives the tuple of its outputs."""
 Sizes = Mapping[Symbol, int]
-"""The sizes of a call, for those that are open; empty where none is."""
+"""The sizes of a call, for those that are symbolic; empty where none is."""
 PlanFor = Callable[[Sizes, Runs], _native.Plan]
 """Gives the plan for sizes. Given what to run in the place of a plan that can't be run for the inputs."""
-Compiles = Callable[[Graph, int | None, OpenSizes | None], tuple[PlanFor, tuple[Condition, ...]]]
-"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are open. With the plans,
-the conditions on sizes that they are right under, besides those that were noted."""
+Compiles = Callable[[Graph, int | None, SymbolicSizes | None], tuple[PlanFor, tuple[Condition, ...]]]
+"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are symbolic. With the
+plans, the conditions on sizes that they are right under, besides those that were noted."""
 
 
-def sizes_now(open_sizes: OpenSizes | None) -> Sizes:
+def sizes_now(symbolic_sizes: SymbolicSizes | None) -> Sizes:
     """The sizes that something is compiled with."""
-    return {} if open_sizes is None else {symbol: symbol.hint for symbol in open_sizes.symbols}
+    return {} if symbolic_sizes is None else {symbol: symbol.hint for symbol in symbolic_sizes.symbols}
 
 
 @dataclass
@@ -51,16 +51,16 @@ class Half:
 
     def __init__(
         self, graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
-        open_sizes: OpenSizes | None
+        symbolic_sizes: SymbolicSizes | None
     ) -> None:
         """`segment`: the number of the segment whose backward it is."""
         self.graph = graph
         self.is_repeatable = not any(node.ordered or node.writes for node in nodes)
         """Whether running it once more gives the same, and changes nothing."""
         self.recorded: Graph | None = None
-        self.plan_for, self.assumed = compiles(graph(), segment, open_sizes)
+        self.plan_for, self.assumed = compiles(graph(), segment, symbolic_sizes)
         self.trial = Trial()
-        self._have(sizes_now(open_sizes))
+        self._have(sizes_now(symbolic_sizes))
 
     def _have(self, sizes: Sizes) -> None:
         self.sizes = sizes

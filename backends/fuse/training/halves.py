@@ -12,13 +12,13 @@ from torch import fx
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
-from framejit.backends.fuse.cache.plan_key import OpenSizes, PlanKey
+from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
 from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
 from framejit.backends.fuse.not_fusable import NotFusable
-from framejit.backends.fuse.plan.open_plan import plan_of
+from framejit.backends.fuse.plan.symbolic_plan import plan_of
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import PlanFor
@@ -28,46 +28,47 @@ from framejit.symbols.conditions import Condition
 
 
 def compile_differentiable(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None = None
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph,
+    symbolic_sizes: SymbolicSizes | None = None,
 ) -> Differentiable:
     """Compile a graph that gradients are wanted of. Raises NotFusable where it has to run as ATen."""
     buckets = buckets_of(examples)
     if buckets is not None:
         try:
-            return _differentiable(gm, examples, account, open_sizes, buckets)
+            return _differentiable(gm, examples, account, symbolic_sizes, buckets)
         except NotFusable as e:
             warn(
                 f"the backward of {account.name} is not divided where buckets of DistributedDataParallel are full: "
                 f"processes exchange its gradients at its end ({e})"
             )
-    return _differentiable(gm, examples, account, open_sizes, None)
+    return _differentiable(gm, examples, account, symbolic_sizes, None)
 
 
 def _differentiable(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, open_sizes: OpenSizes | None,
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, symbolic_sizes: SymbolicSizes | None,
     buckets: Buckets | None,
 ) -> Differentiable:
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
 
     def compiles(
-        graph: Graph, segment: int | None, open_sizes: OpenSizes | None
+        graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None
     ) -> tuple[PlanFor, tuple[Condition, ...]]:
         if segment is None:
-            return _compiled(graph, account, open_sizes)
+            return _compiled(graph, account, symbolic_sizes)
         if segment not in of_backwards:
             name = f"{account.name}_backward{len(of_backwards) + 1 if of_backwards else ''}"
             accounts.append(of_backwards.setdefault(segment, CompiledGraph(name, weakref.ref(gm), account.graph_id)))
-        return _compiled(graph, of_backwards[segment], open_sizes)
+        return _compiled(graph, of_backwards[segment], symbolic_sizes)
 
-    made = Differentiable(gm, examples, compiles, accounts, open_sizes, buckets)
+    made = Differentiable(gm, examples, compiles, accounts, symbolic_sizes, buckets)
     for backward in of_backwards.values():
         backward.region = made
     return made
 
 
 def _compiled(
-    graph: Graph, account: CompiledGraph, sizes: OpenSizes | None
+    graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None
 ) -> tuple[PlanFor, tuple[Condition, ...]]:
     """The plans of a half, which run with gradients and autocast off."""
     with resting(), torch.no_grad(), torch._C._DisableAutocast():

@@ -93,7 +93,7 @@ class Recorded:
     def __init__(
         self, gm: fx.GraphModule, conditions: Conditions | None = None, buckets: Buckets | None = None
     ) -> None:
-        """`conditions`: take down what is asked of open sizes. `buckets`: which gradients are wanted before the
+        """`conditions`: take down what is asked of symbolic sizes. `buckets`: which gradients are wanted before the
         backward is over. Raises NotFusable for what can't be written down, or must be seen by autograd operation by
         operation."""
         run = _ForwardRun(gm, conditions)
@@ -212,7 +212,7 @@ class Recorded:
             except NotFusable:
                 raise
             except Exception as e:
-                # what cannot be done with open sizes may be done with known ones
+                # what cannot be done with symbolic sizes may be done with known ones
                 raise (NeedsGradients if graph.conditions is None else NotFusable)(
                     f"its backward on fakes raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
                 ) from e
@@ -233,7 +233,7 @@ class _ForwardRun(Run):
 
     recorder: _JointRecorder
     like_shown: dict[fx.Node, torch.Tensor]
-    """Where sizes are open, what capture says of results, so that what is asked of these sizes is asked of ours."""
+    """Where sizes are symbolic, what capture says of results, so that what is asked of these sizes is asked of ours."""
 
     def __init__(self, gm: fx.GraphModule, conditions: Conditions | None) -> None:
         super().__init__(gm, keeps, conditions)

@@ -13,7 +13,7 @@ from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.lowering.support import is_fusable
-from framejit.backends.fuse.sizes.open_size import as_size, hint
+from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
 
 SOURCE: Final = "what can't be computed again"

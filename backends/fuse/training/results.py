@@ -18,7 +18,7 @@ import torch
 from framejit.backends.fuse.graph.node import values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import NO_STAGES, Segment, needed_segments
 from framejit.symbols.expression import Symbol
@@ -112,7 +112,7 @@ class Results:
         """Of views those that gradients may come to."""
 
     def at(self, sizes: Mapping[Symbol, int]) -> Results:
-        """The same with numbers for open sizes, where views are made for real."""
+        """The same with numbers for symbolic sizes, where views are made for real."""
         made = copy.copy(self)
         made.views = {
             position: replace(
@@ -160,7 +160,7 @@ class Results:
 
     def check(self) -> None:
         """Raises NeedsGradients where a view that is made again is not what eager's is; NotFusable where that may be
-        for open sizes."""
+        for symbolic sizes."""
         refused = NeedsGradients if self._recorder.graph.conditions is None else NotFusable
         for position, view in self.views.items():
             base = _base(view, self.inputs, self.roots, self._fakes)

@@ -17,11 +17,10 @@ from framejit.backends.fuse.loop_ir.expr import is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
-from framejit.backends.fuse.sizes.open_size import OpenSize, hint
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
-from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
-from framejit.backends.fuse.triton.open_blocks import (
+from framejit.backends.fuse.triton.block_sizes import (
     FEW_ROWS,
     ROWS,
     SMALL_BLOCK,
@@ -31,6 +30,7 @@ from framejit.backends.fuse.triton.open_blocks import (
     row_block,
     within,
 )
+from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
@@ -174,7 +174,7 @@ class _Pointwise(_Shapes):
         """Whether it goes through long rows that no wide load fits, and loads several numbers for each row: taken as
         one, the loops would load these for each element, at a place that a division gives."""
         *rest, row = self.outer
-        if not rest or isinstance(row.size, OpenSize) or row.size < ODD_ROW:
+        if not rest or isinstance(row.size, SymbolicSize) or row.size < ODD_ROW:
             return False
         places = accesses(self.kernel)
         of_rows = [access for access in places if not access.index.vars() & {row} and access.index.vars()]
@@ -204,9 +204,9 @@ class _Pointwise(_Shapes):
         )
         if len(axes) > 1:
             shapes = ((2048, 8), *(shape for shape in shapes if shape != (2048, 8)))
-        apart = len(axes) == 1 and not is_multiple(lanes, total) and (isinstance(total, OpenSize) or total >= LARGE)
+        apart = len(axes) == 1 and not is_multiple(lanes, total) and (isinstance(total, SymbolicSize) or total >= LARGE)
         for elements, warps in shapes:
-            if isinstance(total, OpenSize):
+            if isinstance(total, SymbolicSize):
                 block = elements if total >= enough * elements else SMALL_BLOCK
             else:
                 block = min(elements, power_above(total), max(128, power_below(total // enough)))
@@ -251,11 +251,11 @@ class _Rows(_Shapes):
 
     def tiles(self) -> Iterator[Tile]:
         rows, limits = self.results, self.limits
-        surely_few = not isinstance(rows, OpenSize) and rows < limits.multiprocessors
+        surely_few = not isinstance(rows, SymbolicSize) and rows < limits.multiprocessors
         whole = row_block(
             self.kernel.inner_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block)
         )
-        if surely_few or (isinstance(rows, OpenSize) and whole > SHORT_ROW and rows < limits.multiprocessors):
+        if surely_few or (isinstance(rows, SymbolicSize) and whole > SHORT_ROW and rows < limits.multiprocessors):
             yield from self._hurried(whole)
             return
         held = max(1, self.analysis.reloaded)
@@ -320,7 +320,7 @@ class _Rows(_Shapes):
             *inner[1:],
         )
         together = max(1, 1024 // whole)
-        if isinstance(rows, OpenSize):
+        if isinstance(rows, SymbolicSize):
             together = together if together == 1 or rows >= enough * together else 1
         else:
             together = min(together, power_above(rows), max(1, power_below(rows // enough)))
@@ -379,7 +379,7 @@ class _Columns(_Shapes):
         for wide, deep, warps in shapes:
             columns = within(wide, fast.size)
             block = within(deep * (wide // columns), length)
-            looped = isinstance(length, OpenSize) or block < length
+            looped = isinstance(length, SymbolicSize) or block < length
             x = replace(axes[-1], block=columns)
             warps = max(1, min(warps, columns * block // 128))
             yield Tile(self.kernel, (*axes[:-1], x, Axis("r", inner, block, True)), warps, looped=looped, online=looped)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
-from framejit.backends.fuse.sizes.open_size import OpenSize, sizes_written
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, sizes_written
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.expressions import POINTERS
@@ -54,9 +54,9 @@ class TritonSource:
     """For each argument its name, Triton's type of it, and whether it is a multiple: an address of 16, a size of
     `multiples.ALIGNED`."""
     programs: int
-    """An OpenSize where that is not known before sizes are."""
+    """An SymbolicSize where that is not known before sizes are."""
     warps: int
-    sizes: tuple[OpenSize, ...] = ()
+    sizes: tuple[SymbolicSize, ...] = ()
     """The arguments after these: sizes that are not known."""
 
     @property

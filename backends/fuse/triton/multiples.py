@@ -1,4 +1,4 @@
-"""Which open sizes are multiples of what a vectorised access needs.
+"""Which symbolic sizes are multiples of what a vectorised access needs.
 
 Triton makes a wide load of a row only where it knows that each row begins, and ends, at a multiple of the load's width.
 For numbers it sees that; of a size it has to be told. So it is asked, and the answer becomes a condition, of those
@@ -12,7 +12,7 @@ from typing import Any, Final
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import expressions_of
-from framejit.backends.fuse.sizes.open_size import OpenSize, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, surely_equal
 from framejit.symbols.expression import Expression, Symbol
 
 ALIGNED: Final = 8
@@ -24,7 +24,7 @@ COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 def is_multiple(divisor: int, size: Any) -> bool:
     """Whether a power of two divides a size, as far as numbers and earlier answers tell. Nothing is assumed."""
-    if not isinstance(size, OpenSize):
+    if not isinstance(size, SymbolicSize):
         return bool(size % divisor == 0)
     for product, coefficient in size.conditions.simplified(size.expression).terms.items():
         multiples = sum(size.conditions.known(_rest(Expression.of(atom)), "==") is True for atom in product)
@@ -45,7 +45,7 @@ def _rest(expression: Expression) -> Expression:
 def assume_multiples(kernel: Kernel) -> None:
     """Decide which of the sizes that a kernel's accesses depend on are multiples of ALIGNED."""
     for size in _steps(kernel):
-        if not isinstance(size, OpenSize):
+        if not isinstance(size, SymbolicSize):
             continue
         for product, coefficient in size.conditions.simplified(size.expression).terms.items():
             if coefficient % ALIGNED and len(product) == 1 and isinstance(product[0], Symbol):

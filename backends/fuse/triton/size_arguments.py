@@ -1,7 +1,7 @@
 """Sizes that a kernel is given as scalar arguments, because they are not known when it is compiled."""
 from __future__ import annotations
 
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.triton.multiples import ALIGNED, is_multiple
 from framejit.symbols.expression import Expression
 
@@ -16,9 +16,9 @@ class SizeArguments:
     def __init__(self, wide: bool) -> None:
         self.kind = "i64" if wide else "i32"
         self.names: dict[Expression, str] = {}
-        self.sizes: list[OpenSize] = []
+        self.sizes: list[SymbolicSize] = []
 
-    def text(self, size: OpenSize) -> str:
+    def text(self, size: SymbolicSize) -> str:
         """What stands for a size in the text: the argument's name."""
         expression = size.conditions.simplified(size.expression)
         name = self.names.get(expression)

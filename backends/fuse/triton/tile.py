@@ -9,7 +9,7 @@ from functools import cached_property
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import all_indices
-from framejit.backends.fuse.sizes.open_size import OpenSize, greatest, surely_divides
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, greatest, surely_divides
 
 INT32_MAX = 2**31 - 1
 
@@ -31,7 +31,7 @@ class Axis:
     @property
     def steps(self) -> int:
         """How many blocks it takes."""
-        if isinstance(self.size, OpenSize):  # 0 where no program would have anything to do
+        if isinstance(self.size, SymbolicSize):  # 0 where no program would have anything to do
             return (self.size + (self.block - 1)) // self.block
         return max(1, -(-self.size // self.block))
 
@@ -39,7 +39,7 @@ class Axis:
     def ragged(self) -> bool:
         """Whether the last block may reach over the end."""
         return not surely_divides(self.block, self.size) or (
-            self.size.expression.bounds[0] <= 0 if isinstance(self.size, OpenSize) else self.size == 0
+            self.size.expression.bounds[0] <= 0 if isinstance(self.size, SymbolicSize) else self.size == 0
         )
 
 

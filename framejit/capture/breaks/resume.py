@@ -65,7 +65,7 @@ class ResumePoints:
     raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
     """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was
     raised."""
-    sizes_known: bool = False  # whether the backend has had to do without open sizes
+    sizes_known: bool = False  # whether the backend has had to do without symbolic sizes
 
     def function(
         self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None

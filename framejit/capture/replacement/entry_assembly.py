@@ -114,7 +114,7 @@ def _compile_graph(
     )
     capture.restore_state()
     if not takes_symbolic_sizes(compilation.options.backend):
-        capture.guard_places_of_open_inputs()
+        capture.guard_places_of_symbolic_inputs()
     if capture.graph.n_ops < config.min_graph_size:
         return module.forward
     # a full collection, with a large library loaded, would take as long as half of our own backend's work; what others

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.fakes.metadata import can_be_open, has_fakes
+from framejit.fakes.metadata import can_be_symbolic, has_fakes
 from framejit.guards.sources import AttrSource, CallSource, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -453,7 +453,7 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
             raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __getattribute__ is its own", "FJ141")
         capture.overrides.meet()
     dims = capture.dynamic.of(obj, source)
-    if not dims or not can_be_open(obj):
+    if not dims or not can_be_symbolic(obj):
         capture.add_guard(source, native.C_TENSOR, obj)
         return capture.graph.add_input(obj, source)
     layout = capture.sizes.open(obj, source, dims)

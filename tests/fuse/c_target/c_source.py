@@ -14,7 +14,7 @@ from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 FUNCTION: Final = "framejit_kernel"
 
@@ -112,7 +112,7 @@ class CSource:
     """The text of one kernel. `total` is the size of its loop over `begin` to `end`, the outer loops counted as one."""
 
     def __init__(self, kernel: Kernel) -> None:
-        if any(isinstance(var.size, OpenSize) for var in (*kernel.outer, *kernel.inner)):
+        if any(isinstance(var.size, SymbolicSize) for var in (*kernel.outer, *kernel.inner)):
             raise NotImplementedError("sizes that are not known")
         self.kernel, self.facts = kernel, KernelFacts(kernel)
         self.total = math.prod(var.size for var in kernel.outer)
@@ -272,7 +272,7 @@ class CSource:
         return self._spelt(index)
 
     def _spelt(self, index: Index) -> str:
-        if isinstance(index.const, OpenSize):
+        if isinstance(index.const, SymbolicSize):
             raise NotImplementedError("sizes that are not known")
         return " + ".join([
             _integer(index.const),

@@ -183,7 +183,7 @@ def test_what_the_target_can_not_do_is_left_to_aten(in_c: None) -> None:
     assert account.externs == ["cumsum"]
 
 
-def test_open_sizes_that_the_target_can_not_pass_become_numbers(in_c: None) -> None:
+def test_symbolic_sizes_that_the_target_can_not_pass_become_numbers(in_c: None) -> None:
     """Each combination of sizes gets kernels of its own."""
     compiled, graphs = planned(lambda x: x.softmax(-1))
     for columns in (5, 9, 12):

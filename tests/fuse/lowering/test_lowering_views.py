@@ -251,7 +251,7 @@ def _same_views(fn):
     "fn",
     [HIDDEN_BASES["two that share it"], lambda x: ((t := x[:1].expand(x.shape).flatten())[3:], t, t.view(x.shape)[1])],
 )
-def test_views_in_open_sizes(fn):
+def test_views_in_symbolic_sizes(fn):
     compiled = framejit.optimize(fn, backend="fuse", dynamic=True)
     for rows in (4, 5, 9):
         x = torch.randn(rows, 7)

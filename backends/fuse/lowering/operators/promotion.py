@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor
-from framejit.backends.fuse.sizes.open_size import OpenSize
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 
 def result_type(operands: Iterable[Any]) -> torch.dtype:
@@ -30,10 +30,10 @@ def result_type(operands: Iterable[Any]) -> torch.dtype:
     return found
 
 
-def _dtype_of(number: bool | int | float | OpenSize) -> torch.dtype:
+def _dtype_of(number: bool | int | float | SymbolicSize) -> torch.dtype:
     if isinstance(number, bool):
         return torch.bool
-    return torch.int64 if isinstance(number, (int, OpenSize)) else torch.get_default_dtype()
+    return torch.int64 if isinstance(number, (int, SymbolicSize)) else torch.get_default_dtype()
 
 
 def _promote(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:

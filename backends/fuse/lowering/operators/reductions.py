@@ -18,7 +18,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, by_stride, co
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.support import supports
-from framejit.backends.fuse.sizes.open_size import OpenSize, as_sizes, hint, surely_divides, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, as_sizes, hint, surely_divides, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 Step = Callable[[Expr], Expr]
@@ -191,7 +191,7 @@ def _cut(size: Any, wanted: int) -> tuple[int, Any]:
     shorter."""
     pieces = next((n for n in range(wanted, wanted // 2, -1) if surely_divides(n, size)), wanted)
     length = -(-size // pieces)
-    if isinstance(length, OpenSize):  # so that parts begin where a vectorised access can
+    if isinstance(length, SymbolicSize):  # so that parts begin where a vectorised access can
         length = (size + (pieces * WHOLE - 1)) // (pieces * WHOLE) * WHOLE
     return pieces, length
 

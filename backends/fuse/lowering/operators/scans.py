@@ -23,7 +23,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
 )
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.support import supports
-from framejit.backends.fuse.sizes.open_size import as_sizes
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 
 

@@ -1,4 +1,4 @@
-"""Plans for open sizes come from the disk: with no pass and no lowering, for the sizes that they hold for, and with
+"""Plans for symbolic sizes come from the disk: with no pass and no lowering, for the sizes that they hold for, and with
 eager's results."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 
 def open_events() -> list[tuple[bool, str]]:
-    return [(event.hit, event.reason) for event in events.events("cache") if event.what == plan_cache.OPEN]
+    return [(event.hit, event.reason) for event in events.events("cache") if event.what == plan_cache.SYMBOLIC]
 
 
 def ran(f, *inputs: torch.Tensor) -> set[str]:
@@ -120,10 +120,10 @@ def test_a_plan_for_sizes_that_do_not_meet_its_conditions_is_not_taken(monkeypat
 def entry() -> tuple[str, bytes]:
     """The only entry of this kind in the cache, and its key."""
     (file,) = [
-        file for file in pathlib.Path(framejit.config.cache_dir).iterdir() if file.name.startswith(plan_cache.OPEN)
+        file for file in pathlib.Path(framejit.config.cache_dir).iterdir() if file.name.startswith(plan_cache.SYMBOLIC)
     ]
     key = file.name.split("-")[1]
-    data = disk_cache.get(plan_cache.OPEN, key)
+    data = disk_cache.get(plan_cache.SYMBOLIC, key)
     assert data is not None
     return key, data
 
@@ -142,7 +142,7 @@ def test_an_entry_that_is_wrong_is_told_once_and_not_used(wrong):
         if wrong == "a symbol too many":
             fields["conditions"] = [[[[1, 7]], "==", True]]
         data = pack({}, {"0": record[:-3] if wrong == "one that is cut" else pack(fields, blobs)})
-    disk_cache.put(plan_cache.OPEN, key, data)
+    disk_cache.put(plan_cache.SYMBOLIC, key, data)
     assert ran(normalise, torch.randn(6, 5)) >= {"record", "lower"}
     told = [reason for hit, reason in open_events() if not hit and "can't be used" in reason]
     assert len(told) == 1

@@ -1,4 +1,4 @@
-"""Plans with open sizes, and the plans for given sizes that are made of them."""
+"""Plans with symbolic sizes, and the plans for given sizes that are made of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from framejit import _native
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch, PlanParts
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.symbols.expression import Symbol
 
 Run = Callable[..., Any]
 
 
 @dataclass(eq=False)
-class OpenPlan:
+class SymbolicPlan:
     """`parts` and the steps that `launches` give may hold sizes that are not known. `region` makes of a plan what
     measures it against `eager`."""
 
@@ -51,7 +51,7 @@ class OpenPlan:
 def plan_of(
     parts: PlanParts, launches: Sequence[Launch], sizes: Mapping[Symbol, int], eager: Run, name: str
 ) -> _native.Plan:
-    """The plan for given sizes: the same steps and kernels, with numbers for what was open."""
+    """The plan for given sizes: the same steps and kernels, with numbers for what was symbolic."""
     steps = [_step(launches[step[1]](step[2]) if step[0] == KERNEL else step, sizes) for step in parts.steps]
     closed = PlanParts(
         parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone,

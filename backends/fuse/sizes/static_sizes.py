@@ -1,4 +1,4 @@
-"""A graph with open sizes, as it would have been captured for inputs of certain sizes."""
+"""A graph with symbolic sizes, as it would have been captured for inputs of certain sizes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from framejit.backends.fuse import backend
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 from framejit.backends.fuse.sizes.by_size import Variant
-from framejit.backends.fuse.sizes.open_size import greatest, open_size, sizes_written
+from framejit.backends.fuse.sizes.symbolic_size import greatest, sizes_written, symbolic_size
 from framejit.backends.fuse.targets import cuda  # noqa: E402
 from framejit.backends.fuse.triton import compile as triton_compiling
 from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
@@ -30,11 +30,11 @@ from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Expression, Symbol
-from tests.fuse.open_cases import CASES
-from tests.fuse.open_graphs import Input, OpenProgram, OpenVariant
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
+from tests.fuse.symbolic_cases import CASES
+from tests.fuse.symbolic_graphs import Input, SymbolicProgram, SymbolicVariant
 
-PROGRAM = Path(__file__).with_name("triton_open.py")
+PROGRAM = Path(__file__).with_name("triton_symbolic.py")
 BF16 = torch.bfloat16
 
 
@@ -112,7 +112,7 @@ def test_no_size_is_written_as_what_it_is(reports: dict[str, dict[str, Any]]) ->
 
 
 def test_a_size_becomes_text_in_one_way_while_code_is_written() -> None:
-    size = open_size(Expression.of(Symbol("x.size(0)", 7, (2, 9))), Conditions())
+    size = symbolic_size(Expression.of(Symbol("x.size(0)", 7, (2, 9))), Conditions())
     with sizes_written(lambda written: f"<{written.hint}>"):
         assert f"{size} {size!s:>4}" == "<7>  <7>" and str(size) == "<7>"
     assert f"{size}" == "x.size(0)"
@@ -120,7 +120,7 @@ def test_a_size_becomes_text_in_one_way_while_code_is_written() -> None:
 
 def test_the_greatest_of_sizes_is_no_question() -> None:
     conditions = Conditions()
-    size = open_size(Expression.of(Symbol("n", 7, (2, 100))), conditions)
+    size = symbolic_size(Expression.of(Symbol("n", 7, (2, 100))), conditions)
     assert (
         greatest([3, 5]) == 5
         and greatest([size, 1]) is not size
@@ -153,7 +153,7 @@ LENGTHS = sorted({
 )
 def test_variants_are_few(name: str, of_lengths: int, of_batches: int) -> None:
     case = CASES[name]
-    program = OpenProgram(case.function, case.inputs, case.names)
+    program = SymbolicProgram(case.function, case.inputs, case.names)
     for length in LENGTHS:
         program.variant({"b": 37, "n": length})
     assert len(program.variants) <= of_lengths
@@ -193,7 +193,7 @@ def _attention(q: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def test_what_a_gpu_prefers_pins_no_batch_and_no_length(
     function: Callable[..., Any], inputs: tuple[Input, ...], most: int
 ) -> None:
-    program = OpenProgram(function, inputs, ("b", "n"))
+    program = SymbolicProgram(function, inputs, ("b", "n"))
     for batch, length in ((4, 16), (5, 17), (8, 33), (3, 70), (16, 100), (6, 48)):
         program.variant({"b": batch, "n": length})
     assert len(program.variants) <= most
@@ -202,7 +202,7 @@ def test_what_a_gpu_prefers_pins_no_batch_and_no_length(
 
 
 def test_a_view_that_a_preference_makes_impossible_is_traced_without() -> None:
-    program = OpenProgram(
+    program = SymbolicProgram(
         lambda x, w: F.conv2d(x, w).view(x.shape[0], -1), (Input(("n", 8, 6, 6), BF16), Input((16, 8, 1, 1), BF16)), "n"
     )
     assert program.variant({"n": 5}) is program.variant({"n": 9})
@@ -210,7 +210,7 @@ def test_a_view_that_a_preference_makes_impossible_is_traced_without() -> None:
 
 def test_results_have_the_strides_of_eager_at_each_size() -> None:
     """Capture has noted them in symbols of its own, and a preference has led to others."""
-    program = OpenProgram(
+    program = SymbolicProgram(
         lambda x, w: F.conv2d(x, w), (Input(("b", 8, "n", 32), BF16), Input((16, 8, 1, 1), BF16)), "bn"
     )
     gm, _, _ = program._captured
@@ -227,14 +227,14 @@ def test_results_have_the_strides_of_eager_at_each_size() -> None:
 # ---- the way from a source to the plan's steps ----
 
 
-def _softmaxes(rows: int) -> OpenVariant:
-    return OpenProgram(lambda x: x.softmax(-1), [Input(("b", "n"), BF16)], "bn").variant({"b": rows, "n": 1024})
+def _softmaxes(rows: int) -> SymbolicVariant:
+    return SymbolicProgram(lambda x: x.softmax(-1), [Input(("b", "n"), BF16)], "bn").variant({"b": rows, "n": 1024})
 
 
 def test_rows_whose_length_is_a_multiple_are_read_in_wide_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     monkeypatch.setattr(triton_compiling, "_parameters", lambda ptx: texts.append(ptx) or 0)
-    made = [_softmaxes(4096), OpenProgram(lambda x: x * 2, [Input(("n",), BF16)], "n").variant({"n": 1 << 20})]
+    made = [_softmaxes(4096), SymbolicProgram(lambda x: x * 2, [Input(("n",), BF16)], "n").variant({"n": 1 << 20})]
     compile_gpu_kernels([source for variant in made for source in variant.sources.values()], 90)
     assert len(texts) == 2 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
 
@@ -250,10 +250,10 @@ def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     plans: list[PlanParts] = []
     monkeypatch.setattr(PlanParts, "native", lambda self, *rest: plans.append(self))  # which asks for a driver
-    program = OpenProgram(lambda x: x.softmax(-1), [Input(("b", "n"))], "bn")
+    program = SymbolicProgram(lambda x: x.softmax(-1), [Input(("b", "n"))], "bn")
     gm, conditions, symbols = program._captured
     own, replaced = conditions.with_hints(dict(zip(symbols, (700, 200))))
-    variant = backend._compile_open(
+    variant = backend._compile_symbolic(
         gm, [torch.empty(700, 200, device="meta")], own, tuple(replaced[symbol] for symbol in symbols)
     )
     assert (

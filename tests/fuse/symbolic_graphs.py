@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.sizes.by_size import Variant
-from framejit.backends.fuse.sizes.open_size import concrete
+from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
 from framejit.fakes.light_torch import light
@@ -44,7 +44,7 @@ class Input:
         )
 
 
-class OpenVariant:
+class SymbolicVariant:
     """What is generated for a graph, for the sizes that meet its conditions."""
 
     def __init__(
@@ -62,9 +62,9 @@ class OpenVariant:
         return Variant.fits(self, sizes)  # type: ignore[arg-type]
 
     def closed(self, sizes: tuple[int, ...]) -> tuple[LoweredGraph, dict[Kernel, TritonSource]]:
-        """The scheduled graph, with numbers for what was open; the sources are the same for all sizes."""
+        """The scheduled graph, with numbers for what was symbolic; the sources are the same for all sizes."""
         values = dict(zip(self.symbols, sizes))
-        buffers = {name: _closed_buffer(buffer, values) for name, buffer in self.lowered.buffers.items()}
+        buffers = {name: _static_buffer(buffer, values) for name, buffer in self.lowered.buffers.items()}
 
         def real(value: Any) -> Any:
             if isinstance(value, Layout):
@@ -94,15 +94,15 @@ class OpenVariant:
         ), sources
 
 
-def _closed_buffer(buffer: Buffer, values: Mapping[Symbol, int]) -> Buffer:
+def _static_buffer(buffer: Buffer, values: Mapping[Symbol, int]) -> Buffer:
     return replace(
         buffer, sizes=concrete(buffer.sizes, values), strides=concrete(buffer.strides, values),
         offset=concrete(buffer.offset, values),
     )
 
 
-class OpenProgram:
-    """A function on inputs some of whose sizes are open; variants are made as `by_size.BySize` makes them, but at
+class SymbolicProgram:
+    """A function on inputs some of whose sizes are symbolic; variants are made as `by_size.BySize` makes them, but at
     once."""
 
     def __init__(
@@ -110,7 +110,7 @@ class OpenProgram:
         limits: GpuLimits = WITHOUT_A_GPU,
     ) -> None:
         self.function, self.inputs, self.names, self.limits = function, inputs, tuple(names), limits
-        self.variants: list[OpenVariant] = []
+        self.variants: list[SymbolicVariant] = []
 
     @cached_property
     def _captured(self) -> tuple[fx.GraphModule, Conditions, tuple[Symbol, ...]]:
@@ -137,7 +137,7 @@ class OpenProgram:
         graph.output((graph.call_function(self.function, tuple(nodes)),))
         return fx.GraphModule(torch.nn.Module(), graph), conditions, tuple(symbols.values())
 
-    def variant(self, sizes: Sizes) -> OpenVariant:
+    def variant(self, sizes: Sizes) -> SymbolicVariant:
         """The first variant that is right for the sizes; a new one if there is none."""
         gm, conditions, symbols = self._captured
         numbers = tuple(sizes[name] for name in self.names)
@@ -149,7 +149,7 @@ class OpenProgram:
             torch.empty_strided(*_layout(given, sizes), dtype=given.dtype, device="meta") for given in self.inputs
         ]
         lowered = lower(gm, examples, own)
-        made = OpenVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols), self.limits)
+        made = SymbolicVariant(lowered, own, tuple(replaced[symbol] for symbol in symbols), self.limits)
         assert made.fits(numbers), [
             str(condition) for condition in made.conditions if not _holds(condition, dict(zip(made.symbols, numbers)))
         ]

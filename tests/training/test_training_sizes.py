@@ -1,4 +1,5 @@
-"""Graphs with open sizes that gradients are wanted of: one capture serves many sizes, and gives what eager gives."""
+"""Graphs with symbolic sizes that gradients are wanted of: one capture serves many sizes, and gives what eager
+gives."""
 
 import copy
 

@@ -1,6 +1,6 @@
 """Sizes that are not known when a graph is lowered.
 
-Lowering, scheduling and code generation compute with sizes as with ints. An `OpenSize` stands where the size is an
+Lowering, scheduling and code generation compute with sizes as with ints. An `SymbolicSize` stands where the size is an
 expression over the sizes of inputs: arithmetic gives further ones, comparisons are answered by the sizes now, and the
 answer is kept as a condition, so that what was generated is used only for sizes that it is right for. Whatever needs
 the very number gets it, at the price of a condition that it is this number. What merely wants to know how large
@@ -20,11 +20,11 @@ from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import OPERATIONS, Expression, Symbol, evaluate
 from framejit.symbols.sym_node import expression_of
 
-_written: ContextVar[Callable[[OpenSize], str]] = ContextVar("how sizes are written")
+_written: ContextVar[Callable[[SymbolicSize], str]] = ContextVar("how sizes are written")
 
 
 @contextmanager
-def sizes_written(write: Callable[[OpenSize], str]) -> Iterator[None]:
+def sizes_written(write: Callable[[SymbolicSize], str]) -> Iterator[None]:
     """While code is written as text: what stands in it for a size, in f-strings and wherever else one becomes text."""
     token = _written.set(write)
     try:
@@ -33,7 +33,7 @@ def sizes_written(write: Callable[[OpenSize], str]) -> Iterator[None]:
         _written.reset(token)
 
 
-class OpenSize:
+class SymbolicSize:
     """An integer expression. Hashes by structure, so that a dictionary never asks whether two different expressions are
     equal."""
 
@@ -53,7 +53,7 @@ class OpenSize:
         return f"({self.expression})" if len(self.expression.terms) > 1 else str(self.expression)
 
     def __str__(self) -> str:
-        return _written.get(OpenSize.__repr__)(self)
+        return _written.get(SymbolicSize.__repr__)(self)
 
     def __index__(self) -> int:
         return self.conditions.pin(self.expression)
@@ -69,7 +69,7 @@ class OpenSize:
     # ---- comparisons ----
 
     def _minus(self, other: Any) -> Expression | None:
-        expression = other.expression if isinstance(other, OpenSize) else expression_of(other)
+        expression = other.expression if isinstance(other, SymbolicSize) else expression_of(other)
         return None if expression is None else self.expression - expression
 
     def __eq__(self, other: object) -> bool:
@@ -97,11 +97,11 @@ class OpenSize:
     # ---- arithmetic ----
 
     def _compute(self, symbol: str, other: Any, reflected: bool = False) -> Any:
-        expression = other.expression if isinstance(other, OpenSize) else expression_of(other)
+        expression = other.expression if isinstance(other, SymbolicSize) else expression_of(other)
         if expression is None:
             return NotImplemented
         operands = (expression, self.expression) if reflected else (self.expression, expression)
-        return open_size(OPERATIONS[symbol](*operands), self.conditions)
+        return symbolic_size(OPERATIONS[symbol](*operands), self.conditions)
 
     def __add__(self, other: Any) -> Any:
         return self._compute("+", other)
@@ -130,24 +130,24 @@ class OpenSize:
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Any:
-        return open_size(-self.expression, self.conditions)
+        return symbolic_size(-self.expression, self.conditions)
 
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
 
-def open_size(expression: Expression, conditions: Conditions) -> Any:
+def symbolic_size(expression: Expression, conditions: Conditions) -> Any:
     """The expression as a size: an int where it is a number."""
     expression = conditions.simplified(expression)
     value = expression.value
-    return OpenSize(expression, conditions) if value is None else value
+    return SymbolicSize(expression, conditions) if value is None else value
 
 
 def as_size(value: Any) -> Any:
-    """A size of a fake as lowering computes with it: an int, or an OpenSize for a torch.SymInt."""
+    """A size of a fake as lowering computes with it: an int, or an SymbolicSize for a torch.SymInt."""
     if not isinstance(value, torch.SymInt):
         return value
-    return open_size(value.node.expression, value.node.conditions)
+    return symbolic_size(value.node.expression, value.node.conditions)
 
 
 def as_sizes(values: Any) -> tuple[Any, ...]:
@@ -157,18 +157,19 @@ def as_sizes(values: Any) -> tuple[Any, ...]:
 
 def hint(size: Any) -> int:
     """About how large it is: the size now. Nothing is assumed."""
-    return size.hint if isinstance(size, OpenSize) else size
+    return size.hint if isinstance(size, SymbolicSize) else size
 
 
 def greatest(sizes: Iterable[Any]) -> Any:
     """The greatest of some sizes, of which there is one at least. Nothing is assumed."""
     most, *others = sizes
     for size in others:
-        if isinstance(most, OpenSize) or isinstance(size, OpenSize):
+        if isinstance(most, SymbolicSize) or isinstance(size, SymbolicSize):
             one, other = (
-                each.expression if isinstance(each, OpenSize) else Expression.constant(each) for each in (most, size)
+                each.expression if isinstance(each, SymbolicSize) else Expression.constant(each)
+                for each in (most, size)
             )
-            most = open_size(one.maximum(other), (most if isinstance(most, OpenSize) else size).conditions)
+            most = symbolic_size(one.maximum(other), (most if isinstance(most, SymbolicSize) else size).conditions)
         else:
             most = max(most, size)
     return most
@@ -176,9 +177,9 @@ def greatest(sizes: Iterable[Any]) -> Any:
 
 def surely_equal(a: Any, b: Any) -> bool:
     """Whether two sizes are the same whatever the inputs' sizes are, as far as is known. Nothing is assumed."""
-    if not isinstance(a, OpenSize):
+    if not isinstance(a, SymbolicSize):
         a, b = b, a
-    if not isinstance(a, OpenSize):
+    if not isinstance(a, SymbolicSize):
         return bool(a == b)
     difference = a._minus(b)
     return difference is not None and a.conditions.known(difference, "==") is True
@@ -186,15 +187,15 @@ def surely_equal(a: Any, b: Any) -> bool:
 
 def surely_divides(divisor: Any, size: Any) -> bool:
     """Whether `size % divisor` is 0 whatever the inputs' sizes are, as far as is known. Nothing is assumed."""
-    if not isinstance(size, OpenSize) and not isinstance(divisor, OpenSize):
+    if not isinstance(size, SymbolicSize) and not isinstance(divisor, SymbolicSize):
         return divisor != 0 and size % divisor == 0
     rest = size % divisor
-    return rest.conditions.known(rest.expression, "==") is True if isinstance(rest, OpenSize) else rest == 0
+    return rest.conditions.known(rest.expression, "==") is True if isinstance(rest, SymbolicSize) else rest == 0
 
 
 def concrete(tree: Any, values: Mapping[Symbol, int]) -> Any:
-    """A structure of tuples, lists and dicts with numbers for its OpenSizes and symbolic ints."""
-    if isinstance(tree, OpenSize):
+    """A structure of tuples, lists and dicts with numbers for its SymbolicSizes and symbolic ints."""
+    if isinstance(tree, SymbolicSize):
         return evaluate(tree.expression, values)
     if isinstance(tree, torch.SymInt):
         return evaluate(tree.node.expression, values)

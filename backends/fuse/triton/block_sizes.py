@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from framejit.backends.fuse.sizes.open_size import OpenSize, hint
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
 from framejit.backends.fuse.triton.multiples import is_multiple
 
 SMALL_BLOCK: Final = 256
@@ -33,13 +33,13 @@ def power_below(number: int) -> int:
 
 def within(block: int, size: Any) -> int:
     """A block of so many elements (a power of two), or of fewer where a size that is known needs no more."""
-    return block if isinstance(size, OpenSize) else min(block, power_above(size))
+    return block if isinstance(size, SymbolicSize) else min(block, power_above(size))
 
 
 def row_block(size: Any, blocks: Sequence[int], longest: int) -> int:
     """The block that holds a row of a size; of one that is not known one of `blocks`, and that it fits in no less is
     assumed. Above `longest` all are alike."""
-    if not isinstance(size, OpenSize):
+    if not isinstance(size, SymbolicSize):
         return power_above(size)
     classes = [block for block in blocks if block <= longest] or [longest]
     block = next((block for block in classes if hint(size) <= block), None)
@@ -52,4 +52,4 @@ def row_block(size: Any, blocks: Sequence[int], longest: int) -> int:
 
 def is_run_of(lanes: int, size: Any) -> bool:
     """Whether a loop consists of more than one whole run of so many turns (a power of two), as far as is known."""
-    return is_multiple(lanes, size) if isinstance(size, OpenSize) else size > lanes and size % lanes == 0
+    return is_multiple(lanes, size) if isinstance(size, SymbolicSize) else size > lanes and size % lanes == 0

@@ -1,4 +1,4 @@
-"""Run the programs of open_cases.py over their sizes, with the same sources for all sizes of a variant, through
+"""Run the programs of symbolic_cases.py over their sizes, with the same sources for all sizes of a variant, through
 Triton's interpreter; print as JSON what differs from eager, how many variants there were, and the sources.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
@@ -26,9 +26,9 @@ from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.config import config
 from tests.fuse.lowering.lowering_checks import compare
-from tests.fuse.open_cases import CASES, OpenCase
-from tests.fuse.open_graphs import OpenProgram, OpenVariant
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
+from tests.fuse.symbolic_cases import CASES, SymbolicCase
+from tests.fuse.symbolic_graphs import SymbolicProgram, SymbolicVariant
 from tests.fuse.triton_kernels import triton_standins
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile
 
@@ -44,10 +44,10 @@ class FewParts(CudaTarget):
     row_parts = 16
 
 
-class OpenRun(TritonRun):
+class SymbolicRun(TritonRun):
     """A variant, run for given sizes."""
 
-    def __init__(self, variant: OpenVariant, sizes: tuple[int, ...]) -> None:
+    def __init__(self, variant: SymbolicVariant, sizes: tuple[int, ...]) -> None:
         graph, self.sources = variant.closed(sizes)
         super().__init__(graph, first_tile, lambda source: None)
 
@@ -55,7 +55,7 @@ class OpenRun(TritonRun):
         return self.sources[kernel]
 
 
-def sweep(program: OpenProgram, case: OpenCase, order: Sequence[tuple[int, ...]]) -> list[str]:
+def sweep(program: SymbolicProgram, case: SymbolicCase, order: Sequence[tuple[int, ...]]) -> list[str]:
     """What differs from eager for sizes that come in an order."""
     failures = []
     for numbers in order:
@@ -63,15 +63,15 @@ def sweep(program: OpenProgram, case: OpenCase, order: Sequence[tuple[int, ...]]
         inputs = [given.real(sizes) for given in case.inputs]
         try:
             variant = program.variant(sizes)
-            (result,) = OpenRun(variant, numbers).run(inputs)
+            (result,) = SymbolicRun(variant, numbers).run(inputs)
             compare(result, case.function(*inputs), case.atol, case.atol)
         except Exception:
             failures.append(f"{sizes}\n{traceback.format_exc()}")
     return failures
 
 
-def run(case: OpenCase) -> dict[str, Any]:
-    program, backwards = (OpenProgram(case.function, case.inputs, case.names, LIMITS) for _ in range(2))
+def run(case: SymbolicCase) -> dict[str, Any]:
+    program, backwards = (SymbolicProgram(case.function, case.inputs, case.names, LIMITS) for _ in range(2))
     # the other way round, variants are made for other sizes than before, and have to be right for those
     failures = sweep(program, case, case.sweep) + sweep(backwards, case, case.sweep[::-1])
     sources = {
