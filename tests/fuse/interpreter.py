@@ -139,10 +139,11 @@ class Interpreter:
             value = loops.value(store.value)
             assert value.dtype == self.graph.buffers[store.buffer].dtype, (value.dtype, store.buffer)
             place = loops.index(store.index, None)
-            if node.inner and not store.inner:
-                assert not store.index.vars() & set(node.inner)
+            if node.reduction and not store.in_reduction:
+                assert not store.index.vars() & set(node.reduction)
             shape = torch.broadcast_shapes(
-                value.shape, place.shape, loops.shape if store.inner or not node.inner else loops.outer_shape
+                value.shape, place.shape,
+                loops.shape if store.in_reduction or not node.reduction else loops.parallel_shape,
             )
             stored.append((store, value.expand(shape).reshape(-1), place.expand(shape).reshape(-1)))
         for store, value, place in stored:
@@ -159,10 +160,10 @@ class _Loops:
 
     def __init__(self, run: Interpreter, node: ComputeNode) -> None:
         self.run, self.node = run, node
-        variables = (*node.outer, *node.inner)
+        variables = (*node.parallel, *node.reduction)
         rank = len(variables)
         self.shape = tuple(var.size for var in variables)
-        self.outer_shape = (*(var.size for var in node.outer), *(1 for _ in node.inner))
+        self.parallel_shape = (*(var.size for var in node.parallel), *(1 for _ in node.reduction))
         self.grid = {
             var: torch.arange(var.size).reshape([var.size if i == j else 1 for j in range(rank)])
             for i, var in enumerate(variables)
@@ -236,16 +237,16 @@ class _Loops:
         if node.op == "reduce":
             return self._reduce(node, args[0])
         if node.op == "scan":
-            n = len(self.node.outer)
+            n = len(self.node.parallel)
             full = args[0].expand(torch.broadcast_shapes(args[0].shape, self.shape))
             return SCANS[node.attr](full.reshape(*self.shape[:n], -1)).to(node.dtype).reshape(self.shape)
         function = INFIX.get(node.op) or getattr(torch, node.op, None) or getattr(torch.special, node.op)
         return function(*args)
 
     def _reduce(self, node: Expr, value: torch.Tensor) -> torch.Tensor:
-        n = len(self.node.outer)
+        n = len(self.node.parallel)
         count = math.prod(self.shape[n:])
-        assert self.node.inner and count
+        assert self.node.reduction and count
         full = value.expand(torch.broadcast_shapes(value.shape, self.shape)).reshape(*self.shape[:n], count)
         kinds = {
             "sum": lambda v: v.sum(-1, dtype=node.dtype),
@@ -257,4 +258,4 @@ class _Loops:
             "argmax": lambda v: v.argmax(-1),
             "argmin": lambda v: v.argmin(-1),
         }
-        return kinds[node.attr](full).reshape(*self.shape[:n], *(1 for _ in self.node.inner))
+        return kinds[node.attr](full).reshape(*self.shape[:n], *(1 for _ in self.node.reduction))

@@ -27,13 +27,16 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def kernel(outer: Sequence[Var], inner: Sequence[Var], stores: list[Store], tensors: dict[str, torch.Tensor]) -> Kernel:
+def kernel(
+    parallel: Sequence[Var], reduction: Sequence[Var], stores: list[Store], tensors: dict[str, torch.Tensor]
+) -> Kernel:
     """A kernel over tensors, whose buffers get the tensors' names."""
     buffers = {
         name: Buffer(name, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
         for name, tensor in tensors.items()
     }
-    return Kernel(tuple(outer), tuple(inner), stores, torch.device("cpu"), ("test.py:1  a line",), "kernel", buffers)
+    device, origins = torch.device("cpu"), ("test.py:1  a line",)
+    return Kernel(tuple(parallel), tuple(reduction), stores, device, origins, "kernel", buffers)
 
 
 def run(compiled: CpuKernel, tensors: dict[str, torch.Tensor], pieces: int = 1) -> None:
@@ -59,17 +62,18 @@ class Reference:
 
     def __init__(self, which: Kernel, tensors: dict[str, torch.Tensor]) -> None:
         self.kernel, self.tensors = which, {name: flat(tensor).clone() for name, tensor in tensors.items()}
-        self.loops = (*which.outer, *which.inner)
+        self.loops = (*which.parallel, *which.reduction)
         self.values: dict[Expr, torch.Tensor] = {}
 
     def run(self) -> dict[str, torch.Tensor]:
         """What lies in each buffer's memory afterwards."""
         after = {name: memory.clone() for name, memory in self.tensors.items()}
-        outer = len(self.kernel.outer)
+        parallel = len(self.kernel.parallel)
         sizes = [var.size for var in self.loops]
         for store in self.kernel.stores:
             value, index = self.value(store.value), self.index(store.index)
-            shape = sizes if store.inner or not self.kernel.inner else sizes[:outer] + [1] * (len(sizes) - outer)
+            each = store.in_reduction or not self.kernel.reduction
+            shape = sizes if each else sizes[:parallel] + [1] * (len(sizes) - parallel)
             if math.prod(shape):
                 after[store.buffer][index.expand(shape).reshape(-1)] = value.expand(shape).reshape(-1)
         return after
@@ -119,15 +123,15 @@ class Reference:
         if node.op == "reduce":
             return self._reduce(node, operands[0])
         if node.op == "scan":
-            outer, sizes = len(self.kernel.outer), [var.size for var in self.loops]
-            rows = operands[0].expand(sizes).reshape(*sizes[:outer], -1)
+            parallel, sizes = len(self.kernel.parallel), [var.size for var in self.loops]
+            rows = operands[0].expand(sizes).reshape(*sizes[:parallel], -1)
             return SCANS[node.attr](rows).to(node.dtype).reshape(sizes)
         return TORCH.get(node.op, getattr(torch, node.op, None) or torch.add)(*operands)
 
     def _reduce(self, node: Expr, value: torch.Tensor) -> torch.Tensor:
-        outer, inner = len(self.kernel.outer), [var.size for var in self.kernel.inner]
-        shape = list(value.shape[:outer]) + inner
-        rows = value.expand(shape).reshape(*value.shape[:outer], -1)
+        parallel, reduction = len(self.kernel.parallel), [var.size for var in self.kernel.reduction]
+        shape = list(value.shape[:parallel]) + reduction
+        rows = value.expand(shape).reshape(*value.shape[:parallel], -1)
         exact = rows.double() if rows.dtype == torch.float32 else rows
         results: dict[str, Callable[[], torch.Tensor]] = {
             "sum": lambda: exact.sum(-1), "prod": lambda: exact.prod(-1), "max": lambda: rows.amax(-1),
@@ -135,7 +139,7 @@ class Reference:
             "any": lambda: rows.any(-1), "all": lambda: rows.all(-1), "xor": lambda: _xor(rows),
             "argmax": lambda: _first(rows, True), "argmin": lambda: _first(rows, False),
         }
-        return results[node.attr]().to(node.dtype).reshape(*value.shape[:outer], *[1] * len(inner))
+        return results[node.attr]().to(node.dtype).reshape(*value.shape[:parallel], *[1] * len(reduction))
 
 
 def _first(rows: torch.Tensor, greatest: bool) -> torch.Tensor:

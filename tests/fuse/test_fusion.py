@@ -58,10 +58,12 @@ class Program:
 
     def reduction(self, name: str, kind: str, sizes: Sequence[int], reduced: Sequence[int], body: Body) -> None:
         buffer = self.buffer(name, sizes)
-        loops, inner = tuple(fresh_var("p", size) for size in sizes), tuple(fresh_var("r", size) for size in reduced)
+        loops = tuple(fresh_var("p", size) for size in sizes)
+        reduction = tuple(fresh_var("r", size) for size in reduced)
         self.nodes.append(
             ComputeNode(
-                loops, inner, [Store(name, strided(loops, buffer.strides), reduce(kind, body(*loops, *inner)))], CPU
+                loops, reduction,
+                [Store(name, strided(loops, buffer.strides), reduce(kind, body(*loops, *reduction)))], CPU,
             )
         )
 
@@ -73,7 +75,7 @@ class Program:
             Layout(self.buffers[name], self.buffers[name].sizes, self.buffers[name].strides, 0) for name in outputs
         ]
         nodes = [
-            ComputeNode(n.outer, n.inner, list(n.stores), n.device) if isinstance(n, ComputeNode) else n
+            ComputeNode(n.parallel, n.reduction, list(n.stores), n.device) if isinstance(n, ComputeNode) else n
             for n in self.nodes
         ]
         return schedule(LoweredGraph(self.buffers, nodes, list(layouts), self.n_inputs))
@@ -90,7 +92,7 @@ class Program:
             if isinstance(step, ComputeNode):
                 names = dict.fromkeys((*step.reads, *step.writes))
                 tensors = {name: memory[self.buffers[name].memory] for name in names}
-                after = Reference(kernel(step.outer, step.inner, step.stores, tensors), tensors).run()
+                after = Reference(kernel(step.parallel, step.reduction, step.stores, tensors), tensors).run()
                 for name in step.writes:
                     memory[self.buffers[name].memory] = after[name].view(self.buffers[name].sizes)
         return memory
@@ -132,7 +134,7 @@ def test_other_cuts_of_the_same_loops_go_together():
     p.pointwise("b", (24, 10), lambda i, j: op("neg", p.flat("a", Index.of(i) * 10 + j)))
     p.pointwise("c", (240,), lambda i: op("add", p.flat("b", Index.of(i)), p.flat("a", Index.of(i))))
     (step,) = p.check("c")
-    assert [var.size for var in step.outer] == [240]
+    assert [var.size for var in step.parallel] == [240]
 
 
 def test_a_transposed_reader_goes_together_with_its_producer():
@@ -154,7 +156,7 @@ def test_statistics_over_the_first_dimension_and_what_uses_them():
     p.reduction("s", "sum", (7,), (5, 4), lambda c, n, k: p.at("x", n, c, k))
     p.pointwise("o", (5, 7, 4), lambda n, c, k: op("mul", p.at("x", n, c, k), p.at("s", c)))
     (step,) = p.check("o")
-    assert [var.size for var in step.outer] == [7]
+    assert [var.size for var in step.parallel] == [7]
 
 
 def test_nothing_is_moved_around_what_it_depends_on():

@@ -29,7 +29,7 @@ class Analysis(KernelFacts):
 
     def _look_at(self, node: Expr) -> None:
         super()._look_at(node)
-        if node.op == "masked" and self.depth[node.args[1]] and not self.free[node.args[0]] & self.inner:
+        if node.op == "masked" and self.depth[node.args[1]] and not self.free[node.args[0]] & self.reduction:
             raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
         if node.op == "reduce":
             self.cost[node] = 0

@@ -217,7 +217,7 @@ class Emitter:
     # indices
 
     def scalar_index(self, index: Index, instance: int, mask: Mask | None) -> Value:
-        """An index that is the same in all lanes. What the outer loops contribute is added up outside."""
+        """An index that is the same in all lanes. What the parallel loops contribute is added up outside."""
         by_level: dict[int, dict[Atom, int]] = {}
         for atom, coefficient in index.terms.items():
             by_level.setdefault(self._level_of_atom(atom, instance, mask), {})[atom] = coefficient

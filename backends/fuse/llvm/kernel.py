@@ -40,8 +40,8 @@ def _remarks(kernel: Kernel) -> str:
     """Comments that give the user's source lines and what is computed, each expression once."""
     lines = [
         *kernel.origins,
-        f"{kernel.name}: for {_loops(kernel.outer) or 'one element'}"
-        + (f", reducing {_loops(kernel.inner)}" if kernel.inner else ""),
+        f"{kernel.name}: for {_loops(kernel.parallel) or 'one element'}"
+        + (f", reducing {_loops(kernel.reduction)}" if kernel.reduction else ""),
     ]
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}
@@ -52,7 +52,7 @@ def _remarks(kernel: Kernel) -> str:
                     names[node] = _named(node, names, lines)
         lines.append(
             f"{store.buffer}[{_spelt(store.index, names)}] = "
-            f"{names[store.value]}{'  (each inner turn)' if store.inner else ''}"
+            f"{names[store.value]}{'  (each turn of the reduction)' if store.in_reduction else ''}"
         )
     return "".join(f"; {line}\n" for line in lines)
 

@@ -8,8 +8,8 @@ from typing import Final
 from framejit.backends.fuse.llvm.accumulators import Reduction, first_position, identity
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
-from framejit.backends.fuse.llvm.inner_loops import InnerLoops
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
+from framejit.backends.fuse.llvm.reduction_loops import ReductionLoops
 from framejit.backends.fuse.llvm.scan_loops import Scan, grouped
 from framejit.backends.fuse.llvm.size_parameters import SizeArguments, size_arguments
 from framejit.backends.fuse.llvm.tiles import turn_tile
@@ -64,10 +64,10 @@ class KernelWriter(Emitter):
     def _scratch(self, asm: Assembler) -> str | None:
         """Make room for what passes keep; returns what is to be freed."""
         plan = self.plan
-        per_element = plan.lanes * plan.unroll if plan.is_outer else 1
-        elements = plan.kernel.inner_size * per_element + plan.lanes * plan.unroll
+        per_element = plan.lanes * plan.unroll if plan.parallel_lanes else 1
+        elements = plan.kernel.reduction_size * per_element + plan.lanes * plan.unroll
         # each row of vectors is filled up: its last lanes are written too
-        if plan.vector is not None and not plan.is_outer:
+        if plan.vector is not None and not plan.parallel_lanes:
             elements += plan.lanes
         for position, node in enumerate(plan.turned):
             self.tiles[node] = f"%tile{position}"
@@ -178,7 +178,7 @@ class KernelWriter(Emitter):
             if plan.tile is not None:
                 self._tiles(asm, self._bounds(asm, digits[-2], plan.tile.size), (low, high))
                 return
-            if plan.is_outer:
+            if plan.parallel_lanes:
                 self.vars[plan.vector] = low
                 self.tails = [
                     self._tail(asm, low, size, instance) if plan.vector.size % plan.block else None
@@ -186,14 +186,14 @@ class KernelWriter(Emitter):
                 ]
         for each in plan.passes:
             self.readable = each.kept
-            if plan.block and not plan.is_outer:
+            if plan.block and not plan.parallel_lanes:
                 self._row(each, low, high)
-            elif each.reductions and not plan.kernel.inner_size:
+            elif each.reductions and not plan.kernel.reduction_size:
                 self._nothing(each)
-            elif plan.kernel.inner_size:
+            elif plan.kernel.reduction_size:
                 self._pass(each)
         self.readable = set()
-        self.store(plan.final, plan.unroll if plan.is_outer else 1)
+        self.store(plan.final, plan.unroll if plan.parallel_lanes else 1)
 
     def _bounds(self, asm: Assembler, block: Value, size: int) -> tuple[Value, Value]:
         """Where a block of a loop of `size` turns begins and ends."""
@@ -287,18 +287,18 @@ class KernelWriter(Emitter):
                 self.levels[GRID].cache[self._key(node, instance, None)] = value
 
     def _pass(self, each: Pass) -> None:
-        """One walk through the inner loops."""
+        """One walk through the reduction loops."""
         plan, parent = self.plan, self.levels[GRID].asm
-        by_lane = plan.lanes > 1 and not plan.is_outer
+        by_lane = plan.lanes > 1 and not plan.parallel_lanes
         writers = []
         for node in each.reductions:
-            varies = plan.is_outer and self.is_vector(node)
+            varies = plan.parallel_lanes and self.is_vector(node)
             writers.append(Reduction(node, plan.lanes if by_lane or varies else 1))
         scans = []
         for nodes in grouped(each.scans):
-            varies = plan.is_outer and self.is_vector(nodes[0])
+            varies = plan.parallel_lanes and self.is_vector(nodes[0])
             scans.append(Scan(nodes, plan.lanes if by_lane or varies else 1, plan.lanes if by_lane else 1))
-        nest = InnerLoops(self, each, writers, scans)
+        nest = ReductionLoops(self, each, writers, scans)
         final = nest.run(parent)
         for writer, state in zip(writers, final):
             for instance, parts in enumerate(nest.split(writer, state)):

@@ -1,4 +1,4 @@
-"""Which loop of a kernel becomes vectors, how far loops are unrolled, and in which passes over the inner loops
+"""Which loop of a kernel becomes vectors, how far loops are unrolled, and in which passes over the reduction loops
 reductions are done."""
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GRAIN: Final = 60_000
 
 @dataclass
 class Pass:
-    """One walk through the inner loops: the reductions that come to an end in it, and the values that it stores or
+    """One walk through the reduction loops: the reductions that come to an end in it, and the values that it stores or
     keeps."""
 
     reductions: list[Expr] = field(default_factory=list)
@@ -56,15 +56,15 @@ class LoopPlan:
     lanes: int
     unroll: int
     grid: tuple[Var, ...]
-    """The outer loops that run one element at a time, outermost first."""
+    """The parallel loops that run one element at a time, outermost first."""
     loops: tuple[Var, ...]
     """The loops of each pass. A pointwise kernel's one pass is over its vector loop."""
     block: int
-    """Elements of the vector loop that one turn of the parallel loop does, if the vector loop is an outer one; else
+    """Elements of the vector loop that one turn of the parallel loop does, if the vector loop is a parallel one; else
     0."""
     passes: list[Pass]
     final: list[Store]
-    """The stores that are done once for each turn of the outer loops."""
+    """The stores that are done once for each turn of the parallel loops."""
     tile: Var | None = None
     """Of a pointwise kernel that turns something around: the loop along which that is contiguous. It is done in square
     tiles of `block` turns."""
@@ -91,8 +91,8 @@ class LoopPlan:
         return [*sizes, self.blocks] if self.blocks != 1 or self.tile is not None else sizes
 
     @property
-    def is_outer(self) -> bool:
-        """Whether the lanes are turns of an outer loop, each with reductions of its own."""
+    def parallel_lanes(self) -> bool:
+        """Whether the lanes are turns of a parallel loop, each with reductions of its own."""
         return bool(self.block) and self.vector not in self.loops
 
     @property
@@ -103,7 +103,8 @@ class LoopPlan:
             min(self.analysis.cost[node], 200)
             for node in {*roots, *(node.args[0] for p in self.passes for node in p.reductions)}
         )
-        turn = max(hint(self.kernel.outer_size) * max(hint(self.kernel.inner_size), 1), 1) / max(hint(self.total), 1)
+        turns = hint(self.kernel.parallel_size) * max(hint(self.kernel.reduction_size), 1)
+        turn = max(turns, 1) / max(hint(self.total), 1)
         return max(1, round(GRAIN / (cost * turn)))
 
 
@@ -116,23 +117,26 @@ def plan_loops(kernel: Kernel) -> LoopPlan:
     weight = len(analysis.order) + 10 * sum(COSTS.get(node.op, 1) >= 10 for node in analysis.order)
     pointwise = not any(p.reductions for p in passes)
     unroll = (
-        (2 if weight < 20 else 1) if pointwise and not kernel.inner else 4 if weight < 60 else 2 if weight < 200 else 1
+        (2 if weight < 20 else 1) if pointwise and not kernel.reduction
+        else 4 if weight < 60 else 2 if weight < 200 else 1
     )
     if vector is None:
-        return LoopPlan(kernel, analysis, None, 1, 1, kernel.outer, kernel.inner, 0, passes, final)
-    if vector in kernel.inner:
+        return LoopPlan(kernel, analysis, None, 1, 1, kernel.parallel, kernel.reduction, 0, passes, final)
+    if vector in kernel.reduction:
         unroll = _fitting(unroll, vector.size, lanes)
-        loops = (*(var for var in kernel.inner if var is not vector), vector)
-        plan = LoopPlan(kernel, analysis, vector, lanes, unroll, kernel.outer, loops, 0, passes, final)
+        loops = (*(var for var in kernel.reduction if var is not vector), vector)
+        plan = LoopPlan(kernel, analysis, vector, lanes, unroll, kernel.parallel, loops, 0, passes, final)
     else:
-        grid = tuple(var for var in kernel.outer if var is not vector)
-        if kernel.inner:
+        grid = tuple(var for var in kernel.parallel if var is not vector)
+        if kernel.reduction:
             while unroll > 1 and (
                 vector.size % (lanes * unroll)
                 or vector.size // (lanes * unroll) * math.prod(var.size for var in grid) < 4
             ):
                 unroll //= 2
-            plan = LoopPlan(kernel, analysis, vector, lanes, unroll, grid, kernel.inner, lanes * unroll, passes, final)
+            plan = LoopPlan(
+                kernel, analysis, vector, lanes, unroll, grid, kernel.reduction, lanes * unroll, passes, final
+            )
         elif (found := _turned_around(analysis, vector, grid)) is not None:
             tile, turned = found
             lanes = min(lanes, 16)
@@ -161,22 +165,22 @@ def _fitting(unroll: int, size: int, lanes: int) -> int:
 
 def _passes(kernel: Kernel, analysis: Analysis) -> tuple[list[Pass], list[Store]]:
     """The passes, and the stores after all of them."""
-    if not kernel.inner:
-        return ([Pass(stores=kernel.stores)], []) if kernel.outer else ([], kernel.stores)
+    if not kernel.reduction:
+        return ([Pass(stores=kernel.stores)], []) if kernel.parallel else ([], kernel.stores)
     reductions = [node for node in analysis.order if node.op == "reduce"]
-    stores = [store for store in kernel.stores if store.inner]
+    stores = [store for store in kernel.stores if store.in_reduction]
     passes = [Pass() for _ in range(analysis.passes)]
     for node in reductions:
         passes[analysis.depth[node] - 1].reductions.append(node)
     for store in stores:
         passes[analysis.pass_of(store)].stores.append(store)
-    return passes, [store for store in kernel.stores if not store.inner]
+    return passes, [store for store in kernel.stores if not store.in_reduction]
 
 
 def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
     """The loop along which most of the memory is walked through one element after the other."""
-    candidates = [*kernel.outer, *kernel.inner]
-    if not kernel.inner and not kernel.outer:
+    candidates = [*kernel.parallel, *kernel.reduction]
+    if not kernel.reduction and not kernel.parallel:
         return None
     accesses = [(node.attr[1], 1.0) for node in analysis.order if node.op == "load"]
     accesses += [(store.index, 1.5) for store in kernel.stores]
@@ -184,9 +188,9 @@ def _vector_loop(kernel: Kernel, analysis: Analysis) -> Var | None:
     slow = any(node.op == "scan" and node.attr == "logsumexp" for node in analysis.order)
     best, best_score = candidates[-1], -math.inf
     for position, var in enumerate(candidates):
-        if ordered and var in kernel.inner[:-1]:
+        if ordered and var in kernel.reduction[:-1]:
             continue
-        if slow and var in kernel.inner and any(outer.size >= FEW_LANES for outer in kernel.outer):
+        if slow and var in kernel.reduction and any(other.size >= FEW_LANES for other in kernel.parallel):
             continue  # its lanes are computed one after the other, unless each has a row of its own
         score = 0.0
         for index, factor in accesses:
@@ -238,10 +242,10 @@ def _lanes(analysis: Analysis, vector: Var) -> int:
 
 def _keep(plan: LoopPlan) -> None:
     """Choose what one pass keeps for later ones."""
-    analysis, inner = plan.analysis, plan.analysis.inner
-    room = SCRATCH // max(plan.kernel.inner_size * (plan.lanes * plan.unroll if plan.is_outer else 1), 1)
+    analysis, reduction = plan.analysis, plan.analysis.reduction
+    room = SCRATCH // max(plan.kernel.reduction_size * (plan.lanes * plan.unroll if plan.parallel_lanes else 1), 1)
     # what stays the same in one of these loops is computed outside of it
-    turning = {var for var in inner if var.size != 1}
+    turning = {var for var in reduction if var.size != 1}
     computed: dict[Expr, int] = {}
     kept: set[Expr] = set()
     for number, each in enumerate(plan.passes):
@@ -250,8 +254,8 @@ def _keep(plan: LoopPlan) -> None:
         seen: set[Expr] = set()
         while stack:
             node = stack.pop()
-            if node in seen or not analysis.free[node] & inner or node.op == "reduce":
-                continue  # computed once a turn of the outer loops
+            if node in seen or not analysis.free[node] & reduction or node.op == "reduce":
+                continue  # computed once a turn of the parallel loops
             seen.add(node)
             if node in kept:
                 continue

@@ -1,4 +1,4 @@
-"""Scans: the state that runs through the inner loops, and the values that it has on the way."""
+"""Scans: the state that runs through the reduction loops, and the values that it has on the way."""
 from __future__ import annotations
 
 from typing import Final

@@ -60,7 +60,7 @@ arithmetic."""
 
 REDUCTIONS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor")
 """Kinds of reductions. `max` and `min` give nan if any element is nan; argmax and argmin give the first position
-(int64, counted in row-major order of the kernel's inner loops) of the greatest or least element, nan counting as
+(int64, counted in row-major order of the kernel's reduction loops) of the greatest or least element, nan counting as
 greater (or less) than all. `any` and `all` are of bools."""
 
 SCANS: Final = ("sum", "prod", "max", "min", "argmax", "argmin", "logsumexp")
@@ -77,10 +77,11 @@ class Expr:
     - `index`: `attr` = Index; its value as int64
     - `cast`: of one operand to `dtype`: C's conversion, floats to integers truncate, to bool is `!= 0`
     - `bitcast`: of one operand to `dtype` of the same width
-    - `reduce`: `attr` = kind of the reduction, of one operand over all inner loops of the kernel; the accumulator has
-      the node's dtype
-    - `scan`: `attr` = kind of the scan, of one operand: in each turn of the inner loops the reduction of what it had in
-      the turns up to this one, in row-major order of the kernel's inner loops; the accumulator has the node's dtype
+    - `reduce`: `attr` = kind of the reduction, of one operand over all reduction loops of the kernel; the accumulator
+      has the node's dtype
+    - `scan`: `attr` = kind of the scan, of one operand: in each turn of the reduction loops the reduction of what it
+      had in the turns up to this one, in row-major order of the kernel's reduction loops; the accumulator has the
+      node's dtype
     - `masked`: operands (condition, value, other): as `where`, but nothing in `value` may be loaded where the condition
       is false
     """
@@ -277,7 +278,7 @@ def bitcast(value: Expr, dtype: torch.dtype) -> Expr:
 
 
 def reduce(kind: str, value: Expr, dtype: torch.dtype | None = None) -> Expr:
-    """The reduction of a value over the kernel's inner loops, accumulated in `dtype` (the value's own if None)."""
+    """The reduction of a value over the kernel's reduction loops, accumulated in `dtype` (the value's own if None)."""
     if kind not in REDUCTIONS:
         raise ValueError(f"there is no reduction {kind!r}")
     if kind in ("argmax", "argmin"):
@@ -286,14 +287,14 @@ def reduce(kind: str, value: Expr, dtype: torch.dtype | None = None) -> Expr:
 
 
 def scan(kind: str, value: Expr) -> Expr:
-    """The scan of a value over the kernel's inner loops, accumulated in the value's dtype."""
+    """The scan of a value over the kernel's reduction loops, accumulated in the value's dtype."""
     if kind not in SCANS:
         raise ValueError(f"there is no scan {kind!r}")
     return _make("scan", (value,), torch.int64 if kind in ("argmax", "argmin") else value.dtype, kind)
 
 
 def is_ordered(node: Expr) -> bool:
-    """Whether its value depends on the order of the kernel's inner loops."""
+    """Whether its value depends on the order of the kernel's reduction loops."""
     return node.op == "scan" or (node.op == "reduce" and node.attr in ("argmax", "argmin"))
 
 

@@ -1,5 +1,5 @@
 """Facts about a kernel's expressions that each code generator needs: what changes in which loop, and after which passes
-over the inner loops it is known."""
+over the reduction loops it is known."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class KernelFacts:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.inner = frozenset(kernel.inner)
+        self.reduction = frozenset(kernel.reduction)
         self.order: list[Expr] = []
         """Each expression once, operands before what uses them."""
         self.free: dict[Expr, frozenset[Var]] = {}
         """The loop variables that a value changes with, without those that reductions in it bind."""
         self.depth: dict[Expr, int] = {}
-        """How many passes over the inner loops must be through before the value is known (at one inner turn, if it
-        depends on that)."""
+        """How many passes over the reduction loops must be through before the value is known (at one turn of theirs, if
+        it depends on that)."""
         for root in self._roots():
             for node in root.walk() if root not in self.free else ():
                 if node not in self.free:
@@ -44,9 +44,9 @@ class KernelFacts:
         elif node.op == "index":
             free |= self.index_vars(node.attr)
         elif node.op == "reduce":
-            free -= self.inner
+            free -= self.reduction
         elif node.op == "scan":
-            free |= self.inner
+            free |= self.reduction
         self.free[node] = free
         self.depth[node] = max((self.depth[operand] for operand in operands), default=0) + (node.op == "reduce")
 
@@ -64,13 +64,13 @@ class KernelFacts:
 
     @cached_property
     def passes(self) -> int:
-        """How often the inner loops are run through."""
+        """How often the reduction loops are run through."""
         needed = [self.depth[node] for node in self.order if node.op == "reduce"]
-        needed += [self.depth[store.value] + 1 for store in self.kernel.stores if store.inner]
+        needed += [self.depth[store.value] + 1 for store in self.kernel.stores if store.in_reduction]
         return max(needed, default=0)
 
     def pass_of(self, store: Store) -> int:
-        """In which pass over the inner loops an inner store is done."""
+        """In which pass over the reduction loops a store in them is done."""
         return self._store_passes[id(store)]
 
     @cached_property
@@ -80,7 +80,7 @@ class KernelFacts:
         loaded = {self._memory(node.attr[0]) for node in self.order if node.op == "load"}
         found, latest = dict[int, int](), dict[str, int]()
         for store in self.kernel.stores:
-            if store.inner:
+            if store.in_reduction:
                 memory = self._memory(store.buffer)
                 waits = memory in loaded or any(True for _ in store.index.indirects)
                 found[id(store)] = latest[memory] = (

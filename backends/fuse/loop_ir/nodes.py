@@ -79,29 +79,30 @@ class Layout:
 
 @dataclass(frozen=True)
 class Store:
-    """`buffer[index] = value`, for each turn of the outer loops, or of the outer and inner ones where `inner` is
-    set."""
+    """`buffer[index] = value`, for each turn of the parallel loops, or of these and the reduction loops where
+    `in_reduction` is set."""
 
     buffer: str
     index: Index
     value: Expr
-    inner: bool = False
+    in_reduction: bool = False
 
 
 @dataclass(eq=False)
 class ComputeNode:
-    """A loop nest: for all `outer` loop variables, reductions over the `inner` ones, and what is stored.
+    """A loop nest: for all `parallel` loop variables, reductions over the `reduction` ones, and what is stored.
 
-    A pointwise node has no inner loops. In a node with inner loops, a value may hold `reduce` expressions, which are
-    over all inner loops; what is outside of them depends on inner variables only if the store is `inner`. A `scan` has
-    a value for each inner turn, so that it stands in a store that is `inner`, or below a `reduce`. The order of the
-    inner loops is part of what a node says where it holds something ordered.
+    A pointwise node has no reduction loops. In a node with reduction loops, a value may hold `reduce` expressions,
+    which are over all reduction loops; what is outside of them depends on reduction variables only if the store is
+    `in_reduction`. A `scan` has a value for each turn of the reduction loops, so that it stands in a store that is
+    `in_reduction`, or below a `reduce`. The order of the reduction loops is part of what a node says where it holds
+    something ordered.
 
     A part of a buffer is written by one store, which writes each of its elements, in one turn each.
     """
 
-    outer: tuple[Var, ...]
-    inner: tuple[Var, ...]
+    parallel: tuple[Var, ...]
+    reduction: tuple[Var, ...]
     stores: list[Store]
     device: torch.device
     origins: tuple[str, ...] = ()
@@ -157,9 +158,9 @@ class Kernel(ComputeNode):
     """A compute node as it is compiled: after fusion, loops merged where memory is contiguous, ready for a code
     generator.
 
-    `outer` loops run in parallel, outermost first. Loads see memory as it was before the kernel; if a kernel both loads
-    from and stores to one memory (`Buffer.memory`), every such load is at the very index that the same turn of the
-    loops stores to.
+    `parallel` loops may run in any order, and are listed outermost first. Loads see memory as it was before the kernel;
+    if a kernel both loads from and stores to one memory (`Buffer.memory`), every such load is at the very index that
+    the same turn of the loops stores to.
     """
 
     name: str = ""
@@ -168,18 +169,18 @@ class Kernel(ComputeNode):
     as one pointer each."""
 
     @property
-    def outer_size(self) -> int:
-        return math.prod(var.size for var in self.outer)
+    def parallel_size(self) -> int:
+        return math.prod(var.size for var in self.parallel)
 
     @property
-    def inner_size(self) -> int:
-        return math.prod(var.size for var in self.inner)
+    def reduction_size(self) -> int:
+        return math.prod(var.size for var in self.reduction)
 
     @property
     def is_empty(self) -> bool:
         """Whether no loop that stores has a turn: then there is nothing to run, but the (empty) buffers must come to
         be."""
-        return not self.outer_size or (not self.inner_size and all(store.inner for store in self.stores))
+        return not self.parallel_size or (not self.reduction_size and all(store.in_reduction for store in self.stores))
 
 
 @dataclass
@@ -209,9 +210,9 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
             )
             continue
         name = f"kernel {node.name} " if isinstance(node, Kernel) else ""
-        outer = ", ".join(f"{var}<{var.size}" for var in node.outer)
-        inner = ", ".join(f"{var}<{var.size}" for var in node.inner)
-        lines.append(f"{name}for {outer or 'one element'}{f', reducing {inner}' if inner else ''}:")
+        parallel = ", ".join(f"{var}<{var.size}" for var in node.parallel)
+        reduction = ", ".join(f"{var}<{var.size}" for var in node.reduction)
+        lines.append(f"{name}for {parallel or 'one element'}{f', reducing {reduction}' if reduction else ''}:")
         lines += _store_lines(node)
     return "\n".join([*(f"{buffer}" for buffer in buffers.values()), *lines])
 
@@ -231,7 +232,8 @@ def _store_lines(node: ComputeNode) -> list[str]:
             text[value], depth[value] = name, 0
     for store in node.stores:
         lines.append(
-            f"    {store.buffer}[{store.index}] = {text[store.value]}{'  (each inner turn)' if store.inner else ''}"
+            f"    {store.buffer}[{store.index}] = {text[store.value]}"
+            f"{'  (each turn of the reduction)' if store.in_reduction else ''}"
         )
     return lines
 

@@ -58,12 +58,12 @@ def _verify_parts(whole: Buffer, parts: Sequence[Buffer], after: str) -> None:
 
 def _verify_store(node: ComputeNode, store: Store, buffers: dict[str, Buffer], after: str) -> None:
     buffer = buffers[store.buffer]
-    outer, inner = set(node.outer), set(node.inner)
-    allowed = outer | inner if store.inner else outer
+    parallel, reduction = set(node.parallel), set(node.reduction)
+    allowed = parallel | reduction if store.in_reduction else parallel
     expected = COMPUTE.get(buffer.dtype, buffer.dtype)
     if store.value.dtype not in (expected, buffer.dtype):
         raise InternalError(f"after {after}: {store.buffer} of {buffer.dtype} is given a value of {store.value.dtype}")
-    if not store.index.vars() <= allowed or not _free_vars(store.value, inner) <= allowed:
+    if not store.index.vars() <= allowed or not _free_vars(store.value, reduction) <= allowed:
         raise InternalError(
             f"after {after}: the store to {store.buffer} depends on loop variables that its level does not have: "
             f"{store}"
@@ -71,7 +71,7 @@ def _verify_store(node: ComputeNode, store: Store, buffers: dict[str, Buffer], a
     for value in store.value.walk():
         if value.op == "scan":
             _verify_scan(node, value, after)
-    if any(var.size == 0 for var in (*outer, *inner)):
+    if any(var.size == 0 for var in (*parallel, *reduction)):
         return
     _verify_bounds(store.index, buffer, after, "stored to")
     if buffer.whole and not _fills(store.index, tuple(allowed), buffer):
@@ -87,8 +87,8 @@ def _verify_store(node: ComputeNode, store: Store, buffers: dict[str, Buffer], a
 
 def _verify_scan(node: ComputeNode, value: Expr, after: str) -> None:
     operand, positional = value.args[0].dtype, value.attr in ("argmax", "argmin")
-    if not node.inner:
-        raise InternalError(f"after {after}: a scan in loops of which none is an inner one: {value}")
+    if not node.reduction:
+        raise InternalError(f"after {after}: a scan in loops of which none is a reduction: {value}")
     if (
         value.attr not in SCANS
         or operand in COMPUTE
@@ -128,8 +128,8 @@ def _joined(steps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _free_vars(value: Expr, inner: set[Var]) -> set[Var]:
-    """The variables it depends on outside of reductions, which bind the inner ones."""
+def _free_vars(value: Expr, reduction: set[Var]) -> set[Var]:
+    """The variables it depends on outside of reductions, which bind the reduction loops."""
     free: dict[Expr, set[Var]] = {}
     for node in value.walk():
         own: set[Var] = set()
@@ -138,7 +138,7 @@ def _free_vars(value: Expr, inner: set[Var]) -> set[Var]:
         elif node.op == "index":
             own = node.attr.vars()
         below = own.union(*(free[operand] for operand in node.operands()))
-        free[node] = below - inner if node.op == "reduce" else below | inner if node.op == "scan" else below
+        free[node] = below - reduction if node.op == "reduce" else below | reduction if node.op == "scan" else below
     return free[value]
 
 

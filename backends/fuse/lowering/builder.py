@@ -224,11 +224,12 @@ class Builder:
 
     def _store(self, content: LazyBuffer, reader: Reader, buffer: Buffer, starts: Sequence[int]) -> None:
         """Add the loops that fill a buffer with a content, from the indices `starts` on."""
-        outer, turns = loops(buffer.sizes, buffer.strides)
+        parallel, turns = loops(buffer.sizes, buffer.strides)
         indices = [turn + start for turn, start in zip(turns, starts)]
         element = cast(reader(indices), content.dtype)
         self.compute(
-            outer, (), [Store(buffer.name, strided(indices, buffer.strides), element)], content.device, content.origins
+            parallel, (), [Store(buffer.name, strided(indices, buffer.strides), element)],
+            content.device, content.origins,
         )
 
     def _store_apart(self, content: LazyBuffer, reader: Reader, cuts: Cuts, whole: Buffer) -> None:
@@ -268,11 +269,12 @@ class Builder:
     # ---- nodes ----
 
     def compute(
-        self, outer: tuple[Var, ...], inner: tuple[Var, ...], stores: list[Store], device: torch.device,
+        self, parallel: tuple[Var, ...], reduction: tuple[Var, ...], stores: list[Store], device: torch.device,
         origins: tuple[str, ...] | None = None
     ) -> None:
         """Add a loop nest."""
-        self.nodes.append(ComputeNode(outer, inner, stores, device, self.origins if origins is None else origins))
+        origins = self.origins if origins is None else origins
+        self.nodes.append(ComputeNode(parallel, reduction, stores, device, origins))
 
     def extern(
         self,

@@ -211,8 +211,8 @@ def join(group: Group, node: ComputeNode, buffers: dict[str, Buffer]) -> Compute
     assert isinstance(nest, ComputeNode)
     if nest.device != node.device or not _size_fits(nest, node) or _is_empty(nest) or _is_empty(node):
         return None
-    for inner, turned in _levels(nest, node):
-        made = _join_at(nest, group.stored, node, buffers, inner, turned)
+    for in_reduction, turned in _levels(nest, node):
+        made = _join_at(nest, group.stored, node, buffers, in_reduction, turned)
         if made is not None:
             return made
     return None
@@ -224,7 +224,7 @@ def _size_fits(nest: ComputeNode, node: ComputeNode) -> bool:
 
 
 def _is_empty(node: ComputeNode) -> bool:
-    return any(var.size == 0 for var in (*node.outer, *node.inner))
+    return any(var.size == 0 for var in (*node.parallel, *node.reduction))
 
 
 def _count(loops: tuple[Var, ...]) -> int:
@@ -232,47 +232,48 @@ def _count(loops: tuple[Var, ...]) -> int:
 
 
 def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]:
-    """(inner, turned): whether the node's stores go to the inner level; `turned` if it is the node that has the inner
-    loops, and the nest none."""
-    outer, inner, others, inners = _count(nest.outer), _count(nest.inner), _count(node.outer), _count(node.inner)
-    if bool(nest.inner) == bool(node.inner):
-        if surely_equal(outer, others) and surely_equal(inner, inners):
+    """(in_reduction, turned): whether the node's stores go into the reduction loops; `turned` if it is the node that
+    has these, and the nest none."""
+    parallel, reduction = _count(nest.parallel), _count(nest.reduction)
+    others, reductions = _count(node.parallel), _count(node.reduction)
+    if bool(nest.reduction) == bool(node.reduction):
+        if surely_equal(parallel, others) and surely_equal(reduction, reductions):
             yield False, False
-    elif nest.inner:
-        if surely_equal(others, outer * inner):
+    elif nest.reduction:
+        if surely_equal(others, parallel * reduction):
             yield True, False
-        if surely_equal(others, outer):
+        if surely_equal(others, parallel):
             yield False, False
     else:
-        if surely_equal(outer, others * inners):
+        if surely_equal(parallel, others * reductions):
             yield True, True
-        if surely_equal(outer, others):
+        if surely_equal(parallel, others):
             yield False, True
 
 
 def _join_at(
-    nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], inner: bool,
+    nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], in_reduction: bool,
     turned: bool,
 ) -> ComputeNode | None:
-    base, guest = (node, nest) if turned else (nest, node)  # base has the inner loops, if either has
-    own = base.outer + base.inner if inner or guest.inner else base.outer
-    matched = match_loops(own, guest.outer + guest.inner, _accesses(base, guest))
+    base, guest = (node, nest) if turned else (nest, node)  # base has the reduction loops, if either has
+    own = base.parallel + base.reduction if in_reduction or guest.reduction else base.parallel
+    matched = match_loops(own, guest.parallel + guest.reduction, _accesses(base, guest))
     if matched is None:
         return None
-    outer, inner_loops = cut(base.outer, matched.pieces), cut(base.inner, matched.pieces)
-    if guest.inner and not (_same_level(guest, matched, inner_loops) and _same_order(guest, matched, inner_loops)):
+    parallel, reduction = cut(base.parallel, matched.pieces), cut(base.reduction, matched.pieces)
+    if guest.reduction and not (_same_level(guest, matched, reduction) and _same_order(guest, matched, reduction)):
         return None
-    if inner and not guest.inner and not _worth_a_pass(base, outer, inner_loops, buffers):
+    if in_reduction and not guest.reduction and not _worth_a_pass(base, parallel, reduction, buffers):
         return None
     first, second = (matched.second, matched.first) if turned else (matched.first, matched.second)
     stores = nest.stores if not turned and matched.keeps_first else substitute(nest.stores, first)
-    if turned and inner:
-        stores = [replace(store, inner=True) for store in stores]
-    added = _handed_over(stores, node, second, buffers, inner and not turned)
+    if turned and in_reduction:
+        stores = [replace(store, in_reduction=True) for store in stores]
+    added = _handed_over(stores, node, second, buffers, in_reduction and not turned)
     if added is None:
         return None
     origins = tuple(dict.fromkeys((*nest.origins, *node.origins)))
-    return ComputeNode(outer, inner_loops, stores + added, node.device, origins)
+    return ComputeNode(parallel, reduction, stores + added, node.device, origins)
 
 
 def _accesses(base: ComputeNode, guest: ComputeNode) -> list[tuple[Index, Index]]:
@@ -285,33 +286,35 @@ def _accesses(base: ComputeNode, guest: ComputeNode) -> list[tuple[Index, Index]
     return [(places[0][name], places[1][name]) for name in places[0] if name in places[1]]
 
 
-def _same_level(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> bool:
-    """Whether outer loops of the guest were matched with outer ones, and inner with inner."""
-    reduced = set(inner)
-    return all(not (matched.second[var].vars() & reduced) for var in guest.outer if var in matched.second) and all(
-        matched.second[var].vars() <= reduced for var in guest.inner if var in matched.second
+def _same_level(guest: ComputeNode, matched: Match, reduction: tuple[Var, ...]) -> bool:
+    """Whether parallel loops of the guest were matched with parallel ones, and reduction with reduction."""
+    reduced = set(reduction)
+    return all(not (matched.second[var].vars() & reduced) for var in guest.parallel if var in matched.second) and all(
+        matched.second[var].vars() <= reduced for var in guest.reduction if var in matched.second
     )
 
 
-def _same_order(guest: ComputeNode, matched: Match, inner: tuple[Var, ...]) -> bool:
-    """Whether the guest's inner loops come in the order in which the common ones do, or in any if nothing in it depends
-    on that."""
+def _same_order(guest: ComputeNode, matched: Match, reduction: tuple[Var, ...]) -> bool:
+    """Whether the guest's reduction loops come in the order in which the common ones do, or in any if nothing in it
+    depends on that."""
     if not any(map(is_ordered, expressions(guest))):
         return True
-    place = flatten(guest.inner, [var.size for var in guest.inner])
-    return place.substitute(matched.second) == flatten(inner, [var.size for var in inner])
+    place = flatten(guest.reduction, [var.size for var in guest.reduction])
+    return place.substitute(matched.second) == flatten(reduction, [var.size for var in reduction])
 
 
 def _worth_a_pass(
-    base: ComputeNode, outer: tuple[Var, ...], inner: tuple[Var, ...], buffers: dict[str, Buffer]
+    base: ComputeNode, parallel: tuple[Var, ...], reduction: tuple[Var, ...], buffers: dict[str, Buffer]
 ) -> bool:
     """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel
     turns."""
-    return hint(_count(outer) * _count(inner)) <= SMALL or hint(_count(outer)) >= target_of(base.device).parallel_turns
+    turns = _count(parallel)
+    return hint(turns * _count(reduction)) <= SMALL or hint(turns) >= target_of(base.device).parallel_turns
 
 
 def _handed_over(
-    stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer], inner: bool
+    stores: list[Store], node: ComputeNode, replacement: dict[Var, Index], buffers: dict[str, Buffer],
+    in_reduction: bool,
 ) -> list[Store] | None:
     """The node's stores with new variables, where loads of what the nest stores are replaced by the value; None if it
     needs other elements."""
@@ -337,7 +340,7 @@ def _handed_over(
     added = [
         replace(
             store, index=store.index.substitute(replacement), value=store.value.substitute(replacement, value_of),
-            inner=inner or store.inner,
+            in_reduction=in_reduction or store.in_reduction,
         )
         for store in node.stores
     ]

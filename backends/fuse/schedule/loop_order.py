@@ -21,7 +21,7 @@ def substitute(stores: Iterable[Store], replacement: Mapping[Var, Index]) -> lis
 
 def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
     """Put the loops in the order in which most of the memory is walked through: those with long steps outside."""
-    step: dict[Var, float] = dict.fromkeys((*node.outer, *node.inner), 0.0)
+    step: dict[Var, float] = dict.fromkeys((*node.parallel, *node.reduction), 0.0)
     moved = dict(step)
     # writing costs more than reading: a line is fetched before it is written
     accesses = [(store.buffer, store.index, 2) for store in node.stores]
@@ -32,17 +32,17 @@ def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
             step[var] += weight * math.log2(abs(hint(index.stride(var))) + 1)
             moved[var] += weight
     position = {var: step[var] / moved[var] if moved[var] else math.inf for var in step}
-    node.outer = tuple(sorted(node.outer, key=lambda var: -position[var]))
+    node.parallel = tuple(sorted(node.parallel, key=lambda var: -position[var]))
     if not any(map(is_ordered, expressions(node))):
-        node.inner = tuple(sorted(node.inner, key=lambda var: -position[var]))
+        node.reduction = tuple(sorted(node.reduction, key=lambda var: -position[var]))
 
 
 def merge_loops(node: ComputeNode) -> None:
     """Make one loop of neighbours wherever all that the kernel does would be the same."""
     indices = list(all_indices(node.stores))
     replacement: dict[Var, Index] = {}
-    node.outer = _merged(node.outer, indices, replacement)
-    node.inner = _merged(node.inner, indices, replacement)
+    node.parallel = _merged(node.parallel, indices, replacement)
+    node.reduction = _merged(node.reduction, indices, replacement)
     if replacement:
         node.stores = substitute(node.stores, replacement)
 

@@ -28,7 +28,7 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kerne
     merge_loops(node)
     names = dict.fromkeys((*node.reads, *node.writes))
     return Kernel(
-        node.outer, node.inner, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}",
+        node.parallel, node.reduction, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}",
         buffers={name: buffers[name] for name in names}
     )
 

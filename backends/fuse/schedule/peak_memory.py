@@ -181,7 +181,7 @@ class Usage:
     def _overwrites(
         self, node: ComputeNode, reads: Mapping[str, list[Index]], shared: set[str], buffers: Mapping[str, Buffer]
     ) -> list[tuple[str, str]]:
-        if node.inner:  # several passes over the same elements
+        if node.reduction:  # several passes over the same elements
             return []
         places: dict[str, set[Index]] = {}
         for store in node.stores:

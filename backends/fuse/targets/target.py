@@ -113,7 +113,7 @@ class Target:
 
     @property
     def parallel_turns(self) -> int:
-        """Turns of outer loops that keep the device busy."""
+        """Turns of parallel loops that keep the device busy."""
         return 1
 
     def parts(self, results: int, length: int, crosses: Callable[[], bool]) -> int:

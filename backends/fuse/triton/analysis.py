@@ -56,14 +56,14 @@ class Analysis(KernelFacts):
 
     @cached_property
     def reloaded(self) -> int:
-        """How many of the values loaded in the inner loops more than one pass needs."""
+        """How many of the values loaded in the reduction loops more than one pass needs."""
         wanted: dict[Expr, set[int]] = {}
-        for root, position in self._inner_roots():
+        for root, position in self._reduction_roots():
             seen: set[Expr] = set()
             stack = [root]
             while stack:
                 node = stack.pop()
-                if node in seen or not self.free[node] & self.inner:
+                if node in seen or not self.free[node] & self.reduction:
                     continue
                 seen.add(node)
                 if node.op == "load":
@@ -71,13 +71,13 @@ class Analysis(KernelFacts):
                 stack.extend(operand for operand in node.operands() if operand.op != "reduce")
         return sum(len(positions) > 1 for positions in wanted.values())
 
-    def _inner_roots(self) -> Iterator[tuple[Expr, int]]:
+    def _reduction_roots(self) -> Iterator[tuple[Expr, int]]:
         """What passes compute, with their numbers."""
         for node in self.order:
             if node.op == "reduce":
                 yield node.args[0], self.depth[node] - 1
         for store in self.kernel.stores:
-            if store.inner:
+            if store.in_reduction:
                 yield store.value, self.depth[store.value]
 
     @cached_property

@@ -24,14 +24,14 @@ class Indices:
             if axis.block > 1:
                 self.lines.add(f"{axis.letter.upper()}BLOCK: tl.constexpr = {axis.block}")
 
-    def outer(self, number: str) -> None:
-        """The lines that find out where in the outer axes the block of a number is."""
-        split = [axis for axis in self.tile.outer if not surely_equal(axis.steps, 1)]
+    def parallel(self, number: str) -> None:
+        """The lines that find out where in the parallel axes the block of a number is."""
+        split = [axis for axis in self.tile.parallel if not surely_equal(axis.steps, 1)]
         program = f"{number}{'.to(tl.int64)' if self.tile.wide else ''}"
         if len(split) > 1 and program != "program":
             self.lines.add(f"program = {program}")
             program = "program"
-        for axis in self.tile.outer:
+        for axis in self.tile.parallel:
             block = "0"
             if axis in split:
                 inside = math.prod(later.steps for later in split[split.index(axis) + 1 :])
@@ -44,9 +44,9 @@ class Indices:
                     block = f"({block})"
             self._axis(axis, block if axis.block == 1 or block == "0" else f"{block} * {axis.letter.upper()}BLOCK")
 
-    def inner(self) -> None:
-        """The lines for the inner axes: whole, or the block that the loop has come to."""
-        for position, axis in enumerate(self.tile.inner):
+    def reduction(self) -> None:
+        """The lines for the reduction axes: whole, or the block that the loop has come to."""
+        for position, axis in enumerate(self.tile.reduction):
             looped = position == 0 and self.tile.looped
             # asked of every size, so that it is assumed of those that are not known
             if not looped and axis.size > axis.block:
@@ -60,7 +60,7 @@ class Indices:
             spread = f"[{', '.join(':' if dim is axis else 'None' for dim in dims)}]" if len(dims) > 1 else ""
             text = f"tl.arange(0, {axis.letter.upper()}BLOCK){spread}"
             # the number of a program has 64 bits then, the turn of a loop need not
-            if self.tile.wide and (start == "0" or axis.inner):
+            if self.tile.wide and (start == "0" or axis.reduction):
                 text += ".to(tl.int64)"
             if start != "0":
                 text = f"{start} + {text}"
@@ -81,9 +81,9 @@ class Indices:
             f"[{', '.join(f'{axis.letter.upper()}BLOCK' if axis in wanted else '1' for axis in self.tile.dims[:rank])}]"
         )
 
-    def flat_inner(self) -> str:
-        """The turn of the inner loops, counted in row-major order, as int64."""
-        (axis,) = self.tile.inner
+    def flat_reduction(self) -> str:
+        """The turn of the reduction loops, counted in row-major order, as int64."""
+        (axis,) = self.tile.reduction
         return f"({axis.letter} + tl.zeros({self.shape({axis} if axis.block > 1 else ())}, tl.int32)).to(tl.int64)"
 
     def text(self, index: Index, mask: tuple[Expr, ...]) -> str:

@@ -1,5 +1,5 @@
-"""Scans as Triton: of a block along its inner axis; in a loop over blocks, with the value so far carried from one to
-the next."""
+"""Scans as Triton: of a block along its reduction axis; in a loop over blocks, with the value so far carried from one
+to the next."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Scans:
         stack = list(roots)
         while stack:
             node = stack.pop()
-            if node in seen or not analysis.free[node] & analysis.inner:
+            if node in seen or not analysis.free[node] & analysis.reduction:
                 continue
             seen.add(node)
             if node.op == "scan" and family(node) not in self.carried:
@@ -64,12 +64,12 @@ class Scans:
         names = self.known[group]
         return self.lines.name(f"{names[1]}.to(tl.int64)") if node.attr in ("argmax", "argmin") else names[0]
 
-    def _shape(self, node: Expr, inner: bool) -> str:
+    def _shape(self, node: Expr, in_reduction: bool) -> str:
         dims = self.tile.dims
-        wanted = {axis for axis in self.body.dims(node) if not axis.inner}
-        if inner:
-            return self.body.indices.shape(wanted | {axis for axis in dims if axis.inner})
-        return "[]" if all(axis.inner for axis in dims) else self.body.indices.shape(wanted)
+        wanted = {axis for axis in self.body.dims(node) if not axis.reduction}
+        if in_reduction:
+            return self.body.indices.shape(wanted | {axis for axis in dims if axis.reduction})
+        return "[]" if all(axis.reduction for axis in dims) else self.body.indices.shape(wanted)
 
     def _neutral(self, node: Expr) -> list[tuple[str, str]]:
         """The number and the type of what changes nothing."""
@@ -82,15 +82,15 @@ class Scans:
         return "tl.int64" if self.tile.wide else "tl.int32"
 
     def _start(self, node: Expr) -> tuple[str, ...]:
-        shape = self._shape(node, inner=False)
+        shape = self._shape(node, in_reduction=False)
         return tuple(
             self.lines.name(f"tl.full({shape}, {value}, {dtype})", "so_far") for value, dtype in self._neutral(node)
         )
 
     def _block(self, node: Expr) -> tuple[str, ...]:
-        (axis,) = self.tile.inner
+        (axis,) = self.tile.reduction
         operand, combine = node.args[0], COMBINATIONS[family(node)[0]]
-        shape = self._shape(node, inner=True)
+        shape = self._shape(node, in_reduction=True)
         value = (
             f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
             if operand.op == "const"

@@ -85,15 +85,15 @@ def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Ti
     tile would be much quicker.
     """
     assume_multiples(kernel)
-    outer = tuple(var for var in kernel.outer if var.size != 1)
-    if not kernel.inner:
-        yield from _Pointwise(kernel, outer, limits).tiles()
+    parallel = tuple(var for var in kernel.parallel if var.size != 1)
+    if not kernel.reduction:
+        yield from _Pointwise(kernel, parallel, limits).tiles()
         return
     moved: defaultdict[bool, int] = defaultdict(int)
     for access in accesses(kernel):
         if access.fast is not None:
-            moved[access.fast in outer] += access.bytes
-    yield from (_Columns if moved[True] > moved[False] else _Rows)(kernel, outer, limits).tiles()
+            moved[access.fast in parallel] += access.bytes
+    yield from (_Columns if moved[True] > moved[False] else _Rows)(kernel, parallel, limits).tiles()
 
 
 def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, tuple[Var, ...], Var]:
@@ -110,7 +110,8 @@ def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, t
         return tuple(part for var in variables for part in ((run, lane) if var == row else (var,)))
 
     kernel = replace(
-        kernel, outer=cut(kernel.outer), inner=cut(kernel.inner), stores=substitute(kernel.stores, {row: place})
+        kernel, parallel=cut(kernel.parallel), reduction=cut(kernel.reduction),
+        stores=substitute(kernel.stores, {row: place}),
     )
     return kernel, (*loops[:-1], run), lane
 
@@ -122,16 +123,16 @@ def _lanes(places: Iterable[Access]) -> int:
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Tiles of one kernel. `outer` are its outer loops of more than one turn."""
+    """Tiles of one kernel. `parallel` are its parallel loops of more than one turn."""
 
     kernel: Kernel
-    outer: tuple[Var, ...]
+    parallel: tuple[Var, ...]
     limits: GpuLimits
 
     @cached_property
     def results(self) -> int:
-        """Turns of the outer loops."""
-        return math.prod(var.size for var in self.outer)
+        """Turns of the parallel loops."""
+        return math.prod(var.size for var in self.parallel)
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -145,7 +146,7 @@ class _Shapes:
     @cached_property
     def elements_each(self) -> int:
         """How many elements a thread may take at a time where a program has as many threads as there can be."""
-        places = [access for access in accesses(self.kernel) if access.index.vars() & set(self.kernel.inner)]
+        places = [access for access in accesses(self.kernel) if access.index.vars() & set(self.kernel.reduction)]
         sums = sum(node.op == "reduce" for node in self.analysis.order)
         return power_below(
             self.limits.working_registers // max(1, sums + sum(max(1, access.itemsize // 4) for access in places))
@@ -156,7 +157,7 @@ class _Pointwise(_Shapes):
     """Without reductions."""
 
     def tiles(self) -> Iterator[Tile]:
-        if not self.outer:
+        if not self.parallel:
             yield Tile(self.kernel, (), 1)
             return
         crossing = self._crossing()
@@ -164,7 +165,7 @@ class _Pointwise(_Shapes):
             yield from self._transposing(crossing)
             return
         if self._has_odd_rows:
-            *rest, row = self.outer
+            *rest, row = self.parallel
             for elements, warps in ((2048, 8), (1024, 4), (4096, 8)):
                 yield Tile(self.kernel, (Axis("y", tuple(rest), 1), Axis("x", (row,), elements)), warps)
         yield from self._flat()
@@ -173,7 +174,7 @@ class _Pointwise(_Shapes):
     def _has_odd_rows(self) -> bool:
         """Whether it goes through long rows that no wide load fits, and loads several numbers for each row: taken as
         one, the loops would load these for each element, at a place that a division gives."""
-        *rest, row = self.outer
+        *rest, row = self.parallel
         if not rest or isinstance(row.size, SymbolicSize) or row.size < ODD_ROW:
             return False
         places = accesses(self.kernel)
@@ -182,17 +183,17 @@ class _Pointwise(_Shapes):
 
     def _flat(self) -> Iterator[Tile]:
         """All loops as one."""
-        kernel, outer = self.kernel, self.outer
+        kernel, parallel = self.kernel, self.parallel
         enough = self.limits.enough_programs
         places = accesses(kernel)
         large = [access for access in places if access.bytes * 8 > max(place.bytes for place in places)]
         lanes = _lanes(large)
-        row = outer[-1]
+        row = parallel[-1]
         if is_run_of(lanes, row.size) and any(not access.index.stride(row) for access in places):
-            kernel, outer, lane = split(kernel, outer, lanes)
-            axes: tuple[Axis, ...] = (Axis("v", (lane,), lanes), Axis("x", outer, 1))
+            kernel, parallel, lane = split(kernel, parallel, lanes)
+            axes: tuple[Axis, ...] = (Axis("v", (lane,), lanes), Axis("x", parallel, 1))
         else:
-            axes = (Axis("x", outer, 1),)
+            axes = (Axis("x", parallel, 1),)
         inside = math.prod(axis.block for axis in axes)
         total = math.prod(axis.size for axis in axes)
         loads = len(large) - len(kernel.stores)
@@ -222,13 +223,13 @@ class _Pointwise(_Shapes):
         for access in accesses(self.kernel):
             if access.fast is not None:
                 moved[access.fast] += access.bytes
-        row = self.outer[-1]
-        others = [var for var in self.outer[:-1] if moved[var] * 8 > moved[row] and var.size >= 8 and row.size >= 8]
+        row = self.parallel[-1]
+        others = [var for var in self.parallel[:-1] if moved[var] * 8 > moved[row] and var.size >= 8 and row.size >= 8]
         return max(others, key=lambda var: moved[var], default=None)
 
     def _transposing(self, crossing: Var) -> Iterator[Tile]:
-        row = self.outer[-1]
-        rest = tuple(var for var in self.outer if var not in (row, crossing))
+        row = self.parallel[-1]
+        rest = tuple(var for var in self.parallel if var not in (row, crossing))
         enough = self.limits.enough_programs
         narrow = max(access.itemsize for access in accesses(self.kernel)) <= 2
         shapes: tuple[tuple[int, int, int], ...] = (
@@ -253,7 +254,7 @@ class _Rows(_Shapes):
         rows, limits = self.results, self.limits
         surely_few = not isinstance(rows, SymbolicSize) and rows < limits.multiprocessors
         whole = row_block(
-            self.kernel.inner_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block)
+            self.kernel.reduction_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block)
         )
         if surely_few or (isinstance(rows, SymbolicSize) and whole > SHORT_ROW and rows < limits.multiprocessors):
             yield from self._hurried(whole)
@@ -272,21 +273,21 @@ class _Rows(_Shapes):
     @property
     def _stores_again(self) -> bool:
         """Whether a row is read once more to be stored."""
-        return any(store.inner for store in self.kernel.stores)
+        return any(store.in_reduction for store in self.kernel.stores)
 
-    def _inner_axes(self) -> tuple[Kernel, tuple[Axis, ...]]:
-        """The inner loops as one axis, or as two where something loaded for an element stays the same over runs of
+    def _reduction_axes(self) -> tuple[Kernel, tuple[Axis, ...]]:
+        """The reduction loops as one axis, or as two where something loaded for an element stays the same over runs of
         elements."""
         kernel = self.kernel
-        inner = tuple(var for var in kernel.inner if var.size != 1)
-        if len(inner) > 1 and not self._counts:
-            row, lanes = inner[-1], 8
+        reduction = tuple(var for var in kernel.reduction if var.size != 1)
+        if len(reduction) > 1 and not self._counts:
+            row, lanes = reduction[-1], 8
             if is_run_of(lanes, row.size) and any(
-                access.index.vars() & set(inner) and not access.index.stride(row) for access in accesses(kernel)
+                access.index.vars() & set(reduction) and not access.index.stride(row) for access in accesses(kernel)
             ):
-                kernel, inner, lane = split(kernel, inner, lanes)
-                return kernel, (Axis("r", inner, 1, True), Axis("v", (lane,), lanes, True))
-        return kernel, (Axis("r", inner, 1, True),)
+                kernel, reduction, lane = split(kernel, reduction, lanes)
+                return kernel, (Axis("r", reduction, 1, True), Axis("v", (lane,), lanes, True))
+        return kernel, (Axis("r", reduction, 1, True),)
 
     @property
     def _counts(self) -> bool:
@@ -296,28 +297,31 @@ class _Rows(_Shapes):
     def _hurried(self, whole: int) -> Iterator[Tile]:
         """For rows so few that each has a multiprocessor to itself: as many threads and as much on its way at a time as
         there can be."""
-        lanes = _lanes(access for access in accesses(self.kernel) if access.fast in self.kernel.inner)
+        lanes = _lanes(access for access in accesses(self.kernel) if access.fast in self.kernel.reduction)
         block = min(whole, self.limits.most_threads * self.elements_each, self.limits.longest_row)
         if block < whole and self.online.online:
             yield from self._walked(HURRIED_SHAPES)
             return
-        kernel, inner = self._inner_axes()
-        inner = (replace(inner[0], block=max(1, block // math.prod(axis.block for axis in inner))), *inner[1:])
-        looped = inner[0].size > inner[0].block
+        kernel, reduction = self._reduction_axes()
+        own = max(1, block // math.prod(axis.block for axis in reduction))
+        reduction = (replace(reduction[0], block=own), *reduction[1:])
+        looped = reduction[0].size > reduction[0].block
         usual = min(32, max(1, block // (32 * lanes)))
         for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
             yield Tile(
-                kernel, (Axis("x", self.outer, 1), *inner), warps, looped=looped,
+                kernel, (Axis("x", self.parallel, 1), *reduction), warps, looped=looped,
                 online=looped and self.analysis.passes > 1,
             )
 
     def _whole(self, whole: int, held: int) -> Iterator[Tile]:
         """Rows in one block each, short ones several together."""
         rows, enough = self.results, self.limits.enough_programs
-        kernel, inner = self._inner_axes()
-        inner = (
-            replace(inner[0], block=within(whole // math.prod(axis.block for axis in inner), inner[0].size)),
-            *inner[1:],
+        kernel, reduction = self._reduction_axes()
+        reduction = (
+            replace(
+                reduction[0], block=within(whole // math.prod(axis.block for axis in reduction), reduction[0].size)
+            ),
+            *reduction[1:],
         )
         together = max(1, 1024 // whole)
         if isinstance(rows, SymbolicSize):
@@ -328,24 +332,25 @@ class _Rows(_Shapes):
         usual = max(1, min(16, power_above(held) * elements // (1024 if elements >= 4096 else 512)))
         for warps in dict.fromkeys((usual, max(1, usual // 2), min(32, usual * 2))):
             if elements // (32 * warps) <= 64:
-                yield Tile(kernel, (Axis("x", self.outer, together), *inner), warps)
+                yield Tile(kernel, (Axis("x", self.parallel, together), *reduction), warps)
         if whole < 1024 and 4 * together <= hint(rows):
-            yield Tile(kernel, (Axis("x", self.outer, 4 * together), *inner), max(1, min(16, 4 * elements // 512)))
+            warps = max(1, min(16, 4 * elements // 512))
+            yield Tile(kernel, (Axis("x", self.parallel, 4 * together), *reduction), warps)
 
     def _walked(self, online_shapes: Sequence[tuple[int, int]]) -> Iterator[Tile]:
         """Rows block by block."""
-        length, again = self.kernel.inner_size, self._stores_again
-        if self.online.online and is_multiple(8, length) and len(self.kernel.inner) == 1 and not self._counts:
-            parts, runs, lane = split(self.kernel, self.kernel.inner, 8)
+        length, again = self.kernel.reduction_size, self._stores_again
+        if self.online.online and is_multiple(8, length) and len(self.kernel.reduction) == 1 and not self._counts:
+            parts, runs, lane = split(self.kernel, self.kernel.reduction, 8)
             for warps, turns in online_shapes:
                 block = within(32 * warps * turns, runs[-1].size)
                 axes: tuple[Axis, ...] = (
-                    Axis("x", self.outer, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True),
+                    Axis("x", self.parallel, 1), Axis("r", runs, block, True), Axis("v", (lane,), 8, True),
                 )
                 yield Tile(parts, axes, warps, looped=True, online=True, hints=again)
             return
-        kernel, inner = self._inner_axes()
-        lanes = math.prod(axis.block for axis in inner)
+        kernel, reduction = self._reduction_axes()
+        lanes = math.prod(axis.block for axis in reduction)
         few = hint(self.results) < 4 * self.limits.multiprocessors
         shapes: tuple[tuple[int, int], ...]
         shapes = (
@@ -357,7 +362,7 @@ class _Rows(_Shapes):
             shapes = ((16384, 32), (16384, 16), *shapes)
         for elements, warps in shapes:
             block = max(1, within(elements, length) // lanes)
-            axes = Axis("x", self.outer, 1), replace(inner[0], block=block), *inner[1:]
+            axes = Axis("x", self.parallel, 1), replace(reduction[0], block=block), *reduction[1:]
             hints = again and elements >= self.limits.longest_row
             yield Tile(kernel, axes, warps, looped=True, online=bool(self.analysis.passes > 1), hints=hints)
 
@@ -366,9 +371,9 @@ class _Columns(_Shapes):
     """Reductions over columns: neighbours in memory belong to different reductions."""
 
     def tiles(self) -> Iterator[Tile]:
-        length = self.kernel.inner_size
-        inner = tuple(var for var in self.kernel.inner if var.size != 1)
-        fast, rest = self.outer[-1], self.outer[:-1]
+        length = self.kernel.reduction_size
+        reduction = tuple(var for var in self.kernel.reduction if var.size != 1)
+        fast, rest = self.parallel[-1], self.parallel[:-1]
         shapes: Sequence[tuple[int, int, int]] = (
             (64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4),
         )
@@ -382,7 +387,9 @@ class _Columns(_Shapes):
             looped = isinstance(length, SymbolicSize) or block < length
             x = replace(axes[-1], block=columns)
             warps = max(1, min(warps, columns * block // 128))
-            yield Tile(self.kernel, (*axes[:-1], x, Axis("r", inner, block, True)), warps, looped=looped, online=looped)
+            yield Tile(
+                self.kernel, (*axes[:-1], x, Axis("r", reduction, block, True)), warps, looped=looped, online=looped
+            )
 
     def _narrow(self, fast: Var) -> Sequence[tuple[int, int, int]]:
         """Few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of

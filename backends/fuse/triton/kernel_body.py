@@ -1,6 +1,6 @@
 """The body of a kernel: expressions as lines of Triton, reductions over blocks or in loops over blocks.
 
-A line is written where the code stands when its value is first needed. Inside a loop over the inner axis only what
+A line is written where the code stands when its value is first needed. Inside a loop over the reduction axis only what
 depends on that axis is computed; the rest is made ready before. A value under a mask is another value than the same one
 without, if anything is loaded for it; what is wanted without a mask anyway is taken from there.
 """
@@ -40,11 +40,11 @@ class Body:
         self.kernel = tile.kernel
         self.analysis = Analysis(tile.kernel, tile.online)
         self.indices = Indices(tile, lines, self.value)
-        self.outer: dict[Key, str] = {}
-        self.inner: dict[Key, str] = {}
+        self.outside_loop: dict[Key, str] = {}
+        self.inside_loop: dict[Key, str] = {}
         self.scans = Scans(self)
         self.in_loop = False
-        self.last = True  # no later pass over the inner axes loads again what this one does
+        self.last = True  # no later pass over the reduction axes loads again what this one does
         self.within = False  # nothing of the block reaches over the end
         memories = {self._memory(name) for name in self.kernel.reads}
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
@@ -63,29 +63,32 @@ class Body:
 
     def _parts(self, number: str) -> None:
         """The lines for the block of a number: if it is to be so, one part for whole blocks and one for others."""
-        self.indices.outer(number)
+        self.indices.parallel(number)
         if not self.tile.apart:
             self._turns()
             return
-        (axis,) = self.tile.outer
+        (axis,) = self.tile.parallel
         for self.within, head in ((True, f"if {number} < {axis.size // axis.block}:"), (False, "else:")):
             with self.lines.block(head):
                 self._turns()
-            self.outer.clear()
+            self.outside_loop.clear()
 
     def _turns(self) -> None:
         if not self.tile.looped:
-            self.indices.inner()
+            self.indices.reduction()
         reductions = list(self._reductions())
         for position in range(self.analysis.passes):
             self.last = position == self.analysis.passes - 1
             now = [key for key in reductions if self.analysis.depth[key[0]] == position + 1]
-            stores = [store for store in self.kernel.stores if store.inner and self.analysis.pass_of(store) == position]
+            stores = [
+                store for store in self.kernel.stores
+                if store.in_reduction and self.analysis.pass_of(store) == position
+            ]
             if self.tile.looped:
                 self._loop(now, stores)
             else:
                 self._block(now, stores)
-        self._stores([store for store in self.kernel.stores if not store.inner])
+        self._stores([store for store in self.kernel.stores if not store.in_reduction])
 
     def _memory(self, name: str) -> str:
         return self.kernel.buffers[name].memory
@@ -111,11 +114,11 @@ class Body:
                     stack.append((self._key(key[0].args[0], key[1]), False))
                 stack.extend((operand, False) for operand in self._operands(key))
 
-    # passes over the inner axes
+    # passes over the reduction axes
 
     def _block(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
         for key in reductions:
-            self.outer[key] = self._reduce(key[0], *self._elements(key))
+            self.outside_loop[key] = self._reduce(key[0], *self._elements(key))
         self._stores(stores)
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
@@ -134,25 +137,25 @@ class Body:
         self.scans.begin([*(key[0].args[0] for key in reductions), *(store.value for store in stores)])
         states = {key: self._start(key) for key in plain}
         online = {key: self._start_online() for key in with_maximum}
-        axis = self.tile.inner[0]
+        axis = self.tile.reduction[0]
         with self.lines.block(f"for {axis.letter}_start in range(0, {axis.size}, {axis.letter.upper()}BLOCK):"):
             self.in_loop = True
-            self.indices.inner()
+            self.indices.reduction()
             for key in online:
                 self._step_online(key, online[key])
             for key in plain:
                 self._step(key, states[key])
             self._stores(stores)
             self.in_loop = False
-            self.inner.clear()
+            self.inside_loop.clear()
             self.scans.end()
         for key, sum_key in with_maximum.items():
-            self.outer[key], self.outer[sum_key] = self._finish_online(online[key])
+            self.outside_loop[key], self.outside_loop[sum_key] = self._finish_online(online[key])
         for key in plain:
-            self.outer[key] = self._reduce(key[0], *states[key])
+            self.outside_loop[key] = self._reduce(key[0], *states[key])
 
     def _prepare(self, keys: Iterable[Key]) -> None:
-        """Compute what the keys need and no inner turn changes."""
+        """Compute what the keys need and no reduction turn changes."""
         seen: set[Key] = set()
         stack = list(keys)
         while stack:
@@ -160,17 +163,17 @@ class Body:
             if key in seen:
                 continue
             seen.add(key)
-            if self._is_inner(key):
+            if self._is_in_reduction(key):
                 stack.extend(self._operands(key))
             elif key[0].op != "const":
                 self.value(*key)
 
     def _elements(self, key: Key) -> tuple[str, ...]:
-        """What of one inner turn, or of a block of them, goes into a reduction: the values, for argmax and argmin with
-        their places."""
+        """What of one reduction turn, or of a block of them, goes into a reduction: the values, for argmax and argmin
+        with their places."""
         node, mask = key
         operand = node.args[0]
-        dims = self.dims(operand, mask) | {axis for axis in self.tile.inner if axis.block > 1}
+        dims = self.dims(operand, mask) | {axis for axis in self.tile.reduction if axis.block > 1}
         shape = self.indices.shape(dims)
         if operand.op == "const":
             text = f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
@@ -181,14 +184,14 @@ class Body:
         if node.attr in ("any", "all"):
             text = f"({text}).to(tl.int32)"
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
-        ragged = self._ragged(self.tile.inner)
+        ragged = self._ragged(self.tile.reduction)
         masked = _is_load(operand) and self.dims(operand, mask).issuperset(ragged)
         if ragged and not (kind == "sum" and masked):  # such a load gives 0 beyond the end
             condition = " & ".join(self.indices.mask(axis) for axis in ragged)
             text = f"tl.where({condition}, {text}, {self._identity(kind, operand.dtype)})"
         if kind == node.attr:
             return (text,)
-        return self.lines.name(text), self.lines.name(f"tl.broadcast_to({self.indices.flat_inner()}, {shape})")
+        return self.lines.name(text), self.lines.name(f"tl.broadcast_to({self.indices.flat_reduction()}, {shape})")
 
     def _identity(self, kind: str, dtype: torch.dtype) -> str:
         value = number(IDENTITIES[kind](dtype))
@@ -196,11 +199,11 @@ class Body:
         return value if exact else f"tl.full([], {value}, tl.{TRITON_DTYPES[dtype]})"
 
     def _reduce(self, node: Expr, values: str, places: str | None = None) -> str:
-        """The reduction of blocks to what the outer axes leave of them."""
+        """The reduction of blocks to what the parallel axes leave of them."""
         dims = self.tile.dims
         text = values
         combine = combination(node.attr, node.args[0].dtype)
-        for position in reversed([position for position, axis in enumerate(dims) if axis.inner]):
+        for position in reversed([position for position, axis in enumerate(dims) if axis.reduction]):
             if places is not None:
                 self.lines.add(f"{values}_best, {places}_best = tl.reduce(({values}, {places}), {position}, {combine})")
                 text = f"{places}_best"
@@ -217,14 +220,15 @@ class Body:
 
     def expansion(self, dims: Sequence[Axis]) -> str:
         """Put back the dimensions that a reduction has taken, with one element each."""
-        if not any(axis.inner for axis in dims) or all(axis.inner for axis in dims):
+        if not any(axis.reduction for axis in dims) or all(axis.reduction for axis in dims):
             return ""
-        return f"[{', '.join('None' if axis.inner else ':' for axis in dims)}]"
+        return f"[{', '.join('None' if axis.reduction else ':' for axis in dims)}]"
 
     def _start(self, key: Key) -> tuple[str, ...]:
         """What a reduction holds before the first turn."""
         node, mask = key
-        shape = self.indices.shape(self.dims(node.args[0], mask) | {axis for axis in self.tile.inner if axis.block > 1})
+        blocks = {axis for axis in self.tile.reduction if axis.block > 1}
+        shape = self.indices.shape(self.dims(node.args[0], mask) | blocks)
         dtype = "int32" if node.attr in ("any", "all") else TRITON_DTYPES[node.args[0].dtype]
         kind = {"argmax": "max", "argmin": "min"}.get(node.attr, node.attr)
         held = self.lines.name(
@@ -248,7 +252,7 @@ class Body:
     def _lanes(self) -> tuple[str, int | None]:
         """The shape of the lanes, and the dimension of a block that lies within one lane."""
         dims = self.tile.dims
-        within = len(dims) - 1 if sum(axis.inner for axis in dims) > 1 else None
+        within = len(dims) - 1 if sum(axis.reduction for axis in dims) > 1 else None
         kept = set(dims) - ({dims[within]} if within is not None else set())
         return self.indices.shape(kept), within
 
@@ -273,14 +277,14 @@ class Body:
 
     def _finish_online(self, state: tuple[str, str]) -> tuple[str, str]:
         dims = self.tile.dims
-        inner = [position for position, axis in enumerate(dims) if axis.inner]
+        reduction = [position for position, axis in enumerate(dims) if axis.reduction]
         greatest, total = state
-        lanes = inner[:1]
-        drop = f"[{', '.join([':'] * (len(dims) - 1) + ['0'])}]" if len(inner) > 1 else ""
+        lanes = reduction[:1]
+        drop = f"[{', '.join([':'] * (len(dims) - 1) + ['0'])}]" if len(reduction) > 1 else ""
         if drop:  # the dimension within lanes has one element
             shape = self.indices.shape(set(dims[:-1]), len(dims) - 1)
             greatest, total = (self.lines.name(f"tl.reshape({name}, {shape})") for name in state)
-        kept = [axis for axis in dims if not axis.inner]
+        kept = [axis for axis in dims if not axis.reduction]
         back = f"[{', '.join([':'] * len(kept) + ['None'])}]" if kept else ""
         top = self.lines.name(f"tl.reduce({greatest}, {lanes[0]}, nan_max)")
         summed = self.lines.name(f"tl.sum({total} * tl.exp({greatest} - {top}{back}), {lanes[0]})")
@@ -328,14 +332,14 @@ class Body:
                 stack.extend(reversed(missing))
                 continue
             stack.pop()
-            scope = self.inner if self.in_loop else self.outer
+            scope = self.inside_loop if self.in_loop else self.outside_loop
             scope[key] = self._computed(key)
         name = self._known(root)
         assert name is not None
         return name
 
     def _known(self, key: Key) -> str | None:
-        return self.inner.get(key) or self.outer.get(key)
+        return self.inside_loop.get(key) or self.outside_loop.get(key)
 
     def _key(self, expr: Expr, mask: Mask) -> Key:
         return expr, mask if self.analysis.reads[expr] and expr not in self.analysis.unmasked else ()
@@ -362,8 +366,8 @@ class Body:
         is."""
         return [self._key(condition, mask[:position]) for position, condition in enumerate(mask)]
 
-    def _is_inner(self, key: Key) -> bool:
-        return any(self.analysis.free[node] & self.analysis.inner for node in (key[0], *key[1]))
+    def _is_in_reduction(self, key: Key) -> bool:
+        return any(self.analysis.free[node] & self.analysis.reduction for node in (key[0], *key[1]))
 
     def dims(self, expr: Expr, mask: Mask = ()) -> set[Axis]:
         """The dimensions that a value's block has."""
@@ -374,7 +378,8 @@ class Body:
     def _ragged(self, among: Collection[Axis]) -> list[Axis]:
         """The axes along which the block may reach over the end."""
         return [
-            axis for axis in self.tile.axes if axis in among and axis.ragged and not (self.within and not axis.inner)
+            axis for axis in self.tile.axes
+            if axis in among and axis.ragged and not (self.within and not axis.reduction)
         ]
 
     def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:

@@ -64,7 +64,7 @@ def _steps(kernel: Kernel) -> Iterator[Any]:
             masks += [operand.attr for operand in node.args if operand.op == "index"]
     for index in dict.fromkeys((*accesses, *masks)):
         yield from _steps_of(index)
-    yield from (var.size for var in kernel.inner if any(is_dense(index, var) for index in accesses))
+    yield from (var.size for var in kernel.reduction if any(is_dense(index, var) for index in accesses))
 
 
 def _steps_of(index: Index) -> Iterator[Any]:

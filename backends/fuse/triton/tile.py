@@ -22,7 +22,7 @@ class Axis:
     """What its index is called in the source."""
     vars: tuple[Var, ...]
     block: int
-    inner: bool = False
+    reduction: bool = False
 
     @property
     def size(self) -> int:
@@ -51,10 +51,10 @@ class Tile:
     kernel: Kernel
     """The kernel, its loops perhaps split."""
     axes: tuple[Axis, ...]
-    """Outer axes first. Of the outer ones the last walks through programs fastest."""
+    """Parallel axes first. Of the parallel ones the last walks through programs fastest."""
     warps: int
     looped: bool = False
-    """Whether the first inner axis is gone through block by block; otherwise all of it is in the block."""
+    """Whether the first reduction axis is gone through block by block; otherwise all of it is in the block."""
     online: bool = False
     """Whether sums of softmaxes are gathered along with the maxima."""
     hints: bool = False
@@ -67,16 +67,16 @@ class Tile:
     stages: int = 1
     """How many blocks of a resident program are on their way at a time."""
     apart: bool = False
-    """Whether, of one outer axis, whole blocks have code of their own in which nothing is masked: under masks of single
-    elements loads are single, too."""
+    """Whether, of one parallel axis, whole blocks have code of their own in which nothing is masked: under masks of
+    single elements loads are single, too."""
 
     @property
-    def outer(self) -> tuple[Axis, ...]:
-        return tuple(axis for axis in self.axes if not axis.inner)
+    def parallel(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if not axis.reduction)
 
     @property
-    def inner(self) -> tuple[Axis, ...]:
-        return tuple(axis for axis in self.axes if axis.inner)
+    def reduction(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.axes if axis.reduction)
 
     @property
     def dims(self) -> tuple[Axis, ...]:
@@ -85,8 +85,8 @@ class Tile:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the outer axes take."""
-        return math.prod(axis.steps for axis in self.outer)
+        """How many blocks the parallel axes take."""
+        return math.prod(axis.steps for axis in self.parallel)
 
     @property
     def programs(self) -> int:

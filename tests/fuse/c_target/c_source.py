@@ -1,5 +1,5 @@
-"""A kernel of the loop IR as plain C: one turn of the outer loops after the other, the passes over the inner loops in
-order, nothing clever."""
+"""A kernel of the loop IR as plain C: one turn of the parallel loops after the other, the passes over the reduction
+loops in order, nothing clever."""
 
 from __future__ import annotations
 
@@ -109,15 +109,16 @@ def supports(operation: str, dtype: torch.dtype, divisor: Expr | None = None) ->
 
 
 class CSource:
-    """The text of one kernel. `total` is the size of its loop over `begin` to `end`, the outer loops counted as one."""
+    """The text of one kernel. `total` is the size of its loop over `begin` to `end`, the parallel loops counted as
+    one."""
 
     def __init__(self, kernel: Kernel) -> None:
-        if any(isinstance(var.size, SymbolicSize) for var in (*kernel.outer, *kernel.inner)):
+        if any(isinstance(var.size, SymbolicSize) for var in (*kernel.parallel, *kernel.reduction)):
             raise NotImplementedError("sizes that are not known")
         self.kernel, self.facts = kernel, KernelFacts(kernel)
-        self.total = math.prod(var.size for var in kernel.outer)
+        self.total = math.prod(var.size for var in kernel.parallel)
         self.buffers = tuple(kernel.buffers)
-        self._names = {var: f"i{number}" for number, var in enumerate((*kernel.outer, *kernel.inner))}
+        self._names = {var: f"i{number}" for number, var in enumerate((*kernel.parallel, *kernel.reduction))}
         self._lines: list[str] = []
         self._scopes: list[dict[Expr, str]] = [{}]
         self._count = 0
@@ -131,10 +132,10 @@ class CSource:
             self._line(f"{type} *const p{number} = ({type} *)pointers[{number}];")
         with self._block("for (int64_t turn = begin; turn < end; turn++)"):
             rest = "turn"
-            for var in reversed(kernel.outer):
+            for var in reversed(kernel.parallel):
                 self._line(f"const int64_t {self._names[var]} = {rest} % {max(var.size, 1)};")
                 rest = self._fresh("rest")
-                previous = "turn" if var is kernel.outer[-1] else f"rest{self._count - 1}"
+                previous = "turn" if var is kernel.parallel[-1] else f"rest{self._count - 1}"
                 self._line(f"const int64_t {rest} = {previous} / {max(var.size, 1)};")
             self._turn()
         self._line("}")
@@ -146,12 +147,12 @@ class CSource:
         reductions = [node for node in self.facts.order if node.op == "reduce"]
         for depth in sorted({self.facts.depth[node] for node in reductions}):
             self._reduce([node for node in reductions if self.facts.depth[node] == depth])
-        inner = [store for store in self.kernel.stores if store.inner and self.kernel.inner]
-        final = [store for store in self.kernel.stores if store not in inner]
+        reduction = [store for store in self.kernel.stores if store.in_reduction and self.kernel.reduction]
+        final = [store for store in self.kernel.stores if store not in reduction]
         once = [self._prepared(store) for store in final]
-        if inner:
-            with self._inner_loops():
-                for line in [self._prepared(store) for store in inner]:
+        if reduction:
+            with self._reduction_loops():
+                for line in [self._prepared(store) for store in reduction]:
                     self._line(line)
         for line in once:
             self._line(line)
@@ -171,7 +172,7 @@ class CSource:
             if node.attr in ("argmax", "argmin"):
                 self._line(f"{TYPES[node.args[0].dtype]} {name}_best = 0;")
             self._scopes[0][node] = name
-        with self._inner_loops():
+        with self._reduction_loops():
             for node in nodes:
                 self._step(self._scopes[0][node], node.attr, self._value(node.args[0]))
         for node in nodes:
@@ -207,13 +208,13 @@ class CSource:
         self._line(f"{name} = {steps[kind]};")
 
     @contextmanager
-    def _inner_loops(self) -> Iterator[None]:
+    def _reduction_loops(self) -> Iterator[None]:
         position = self._fresh("position")
         with self._block(""):
             self._line(f"int64_t {position} = -1;")
             heads = [
                 f"for (int64_t {self._names[var]} = 0; {self._names[var]} < {var.size}; {self._names[var]}++)"
-                for var in self.kernel.inner
+                for var in self.kernel.reduction
             ]
             with self._block(" ".join(heads)):
                 self._line(f"{position}++;")

@@ -51,7 +51,7 @@ KERNELS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         for kind in ("max", "argmin")
         for content in ("nan", "infinite", "equal")
     ),
-    (kernels.test_reduction_around_an_outer_loop, ((9, 130, 3),)),
+    (kernels.test_reduction_around_a_parallel_loop, ((9, 130, 3),)),
     *((kernels.test_softmax, (1000, across, in_place)) for across in (False, True) for in_place in (False, True)),
     (kernels.test_sum_is_accurate, ()),
     (kernels.test_nothing_to_reduce, ()),
@@ -69,7 +69,7 @@ KERNELS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         for kind, dtype in (("max", torch.bool), ("argmax", torch.uint8), ("xor", torch.int16))
     ),
     (kernels.test_layer_norm_of_half_floats, (torch.float16, True)),
-    (kernels.test_a_costly_value_of_one_of_two_inner_loops, ()),
+    (kernels.test_a_costly_value_of_one_of_two_reduction_loops, ()),
     (kernels.test_nothing_is_written_beyond_a_row, (17, torch.bfloat16)),
 ]
 

@@ -136,7 +136,7 @@ def test_reductions(rows: int, columns: int, by_column: bool) -> None:
     """Over contiguous rows and over columns: all kinds at once."""
     sizes = (rows, columns)
     i, j = Var("i", rows), Var("j", columns)
-    outer, inner = (j, i) if by_column else (i, j)
+    parallel, reduction = (j, i) if by_column else (i, j)
     x = torch.randn(sizes)
     tensors = {"x": x, "n": torch.randint(-50, 50, sizes)}
     lx, ln = load("x", flatten((i, j), sizes), F32), load("n", flatten((i, j), sizes), torch.int64)
@@ -147,9 +147,11 @@ def test_reductions(rows: int, columns: int, by_column: bool) -> None:
         "argmin": reduce("argmin", ln), "xor": reduce("xor", ln), "isum": reduce("sum", ln),
         "imax": reduce("max", ln), "count": reduce("sum", number(1)), "iprod": reduce("prod", ln),
     }
-    tensors |= {name: torch.zeros(outer.size, dtype=value.dtype) for name, value in values.items()}
+    tensors |= {name: torch.zeros(parallel.size, dtype=value.dtype) for name, value in values.items()}
     check(
-        kernel([outer], [inner], [Store(name, Index.of(outer), value) for name, value in values.items()], tensors),
+        kernel(
+            [parallel], [reduction], [Store(name, Index.of(parallel), value) for name, value in values.items()], tensors
+        ),
         tensors,
         1e-5,
     )
@@ -174,7 +176,7 @@ def test_odd_elements(kind: str, size: int, content: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 4, 5), (2, 64, 49), (40, 3, 1), (1, 1, 700), (9, 130, 3)])
-def test_reduction_around_an_outer_loop(sizes: tuple[int, int, int]) -> None:
+def test_reduction_around_a_parallel_loop(sizes: tuple[int, int, int]) -> None:
     """Batch statistics: mean and variance over the first and the last dimension."""
     a, c, h = Var("a", sizes[0]), Var("c", sizes[1]), Var("h", sizes[2])
     x = torch.randn(sizes) + 5
@@ -189,7 +191,7 @@ def test_reduction_around_an_outer_loop(sizes: tuple[int, int, int]) -> None:
         Store("variance", Index.of(c), variance),
         Store(
             "out", flatten((a, c, h), sizes), op("mul", centred, op("rsqrt", op("add", variance, number(1e-5)))),
-            inner=True,
+            in_reduction=True,
         ),
     ]
     check(kernel([c], [a, h], stores, tensors), tensors, 1e-5)
@@ -207,7 +209,8 @@ def test_softmax(columns: int, across: bool, in_place: bool) -> None:
     shifted = op("exp", op("sub", lx, reduce("max", lx)))
     value = op("div", shifted, reduce("sum", shifted))
     tensors = {"x": x} if in_place else {"x": x, "out": torch.empty_like(x).zero_()}
-    check(kernel([i], [j], [Store("x" if in_place else "out", place, value, inner=True)], tensors), tensors, 3e-6)
+    store = Store("x" if in_place else "out", place, value, in_reduction=True)
+    check(kernel([i], [j], [store], tensors), tensors, 3e-6)
 
 
 def test_sum_is_accurate() -> None:
@@ -433,15 +436,15 @@ def test_division_by_one_number_for_all(dtype: torch.dtype) -> None:
 def test_reductions_of_other_dtypes(kind: str, dtype: torch.dtype, by_column: bool) -> None:
     sizes = (70, 45)
     i, j = Var("i", sizes[0]), Var("j", sizes[1])
-    outer, inner = (j, i) if by_column else (i, j)
+    parallel, reduction = (j, i) if by_column else (i, j)
     x = (
         torch.randn(sizes, dtype=dtype)
         if dtype.is_floating_point
         else torch.randint(0, 2 if dtype == torch.bool else 100, sizes).to(dtype)
     )
     value = reduce(kind, load("x", flatten((i, j), sizes), dtype))
-    tensors = {"x": x, "out": torch.zeros(outer.size, dtype=value.dtype)}
-    check(kernel([outer], [inner], [Store("out", Index.of(outer), value)], tensors), tensors)
+    tensors = {"x": x, "out": torch.zeros(parallel.size, dtype=value.dtype)}
+    check(kernel([parallel], [reduction], [Store("out", Index.of(parallel), value)], tensors), tensors)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -466,7 +469,8 @@ def test_layer_norm_of_half_floats(dtype: torch.dtype, across: bool) -> None:
     least = expr.cast(reduce("min", op("erf", value)), dtype)
     check(
         kernel(
-            [i], [j], [Store("out", place, expr.cast(value, dtype), inner=True), Store("least", Index.of(i), least)],
+            [i], [j],
+            [Store("out", place, expr.cast(value, dtype), in_reduction=True), Store("least", Index.of(i), least)],
             tensors,
         ),
         tensors,
@@ -474,7 +478,7 @@ def test_layer_norm_of_half_floats(dtype: torch.dtype, across: bool) -> None:
     )
 
 
-def test_a_costly_value_of_one_of_two_inner_loops() -> None:
+def test_a_costly_value_of_one_of_two_reduction_loops() -> None:
     """Several passes need it, and it stays the same in the innermost loop."""
     i, j, k = Var("i", 17), Var("j", 3), Var("k", 7)
     value = op("sigmoid", op("sigmoid", load("x", flatten((j, i), (3, 17)), F32)))
@@ -482,7 +486,7 @@ def test_a_costly_value_of_one_of_two_inner_loops() -> None:
     check(
         kernel(
             [i], [j, k],
-            [Store("out", flatten((i, j, k), (17, 3, 7)), op("sub", value, reduce("max", value)), inner=True)],
+            [Store("out", flatten((i, j, k), (17, 3, 7)), op("sub", value, reduce("max", value)), in_reduction=True)],
             tensors,
         ),
         tensors,

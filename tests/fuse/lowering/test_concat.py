@@ -273,7 +273,10 @@ def test_the_rules_of_parts() -> None:
         verify([nodes[0], reader, nodes[1]], buffers, after="test")
     with pytest.raises(InternalError, match="before anything wrote it"):
         verify(
-            [nodes[0], ComputeNode((*nodes[1].outer, i), (), [*nodes[1].stores, *reader.stores], torch.device("cpu"))],
+            [
+                nodes[0],
+                ComputeNode((*nodes[1].parallel, i), (), [*nodes[1].stores, *reader.stores], torch.device("cpu")),
+            ],
             buffers,
             after="test",
         )

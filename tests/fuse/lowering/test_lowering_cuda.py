@@ -67,12 +67,12 @@ def test_cross_entropy_reads_its_input_in_three_passes():
     """The logarithms of all probabilities are never put into memory."""
     graph = check_as_cuda(F.cross_entropy, torch.randn(6, 5), LABELS)
     assert all(buffer.sizes != (6, 5) for buffer in graph.buffers.values() if buffer.input is None)
-    assert sum(bool(kernel.inner) for kernel in kernels(graph)) == 4
+    assert sum(bool(kernel.reduction) for kernel in kernels(graph)) == 4
 
 
 def test_long_rows_are_cut_for_more_workers():
     graph = check_as_cuda(lambda x: x.sum(1), torch.randn(3, 1 << 17).double())
-    assert [kernel.outer for kernel in kernels(graph)][0][-1].size == 1024
+    assert [kernel.parallel for kernel in kernels(graph)][0][-1].size == 1024
 
 
 @pytest.mark.parametrize(

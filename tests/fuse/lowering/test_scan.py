@@ -273,25 +273,25 @@ def test_a_single_long_row_on_a_gpu_is_atens() -> None:
             assert (lowering(b, results, x, -1) is not NotImplemented) == is_fused
 
 
-def _node(value: Any, inner: bool = True, loops: int = 1) -> tuple[list[ComputeNode], dict[str, Buffer]]:
+def _node(value: Any, in_reduction: bool = True, loops: int = 1) -> tuple[list[ComputeNode], dict[str, Buffer]]:
     i, j = Var("i", 4), Var("j", 6)
     device = torch.device("cpu")
     buffers = {
         "x": Buffer("x", (4, 6), (6, 1), torch.float32, device, input=0),
         "o": Buffer("o", (4, 6), (6, 1), value.dtype, device),
     }
-    outer, innermost = ((i,), (j,)) if loops else ((i, j), ())
-    index = Index.of(i) * 6 + (j if inner else 0)
-    return [ComputeNode(outer, innermost, [Store("o", index, value, inner and bool(loops))], device)], buffers
+    parallel, innermost = ((i,), (j,)) if loops else ((i, j), ())
+    index = Index.of(i) * 6 + (j if in_reduction else 0)
+    return [ComputeNode(parallel, innermost, [Store("o", index, value, in_reduction and bool(loops))], device)], buffers
 
 
 def test_the_rules_of_scans() -> None:
     x = load("x", Index.of(Var("i", 4)) * 6 + Var("j", 6), torch.float32)
     verify(*_node(scan("sum", x)), after="test")
-    verify(*_node(reduce("max", scan("sum", x)), inner=False), after="test")
+    verify(*_node(reduce("max", scan("sum", x)), in_reduction=False), after="test")
     with pytest.raises(InternalError, match="does not have"):
-        verify(*_node(scan("sum", x), inner=False), after="test")
-    with pytest.raises(InternalError, match="none is an inner one"):
+        verify(*_node(scan("sum", x), in_reduction=False), after="test")
+    with pytest.raises(InternalError, match="none is a reduction"):
         verify(*_node(scan("sum", x), loops=0), after="test")
     with pytest.raises(InternalError, match="no such scan"):
         verify(*_node(scan("max", op("lt", x, const(0.0, torch.float32)))), after="test")

@@ -29,8 +29,8 @@ class Case:
 class Build:
     """Collects what a kernel is made of."""
 
-    outer: tuple[Var, ...]
-    inner: tuple[Var, ...] = ()
+    parallel: tuple[Var, ...]
+    reduction: tuple[Var, ...] = ()
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
     outputs: dict[str, torch.Tensor] = field(default_factory=dict)
     stores: list[Store] = field(default_factory=list)
@@ -42,10 +42,10 @@ class Build:
         return cast(value, F32) if tensor.dtype in (BF16, torch.float16) else value
 
     def write(
-        self, name: str, expected: torch.Tensor, value: Expr, *indices: Index | Var | int, inner: bool = False
+        self, name: str, expected: torch.Tensor, value: Expr, *indices: Index | Var | int, in_reduction: bool = False
     ) -> None:
         self.outputs[name] = expected
-        self.stores.append(Store(name, strided(indices, expected.stride()), value, inner))
+        self.stores.append(Store(name, strided(indices, expected.stride()), value, in_reduction))
 
     def case(self, name: str, **tolerance: float) -> Case:
         tensors = {**self.inputs, **self.outputs}
@@ -54,7 +54,9 @@ class Build:
             key: Buffer(key, tuple(tensor.shape), tensor.stride(), tensor.dtype, device)
             for key, tensor in tensors.items()
         }
-        kernel = Kernel(self.outer, self.inner, self.stores, device, (f"{name}.py:1",), name=name, buffers=buffers)
+        kernel = Kernel(
+            self.parallel, self.reduction, self.stores, device, (f"{name}.py:1",), name=name, buffers=buffers
+        )
         return Case(kernel, self.inputs, self.outputs, **tolerance)
 
 
@@ -192,7 +194,7 @@ def _softmax(name: str, rows: int, columns: int, dtype: torch.dtype, x: torch.Te
     b = Build((r,), (c,))
     v = _of("mul", b.read("x", x, r, c), const(0.125, F32))
     e = _of("exp", _of("sub", v, reduce("max", v)))
-    b.write("o", (x.float() * 0.125).softmax(-1).to(dtype), _of("div", e, reduce("sum", e)), r, c, inner=True)
+    b.write("o", (x.float() * 0.125).softmax(-1).to(dtype), _of("div", e, reduce("sum", e)), r, c, in_reduction=True)
     return b.case(name, rtol=8e-3 if dtype == BF16 else 2e-6)
 
 
@@ -204,8 +206,8 @@ def stores_of_one_memory_in_order() -> Case:
     r, c = Var("r", rows), Var("c", columns)
     b = Build((r,), (c,))
     v = b.read("x", x, r, c)
-    b.write("o", x * 2, _of("sub", v, reduce("sum", v)), r, c, inner=True)
-    b.write("o", x * 2, _of("mul", v, const(2.0, F32)), r, c, inner=True)
+    b.write("o", x * 2, _of("sub", v, reduce("sum", v)), r, c, in_reduction=True)
+    b.write("o", x * 2, _of("mul", v, const(2.0, F32)), r, c, in_reduction=True)
     return b.case("stores_of_one_memory_in_order")
 
 
@@ -258,7 +260,7 @@ def layer_norm_gelu() -> Case:
     expected = torch.nn.functional.gelu(
         torch.nn.functional.layer_norm((x + res).float(), (columns,), w.float(), bias.float()).bfloat16()
     )
-    b.write("o", expected, value, r, c, inner=True)
+    b.write("o", expected, value, r, c, in_reduction=True)
     return b.case("layer_norm_gelu", rtol=1.6e-2, atol=1e-4)
 
 
@@ -335,7 +337,7 @@ def group_norm() -> Case:
     var = _of("mul", reduce("sum", _of("mul", d, d)), scale)
     value = _of("mul", _of("mul", d, _of("rsqrt", _of("add", var, const(1e-5, F32)))), b.read("w", w, g, c))
     expected = torch.nn.functional.group_norm(x.view(2, 12, 64), 3, w.view(12)).view(2, 3, 4, 64)
-    b.write("o", expected, value, n, g, c, h, inner=True)
+    b.write("o", expected, value, n, g, c, h, in_reduction=True)
     return b.case("group_norm", atol=1e-5)
 
 

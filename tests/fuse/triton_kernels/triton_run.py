@@ -36,9 +36,9 @@ def in_many_blocks(kernel: Kernel) -> Tile:
     """A tile that makes of a sample's few elements what large tensors come to: loops over the blocks of a row, and few
     programs for many blocks."""
     tile = first_tile(kernel)
-    looped = bool(tile.inner) and tile.inner[0].size >= 2 * FEWEST
+    looped = bool(tile.reduction) and tile.reduction[0].size >= 2 * FEWEST
     axes = [
-        replace(axis, block=_part_of(axis)) if not axis.inner or looped and axis is tile.inner[0] else axis
+        replace(axis, block=_part_of(axis)) if not axis.reduction or looped and axis is tile.reduction[0] else axis
         for axis in tile.axes
     ]
     online = looped and Analysis(tile.kernel).passes > 1

@@ -23,7 +23,7 @@ def _rows(name: str, rows: int, columns: int, dtype: torch.dtype = F32, **tolera
     total = scan("sum", _of("mul", v, const(2, v.dtype)))
     value = _of("mul", _of("sub", total, const(1, v.dtype)), v)
     compute = x.float() if dtype == BF16 else x
-    b.write("o", (((compute * 2).cumsum(-1) - 1) * compute).to(dtype), cast(value, dtype), i, j, inner=True)
+    b.write("o", (((compute * 2).cumsum(-1) - 1) * compute).to(dtype), cast(value, dtype), i, j, in_reduction=True)
     return b.case(name, **tolerance)
 
 
@@ -62,8 +62,8 @@ def _extremes(name: str, rows: int, columns: int, across: bool = False) -> Case:
     v = b.read("x", x.contiguous(), *place)
     for which, function in (("max", torch.cummax), ("min", torch.cummin)):
         values, places = function(x, 0 if across else 1)
-        b.write(which, values.contiguous(), scan(which, v), *place, inner=True)
-        b.write(f"arg{which}", places.contiguous(), scan(f"arg{which}", v), *place, inner=True)
+        b.write(which, values.contiguous(), scan(which, v), *place, in_reduction=True)
+        b.write(f"arg{which}", places.contiguous(), scan(f"arg{which}", v), *place, in_reduction=True)
     return b.case(name, rtol=0.0, atol=0.0)
 
 
@@ -87,7 +87,7 @@ def scan_columns() -> Case:
     i, j = Var("i", 100), Var("j", 600)
     x = torch.rand(600, 100) + 0.5
     b = Build((i,), (j,))
-    b.write("o", x.cumprod(0), scan("prod", b.read("x", x, j, i)), j, i, inner=True)
+    b.write("o", x.cumprod(0), scan("prod", b.read("x", x, j, i)), j, i, in_reduction=True)
     return b.case("scan_columns", rtol=1e-4)
 
 
@@ -97,7 +97,7 @@ def scan_logarithms() -> Case:
     x = torch.randn(140, 50) * 20
     x[0, :3], x[1, 4], x[2, 0], x[3, 7] = -math.inf, math.inf, -math.inf, math.nan
     b = Build((i,), (j,))
-    b.write("o", x.logcumsumexp(1), scan("logsumexp", b.read("x", x, i, j)), i, j, inner=True)
+    b.write("o", x.logcumsumexp(1), scan("logsumexp", b.read("x", x, i, j)), i, j, in_reduction=True)
     return b.case("scan_logarithms")
 
 
@@ -115,7 +115,7 @@ def _nucleus(name: str, rows: int, columns: int) -> Case:
     kept = expected.cumsum(-1) - expected < 0.9
     assert ((expected.cumsum(-1) - expected - 0.9).abs() > 1e-6).all()
     value = _of("where", _of("lt", before, const(0.9, F32)), p, const(0.0, F32))
-    b.write("o", torch.where(kept, expected, 0.0).float(), value, i, j, inner=True)
+    b.write("o", torch.where(kept, expected, 0.0).float(), value, i, j, in_reduction=True)
     b.write("count", kept.sum(-1), reduce("sum", cast(_of("lt", before, const(0.9, F32)), I64)), i)
     return b.case(name)
 
@@ -137,8 +137,9 @@ def scan_of_scan_under_mask() -> Case:
     b = Build((i,), (j,))
     twice = scan("max", scan("sum", b.read("x", x, i, j)))
     value = masked(_of("gt", b.read("y", y, i, j), const(4, I64)), twice, const(-1, I64))
-    b.write("o", torch.where(y > 4, x.cumsum(-1).cummax(-1).values, -1), value, i, j, inner=True)
-    b.write("ones", torch.arange(1, 41).expand(12, 40).contiguous(), scan("sum", const(1, I64)), i, j, inner=True)
+    b.write("o", torch.where(y > 4, x.cumsum(-1).cummax(-1).values, -1), value, i, j, in_reduction=True)
+    ones = torch.arange(1, 41).expand(12, 40).contiguous()
+    b.write("ones", ones, scan("sum", const(1, I64)), i, j, in_reduction=True)
     return b.case("scan_of_scan_under_mask")
 
 

@@ -1,4 +1,4 @@
-"""Scans: running sums, products and extremes along a dimension. Each is a loop nest whose inner loop is that
+"""Scans: running sums, products and extremes along a dimension. Each is a loop nest whose reduction loop is that
 dimension."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor,
     origins = b.origins_of(x)
     buffers = [b.buffer(out.shape, own, out.dtype, x.device) for out, own in zip(outs, strides)]
     stores = [
-        Store(buffer.name, strided(indices, buffer.strides), cast(scan(name, value), buffer.dtype), inner=True)
+        Store(buffer.name, strided(indices, buffer.strides), cast(scan(name, value), buffer.dtype), in_reduction=True)
         for buffer, name in zip(buffers, kinds)
     ]
     b.compute(

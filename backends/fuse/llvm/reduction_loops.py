@@ -1,4 +1,4 @@
-"""The inner loops of one pass, and the accumulators that run through them."""
+"""The reduction loops of one pass, and the accumulators that run through them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -21,17 +21,17 @@ Turn = Callable[[Assembler, Value, State], State]
 """Writes a turn of a loop: where to, the loop's variable, and the state before it; gives the state after it."""
 
 
-class InnerLoops:
-    """The inner loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in
+class ReductionLoops:
+    """The reduction loops of one pass. Sums of floats are added up in runs of at most RUN, and the runs' sums in
     float64."""
 
     def __init__(self, writer: KernelWriter, each: Pass, reductions: list[Reduction], scans: list[Scan]) -> None:
         self.writer, self.each, self.reductions, self.scans = writer, each, reductions, scans
         plan = self.plan = writer.plan
-        self.positions = "i32" if plan.kernel.inner_size + plan.lanes * plan.unroll < 1 << 31 else "i64"
-        self.step = plan.lanes * plan.unroll if not plan.is_outer else 1
+        self.positions = "i32" if plan.kernel.reduction_size + plan.lanes * plan.unroll < 1 << 31 else "i64"
+        self.step = plan.lanes * plan.unroll if not plan.parallel_lanes else 1
         trips = [var.size for var in plan.loops]
-        if not plan.is_outer:
+        if not plan.parallel_lanes:
             trips[-1] = -(-trips[-1] // self.step)
         self.split_at, self.run_length = -1, 0
         run = 1
@@ -44,7 +44,7 @@ class InnerLoops:
 
     def instances(self, reduction: Reduction) -> int:
         """How many accumulators a reduction has."""
-        if self.plan.is_outer:
+        if self.plan.parallel_lanes:
             return self.plan.unroll if reduction.lanes > 1 or self.plan.lanes == 1 else 1
         return self.plan.unroll
 
@@ -62,18 +62,19 @@ class InnerLoops:
             for reduction in self.reductions
         ]
         state += [
-            scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.is_outer else 1) for scan in self.scans
+            scan.start(self.positions) * (plan.unroll if scan.lanes > 1 and plan.parallel_lanes else 1)
+            for scan in self.scans
         ]
         state = self._walk(0, parent, state)
         result = []
         for reduction, registers in zip(self.reductions, state):
             if self.split_at >= 0 and reduction.cascades:
-                if not self.plan.is_outer:
+                if not self.plan.parallel_lanes:
                     registers = [reduction.across(parent, registers)]
                 type = reduction.type
                 result.append([parent.convert("fptrunc", register, type) for register in registers])
                 continue
-            result.append(registers if self.plan.is_outer else self._merged(parent, reduction, registers))
+            result.append(registers if self.plan.parallel_lanes else self._merged(parent, reduction, registers))
         return result
 
     def _merged(self, asm: Assembler, reduction: Reduction, registers: list[Value]) -> list[Value]:
@@ -90,14 +91,14 @@ class InnerLoops:
             if reduction.is_position:
                 position = (
                     first_position(reduction.lanes, instance * reduction.lanes, self.positions)
-                    if not self.plan.is_outer
+                    if not self.plan.parallel_lanes
                     else integer(0, self.positions, reduction.lanes)
                 )
             state += reduction.start(position)
         return state
 
     def _sums(self, reduction: Reduction) -> list[Value]:
-        return [zero(reduction.lanes)] * (self.instances(reduction) if self.plan.is_outer else 1)
+        return [zero(reduction.lanes)] * (self.instances(reduction) if self.plan.parallel_lanes else 1)
 
     def _begun(self, state: State) -> State:
         """The state inside of a run."""
@@ -112,7 +113,7 @@ class InnerLoops:
         result = []
         for reduction, sums, registers in zip(self.reductions, outside, inside):
             if reduction.cascades:
-                registers = registers if self.plan.is_outer else self._merged(asm, reduction, registers)
+                registers = registers if self.plan.parallel_lanes else self._merged(asm, reduction, registers)
                 registers = [
                     asm.binary("fadd", total, widened(asm, register)) for total, register in zip(sums, registers)
                 ]
@@ -125,7 +126,7 @@ class InnerLoops:
         if depth == len(plan.loops):
             return self._element(parent, state, plan.unroll)
         var = plan.loops[depth]
-        is_vector = var is plan.vector and not plan.is_outer
+        is_vector = var is plan.vector and not plan.parallel_lanes
         step = self.step if is_vector else 1
         # loops that may be empty are left out, not written
         middle = var.size // step * step if step == 1 or var.size >= step else 0
@@ -197,7 +198,7 @@ class InnerLoops:
             for instance in range(min(instances, len(parts))):
                 x = writer.splat(writer.value(reduction.node.args[0], instance), reduction.lanes)
                 position = self._position(asm, instance, reduction.lanes) if reduction.is_position else None
-                mask = writer.tails[instance] if not plan.is_outer else None
+                mask = writer.tails[instance] if not plan.parallel_lanes else None
                 parts[instance] = reduction.step(asm, parts[instance], x, mask, position)
             result.append([register for part in parts for register in part])
         writer.store(self.each.stores, instances)
@@ -210,7 +211,7 @@ class InnerLoops:
         for scan, registers in zip(self.scans, state):
             parts = self.split(scan, registers)
             for instance in range(instances if scan.lanes > 1 else 1):
-                part = instance if plan.is_outer else 0
+                part = instance if plan.parallel_lanes else 0
                 new = [writer.splat(writer.value(scan.operand, instance), scan.lanes)]
                 if scan.has_position:
                     new.append(self._position(asm, instance, scan.lanes))
@@ -232,10 +233,10 @@ class InnerLoops:
         return asm.intrinsic("smin", left, integer(self.plan.lanes - 1))
 
     def _position(self, asm: Assembler, instance: int, lanes: int) -> Value:
-        inner = self.plan.kernel.inner
-        index = flatten(inner, [var.size for var in inner])
+        loops = self.plan.kernel.reduction
+        index = flatten(loops, [var.size for var in loops])
         writer = self.writer
-        if not self.plan.is_outer and lanes > 1:
+        if not self.plan.parallel_lanes and lanes > 1:
             value = (
                 writer.vector_index(index, instance, None) if index.terms else first_position(lanes, 0, self.positions)
             )
