@@ -27,7 +27,7 @@ SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/na
 # the tests of a file stay together, in their order; each process does one file after another
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick test-gpu lint bench canary cpython attack soak fuzz sanitize clean
+.PHONY: demo test quick test-gpu lint bench canary cpython attack gradients soak fuzz sanitize clean
 
 demo: $(VENV)/demo.stamp
 	@for example in examples/*.py; do echo; echo "== $$example"; $(BIN)/python $$example || exit 1; done
@@ -65,6 +65,11 @@ canary: $(VENV)/demo.stamp
 # random programs against plain Python; goes on where an interrupted run ended (in build/attack)
 attack: $(VENV)/test.stamp
 	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
+
+# gradients of all operators and modules of torch's test database, compiled, against eager's and against differences
+gradients: $(VENV)/test.stamp
+	$(BIN)/python tests/training/gradient_wall.py $(ARGS)
+	$(BIN)/python tests/training/module_wall.py
 
 # CPython's own tests with every test method optimized, module by module beside plain Python: an hour or more;
 # ARGS='test_re test_enum -v' runs some

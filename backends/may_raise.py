@@ -6,6 +6,7 @@ or an integer division by zero show when real numbers arrive. Whatever is not kn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -89,7 +90,7 @@ def may_warn(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) -> 
     name, args = operation_name(target), (*args,)
     tensors = [*tensors_in((*args, *kwargs.values()))]
     if name in SPREADS:
-        return any(map(_has_few_elements, tensors)) or _correction(args, kwargs) > 1
+        return any(_has_few_elements(tensor, args, kwargs) for tensor in tensors)
     if name in CASTS:
         return any(tensor.is_complex() for tensor in tensors) and _is_made_real(
             name, (*args, *kwargs.values()), tensors
@@ -165,9 +166,16 @@ def _subscript_may_raise(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
     return (numbers or (bool(items) and not (mask_only and one_value))) and _some_on_cpu([*tensors_in(args[:1])])
 
 
-def _has_few_elements(tensor: torch.Tensor) -> bool:
-    """Whether a dimension has none or one. One that is left open has more: where it does not, that is assumed of it."""
-    return tensor.dim() == 0 or any(type(size) is int and size < 2 for size in tensor.shape)
+def _has_few_elements(tensor: torch.Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a spread over these dimensions is over no more elements than are taken off their number. A dimension that
+    is left open has two or more: where it does not, that is assumed of it."""
+    dims = args[1] if len(args) > 1 and not isinstance(args[1], bool) else kwargs.get("dim", kwargs.get("axis"))
+    dims = (dims,) if isinstance(dims, int) else (*(dims or ()),) or range(tensor.dim())
+    sizes = [size if type(size) is int else 2 for size in tensor.shape]
+    over = {dim % max(len(sizes), 1) for dim in dims if -len(sizes) <= dim < len(sizes)}
+    if not all(size for dim, size in enumerate(sizes) if dim not in over):
+        return True  # no results: then it is over none
+    return math.prod(sizes[dim] for dim in over) <= _correction(args, kwargs)
 
 
 def _is_made_real(name: str | None, values: Iterable[Any], tensors: list[torch.Tensor]) -> bool:
@@ -182,7 +190,10 @@ def _is_made_real(name: str | None, values: Iterable[Any], tensors: list[torch.T
 
 def _correction(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
     """What is taken off the number of elements that a spread is over."""
-    given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
+    flags = [given for given in (*args[1:3], kwargs.get("unbiased")) if isinstance(given, bool)]
+    if flags:
+        return float(flags[0])
+    given = args[2] if len(args) > 2 else kwargs.get("correction")
     return 1.0 if given is None else float(given)
 
 

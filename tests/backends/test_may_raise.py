@@ -1,5 +1,7 @@
 """Which operations may raise for the numbers in their tensors, and which draw random numbers."""
+import itertools
 import operator
+import warnings
 
 import pytest
 import torch
@@ -112,3 +114,28 @@ def test_random_numbers():
 )
 def test_what_may_warn(target, args, kwargs, warns):
     assert may_warn(target, args, kwargs) is warns
+
+
+SPREADS = [
+    (), (0,), ([0],), ([0, 1],), ([-1],), (1, False), ([1], True), (True,), (False,), (None,), ([0, 2], False),
+]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (1, 3), (3, 1), (2, 3, 1), (0, 3), (2, 0, 4), (1, 1, 1), (2, 2, 2)])
+@pytest.mark.parametrize("function", [torch.var, torch.std, torch.var_mean, torch.std_mean])
+def test_spreads_warn_of_too_few_elements_where_aten_does(function, shape):
+    x = torch.zeros(shape)
+    options = [
+        {}, {"unbiased": False}, {"correction": 0}, {"correction": 2}, {"correction": 2.5, "dim": 0}, {"axis": 0},
+    ]
+    tried = 0
+    for args, kwargs in itertools.product(SPREADS, options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                function(x, *args, **kwargs)
+            except (TypeError, IndexError, RuntimeError):
+                continue
+        tried += 1
+        assert may_warn(function, (x, *args), kwargs) == bool(caught), (args, kwargs)
+    assert tried > 5

@@ -34,6 +34,9 @@ class TrainingRecorder(Recorder):
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_backward and not kwargs and _has_odd_columns(func, args):
             return self._in_longer_rows(func, args)
+        if self.is_backward and _is_without_gradient(func, args):
+            nothing = (None,) * len(func._schema.returns)
+            return nothing if len(nothing) != 1 else None
         return super().carry_out(func, args, kwargs)
 
     def known(self, fake: torch.Tensor) -> Value:
@@ -52,6 +55,15 @@ class TrainingRecorder(Recorder):
             )
         self._write_down(func, args, {}, result)
         return result
+
+
+def _is_without_gradient(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether autograd calls an operation where no gradient comes, as behind the border of a segment. Its kernel gives
+    none then; its fake would make some up."""
+    return any(
+        given is None and isinstance(argument.type, torch.TensorType)
+        for given, argument in zip(args, func._schema.arguments)
+    )
 
 
 def _has_odd_columns(func: Any, args: tuple[Any, ...]) -> bool:
