@@ -362,7 +362,7 @@ class SizeSwitch:
     def miss(self) -> Callable[..., tuple[Callable[..., Any], bool]]: ...
 
 @final
-class Region:
+class Selector:
     """Calls `compiled` or `eager`, whichever is quicker, once a few calls have shown which that is.
 
     The first call runs `compiled` unmeasured. If running twice is harmless (`pure`), each of the next `samples` calls
@@ -370,7 +370,7 @@ class Region:
     `eager` wins if its best time is below `margin` times that of `compiled` by more than noise: 30 ns and 5 % under 20
     microseconds, 3 % above. With `cuda`, a run takes as long as the host or the stream took, whichever is longer, and
     the decision waits, without blocking, until the device is done. An exception in an aside run of `eager` settles on
-    `compiled`. `on_decision(region)` is called once; what it raises is reported as unraisable.
+    `compiled`. `on_decision(selector)` is called once; what it raises is reported as unraisable.
     """
 
     def __new__(
@@ -382,8 +382,8 @@ class Region:
         cuda: bool,
         samples: int = 3,
         margin: float = 1.0,
-        on_decision: Callable[[Region], Any] | None = None,
-    ) -> Region: ...
+        on_decision: Callable[[Selector], Any] | None = None,
+    ) -> Selector: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property
     def state(self) -> Literal["measuring", "compiled", "eager"]: ...

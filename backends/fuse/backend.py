@@ -1,4 +1,4 @@
-"""The backend `fuse`: a graph goes through the stages one after the other and comes out as a region that is never
+"""The backend `fuse`: a graph goes through the stages one after the other and comes out as a selector that is never
 slower than eager."""
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     remember(gm, graph)
     try:
         with resting():  # a full collection would take as long as half of the stages, with a large library loaded
-            graph.region = _compile(gm, example_inputs, graph)
+            graph.run = _compile(gm, example_inputs, graph)
     except NotFusable as e:
         graph.reason = str(e)
         _tell_unfused(graph)
@@ -89,7 +89,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         _failed(gm, example_inputs, graph, e)
     if config.artifacts and not graph.artifacts:
         _write_down(gm, example_inputs, graph)
-    return graph.region or gm.forward
+    return graph.run or gm.forward
 
 
 def _left_to_aten(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
@@ -113,7 +113,7 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
 
 def _tell_unfused(graph: CompiledGraph) -> None:
     emit(
-        "fusion", graph_id=graph.graph_id, region=graph.name, text=f"nothing is fused: {graph.reason}",
+        "fusion", graph_id=graph.graph_id, graph=graph.name, text=f"nothing is fused: {graph.reason}",
         reason=graph.reason,
     )
 
@@ -166,7 +166,7 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     _note_folding(graph, record.folding)
     tell_kernels(graph, record.kernels)
     compiled = _plainly(found.plan) if record.plain else found.plan
-    return _native.Region(
+    return _native.Selector(
         compiled, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, _total(record))
     )
 
@@ -189,14 +189,14 @@ def _compile_symbolic(
             raise
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 
-    pure, cuda = record.pure, record.cuda  # for the record has weights, which must not live as long as the region
+    pure, cuda = record.pure, record.cuda  # for the record has weights, which must not live as long as the selector
 
-    def region(run: Callable[..., Any]) -> _native.Region:
-        graph.region = _native.Region(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
-        return graph.region
+    def select(run: Callable[..., Any]) -> _native.Selector:
+        graph.run = _native.Selector(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
+        return graph.run
 
     plan = SymbolicPlan(
-        record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, region
+        record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, select
     )
     return Variant([graph], assumed, symbols, plan.run_for)
 
@@ -211,7 +211,7 @@ def _symbolic_differentiable(
         remember(gm, graph)
         _tell_unfused(graph)
         raise
-    graph.region = made
+    graph.run = made
     return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
 
 
@@ -317,11 +317,11 @@ def _total(record: PlanRecord) -> int | None:
     return None if record.externs or len(moved) < len(record.kernels) else sum(moved)
 
 
-def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Region], None]:
-    def decided(region: _native.Region) -> None:
-        compiled, eager = region.compiled_ns or 0, region.eager_ns or 0
+def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Selector], None]:
+    def decided(selector: _native.Selector) -> None:
+        compiled, eager = selector.compiled_ns or 0, selector.eager_ns or 0
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
-        emit("perf", region=graph.name, graph_id=graph.graph_id, **times, state=region.state, bytes=moved)
+        emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)
         if graph.artifacts:
             from framejit.backends.fuse.account.artifacts import note_decision
 

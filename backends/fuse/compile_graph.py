@@ -65,7 +65,7 @@ def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:
 def tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
     """Put into a graph's account, and into the trace, the loops that it had before fusion and has after it."""
     graph.before_fusion, graph.after_fusion = before, after
-    emit("fusion", graph_id=graph.graph_id, region=graph.name, text=after, reason="")
+    emit("fusion", graph_id=graph.graph_id, graph=graph.name, text=after, reason="")
 
 
 def tell_kernels(graph: CompiledGraph, kernels: Sequence[KernelRecord]) -> None:

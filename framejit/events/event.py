@@ -22,9 +22,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "frame_done": (
         "frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards",
     ),
-    "fusion": ("graph_id", "region", "text", "reason"),
+    "fusion": ("graph_id", "graph", "text", "reason"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
-    "perf": ("region", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
+    "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
     "cache": ("what", "hit", "key", "reason"),
     "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),
     "warning": ("message", "place"),

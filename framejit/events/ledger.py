@@ -70,9 +70,9 @@ class FunctionRecord:
 
 @dataclass(frozen=True)
 class Reverted:
-    """A compiled region that is not used, because ATen's own operations measured quicker."""
+    """A compiled graph that is not used, because ATen's own operations measured quicker."""
 
-    region: str
+    graph: str
     function: str
     """Whose graph it is of; empty for a graph that did not come from framejit's own capture."""
     compiled_us: float
@@ -80,7 +80,7 @@ class Reverted:
 
     def __str__(self) -> str:
         return (
-            f"{self.region}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, "
+            f"{self.graph}{f' of {self.function}' if self.function else ''}: {self.compiled_us:.1f} us compiled, "
             f"{self.eager_us:.1f} us as ATen"
         )
 
@@ -89,13 +89,13 @@ class Reverted:
 class Unfused:
     """A graph that runs as ATen operations, because the backend could make nothing better of it."""
 
-    region: str
+    graph: str
     function: str
     """Whose graph it is; empty for a graph that did not come from framejit's own capture."""
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.region}{f' of {self.function}' if self.function else ''}: {self.reason}"
+        return f"{self.graph}{f' of {self.function}' if self.function else ''}: {self.reason}"
 
 
 class Ledger:
@@ -107,8 +107,8 @@ class Ledger:
         self._open: dict[int, FunctionRecord] = {}
         self._capturing: dict[int, FunctionRecord] = {}
         """By thread the function whose frame it captured last."""
-        self._regions: dict[str, str] = {}
-        """The function of each region that has not decided yet."""
+        self._undecided: dict[str, str] = {}
+        """The function of each graph that has not decided yet."""
         self._reverted: list[Reverted] = []
         self._unfused: list[Unfused] = []
 
@@ -129,12 +129,12 @@ class Ledger:
             self._records.clear()
             self._open.clear()
             self._capturing.clear()
-            self._regions.clear()
+            self._undecided.clear()
             self._reverted.clear()
             self._unfused.clear()
 
     def reverted(self) -> tuple[Reverted, ...]:
-        """The regions that proved slower than eager, in the order in which that was found out."""
+        """The graphs that proved slower than eager, in the order in which that was found out."""
         with self._lock:
             return tuple(self._reverted)
 
@@ -171,17 +171,17 @@ class Ledger:
 
     def _fusion(self, fields: dict[str, Any]) -> None:
         record = self._capturing.get(threading.get_ident())
-        region, function = fields.get("region", fields["graph_id"]), record.function if record is not None else ""
+        graph, function = fields.get("graph", fields["graph_id"]), record.function if record is not None else ""
         if fields.get("reason"):
-            self._regions.pop(region, None)  # it was fused, and then a kernel failed
-            self._unfused.append(Unfused(region, function, fields["reason"]))
+            self._undecided.pop(graph, None)  # it was fused, and then a kernel failed
+            self._unfused.append(Unfused(graph, function, fields["reason"]))
         else:
-            self._regions[region] = function
+            self._undecided[graph] = function
 
     def _perf(self, fields: dict[str, Any]) -> None:
-        function = self._regions.pop(fields["region"], "")
+        function = self._undecided.pop(fields["graph"], "")
         if fields["state"] == "eager":
-            self._reverted.append(Reverted(fields["region"], function, fields["compiled_us"], fields["eager_us"]))
+            self._reverted.append(Reverted(fields["graph"], function, fields["compiled_us"], fields["eager_us"]))
 
     def _recompile(self, fields: dict[str, Any]) -> None:
         self._record(fields).recompiles += 1
@@ -222,7 +222,7 @@ class Status:
 
     functions: tuple[FunctionRecord, ...]
     reverted: tuple[Reverted, ...] = ()
-    """Compiled regions that are not used, with both times."""
+    """Compiled graphs that are not used, with both times."""
     unfused: tuple[Unfused, ...] = ()
     """Graphs of which the backend could make nothing, with the reason."""
 

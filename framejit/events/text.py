@@ -111,7 +111,7 @@ def _graph(event: Event, where: str) -> str:
 
 def perf(event: Event, where: str, level: Level) -> str:
     text = (
-        f"{event.region}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
+        f"{event.graph}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
         f"{_us(event.eager_us)} eager"
     )
     if event.compiled_us and event.eager_us:
@@ -158,7 +158,7 @@ LOGS: dict[str, Log] = {
     "graph": Log("graph", graph, "the captured graphs"),
     "fusion": Log("fusion", fusion, "which operations were fused into which kernels"),
     "output_code": Log("output_code", output_code, "the kernels' source"),
-    "perf": Log("perf", perf, "how long compiled regions and their eager originals take"),
+    "perf": Log("perf", perf, "how long compiled graphs and their eager originals take"),
     "cache": Log("cache", cache, "what was found in the cache of compiled code, and what was not"),
     "verify": Log("verify", verify, "calls that were compared with plain Python"),
 }

@@ -143,8 +143,8 @@ int lru_cache_init(PyObject *module);
 /* ---- hash_table.c ---- */
 int hash_table_init(PyObject *module);
 
-/* ---- region.c ---- */
-int region_init(PyObject *module);
+/* ---- selector.c ---- */
+int selector_init(PyObject *module);
 int size_switch_init(PyObject *module);
 
 /* torch_warnings.c: what operators warn of */

@@ -9,16 +9,16 @@ from framejit.report.element import Html, element
 
 
 def kernels(events: Iterable[Event]) -> Html:
-    """Each kernel with its source, how operations were fused, and how quick the regions are."""
+    """Each kernel with its source, how operations were fused, and how quick the graphs are."""
     told = list(events)
     graphs = _graphs(told)
     sources = [event for event in told if event.kind == "output_code"]
     fusions = [event for event in told if event.kind == "fusion"]
-    regions = list({event.region: event for event in told if event.kind == "perf"}.values())  # the last word about each
-    if not (sources or fusions or regions):
+    last = list({event.graph: event for event in told if event.kind == "perf"}.values())  # the last word about each
+    if not (sources or fusions or last):
         return element("p", "The backend made no kernels of its own.", class_="soft")
     parts: list[Html] = []
-    if regions:
+    if last:
         head = element(
             "thead",
             element(
@@ -29,7 +29,7 @@ def kernels(events: Iterable[Event]) -> Html:
                 ],
             ),
         )
-        rows = [element("tr", [element("td", cell) for cell in _region(event, graphs)]) for event in regions]
+        rows = [element("tr", [element("td", cell) for cell in _times(event, graphs)]) for event in last]
         parts.append(element("table", head, element("tbody", rows), class_="wide"))
     parts += [
         element(
@@ -46,11 +46,11 @@ def kernels(events: Iterable[Event]) -> Html:
     return element("div", parts, data_count=len(sources))
 
 
-def _region(event: Event, graphs: dict[Any, int]) -> list[Html | str]:
+def _times(event: Event, graphs: dict[Any, int]) -> list[Html | str]:
     compiled, eager, moved = event.compiled_us, event.eager_us, event.fields.get("bytes")
     speedup = f"{eager / compiled:.2f}×" if compiled and eager else "–"
     bandwidth = f"{moved / compiled / 1e3:.1f} GB/s" if moved and compiled else "–"
-    name = _graph_link(event, graphs) if event.fields.get("graph_id") in graphs else str(event.region)
+    name = _graph_link(event, graphs) if event.fields.get("graph_id") in graphs else str(event.graph)
     return [name, _us(compiled), _us(eager), speedup, bandwidth, str(event.state)]
 
 

@@ -125,4 +125,4 @@ def test_a_kernel_that_fails_is_listed_too(monkeypatch):
     with framejit.config.patch(cache_size=0), pytest.warns(framejit.FramejitWarning, match="add_0 failed"):
         framejit.optimize(lambda x: x + 1, backend="fuse")(torch.ones(2))
     (unfused,) = framejit.status().unfused
-    assert unfused.reason == "add_0 failed" and unfused.region.startswith("graph_")
+    assert unfused.reason == "add_0 failed" and unfused.graph.startswith("graph_")

@@ -224,12 +224,12 @@ def test_help(log):
         ),
         (
             "perf",
-            {"region": "f", "compiled_us": 10.0, "eager_us": 25.0, "state": "compiled"},
+            {"graph": "f", "compiled_us": 10.0, "eager_us": 25.0, "state": "compiled"},
             ["f: compiled, 10.0 us compiled, 25.0 us eager (2.50x)"],
         ),
         (
             "perf",
-            {"region": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"},
+            {"graph": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"},
             ["f: new, 10.0 us compiled, not measured eager"],
         ),
         ("cache", {"what": "kernel k0", "hit": True, "key": "a" * 64}, [f"hit: kernel k0, key {'a' * 16}"]),

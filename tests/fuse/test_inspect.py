@@ -182,13 +182,13 @@ def slowed(gm, example_inputs):
         time.sleep(0.002)
         return gm.forward(*inputs)
 
-    def decided(region):
+    def decided(selector):
         emit(
-            "perf", region="graph_slow", compiled_us=region.compiled_ns / 1e3, eager_us=region.eager_ns / 1e3,
-            state=region.state,
+            "perf", graph="graph_slow", compiled_us=selector.compiled_ns / 1e3, eager_us=selector.eager_ns / 1e3,
+            state=selector.state,
         )
 
-    return _native.Region(run, gm.forward, pure=True, cuda=False, on_decision=decided)
+    return _native.Selector(run, gm.forward, pure=True, cuda=False, on_decision=decided)
 
 
 def test_status_shows_what_was_reverted_with_both_figures():
@@ -196,7 +196,7 @@ def test_status_shows_what_was_reverted_with_both_figures():
     for _ in range(10):
         f(torch.randn(8), torch.randn(8))
     (reverted,) = framejit.status().reverted
-    assert (reverted.region, reverted.function) == ("graph_slow", "fused")
+    assert (reverted.graph, reverted.function) == ("graph_slow", "fused")
     assert reverted.compiled_us > 2000 > reverted.eager_us > 0
     text = str(framejit.status())
     assert "not used, because ATen measured quicker:" in text
@@ -207,12 +207,12 @@ def test_status_shows_what_was_reverted_with_both_figures():
 
 def test_status_is_silent_about_what_is_quicker():
     emit("fusion", graph_id="graph_quick", text="")
-    emit("perf", region="graph_quick", compiled_us=1.0, eager_us=2.0, state="compiled")
+    emit("perf", graph="graph_quick", compiled_us=1.0, eager_us=2.0, state="compiled")
     assert framejit.status().reverted == ()
     assert "not used" not in str(framejit.status())
 
 
-def test_a_region_that_is_not_of_a_captured_function_is_shown_too():
+def test_a_graph_that_is_not_of_a_captured_function_is_shown_too():
     emit("fusion", graph_id="graph_alone", text="")
-    emit("perf", region="graph_alone", compiled_us=2.0, eager_us=1.0, state="eager")
+    emit("perf", graph="graph_alone", compiled_us=2.0, eager_us=1.0, state="eager")
     assert "graph_alone: 2.0 us compiled, 1.0 us as ATen" in str(framejit.status())

@@ -203,7 +203,7 @@ def with_last(name: str, run) -> tuple[Pass, ...]:
     return (*PASSES, Pass(name, run))
 
 
-def test_a_pass_that_raises_leaves_the_region_to_aten(monkeypatch):
+def test_a_pass_that_raises_leaves_the_graph_to_aten(monkeypatch):
     monkeypatch.setattr(pipeline, "PASSES", with_last("wrong", raising))
     fast = framejit.optimize(lambda x: torch.einsum("ij,kj->ik", x, x).relu())
     x = torch.randn(3, 4)

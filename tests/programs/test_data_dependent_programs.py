@@ -111,7 +111,7 @@ def test_beam_search():
 
 
 @pytest.mark.skipif(
-    not EXACT, reason="scores are guarded numbers, and their last bits change when a region settles on one way"
+    not EXACT, reason="scores are guarded numbers, and their last bits change when a graph settles on one way"
 )
 def test_beam_search_share():
     assert captured_share(lambda: beam_search, model(3), 1, 2, 3, -1) >= 0.9

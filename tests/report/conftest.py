@@ -43,7 +43,7 @@ def explained() -> Explanation:
         "output_code", graph_id=graph_id, name="k0", language="LLVM", source=f"define void @k0() ; {HOSTILE}",
         kernel={"bytes": 4096, "GB/s": 12.5},
     )
-    emit("perf", region=f"step {HOSTILE}", compiled_us=10.0, eager_us=25.0, state="compiled")
+    emit("perf", graph=f"step {HOSTILE}", compiled_us=10.0, eager_us=25.0, state="compiled")
     listening.stop()
     for finding in explanation.findings:
         finding.hint += HOSTILE

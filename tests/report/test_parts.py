@@ -121,8 +121,8 @@ def test_kernels():
             event("graph", 0, graph_id=3, graph_module=None, n_ops=1),
             event("fusion", 0, graph_id="named by the backend", text="k"),
             event("output_code", 0, graph_id=3, name="k", language="Triton", source="def k(): <", kernel={"GB/s": 812}),
-            event("perf", 0, region="f", compiled_us=None, eager_us=2.0, state="measuring"),
-            event("perf", 1, region="f", compiled_us=1.0, eager_us=2.0, state="compiled"),
+            event("perf", 0, graph="f", compiled_us=None, eager_us=2.0, state="measuring"),
+            event("perf", 1, graph="f", compiled_us=1.0, eager_us=2.0, state="compiled"),
         ]
     )
     assert shown.count('href="#graph-3"') == 2 and "def k(): &lt;" in shown and "GB/s 812" in shown
@@ -171,7 +171,7 @@ def test_kernels_of_the_fusing_backend_belong_to_the_captured_graph():
 
 
 def test_a_bandwidth_is_shown_where_bytes_and_time_are_known():
-    perf = {"region": "graph_3", "graph_id": 3, "eager_us": 2.0, "state": "compiled"}
+    perf = {"graph": "graph_3", "graph_id": 3, "eager_us": 2.0, "state": "compiled"}
     assert "4.0 GB/s" in kernels([event("perf", 0, compiled_us=1.0, bytes=4000, **perf)])
     assert "GB/s" not in kernels([event("perf", 0, compiled_us=1.0, bytes=None, **perf)])
     assert "GB/s" not in kernels([event("perf", 0, compiled_us=0.0, bytes=4000, **perf)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import framejit
-from framejit._native import Region
+from framejit._native import Selector
 from framejit.fakes import dropped_warnings
 from framejit.fakes.dropped_warnings import without_warnings
 
@@ -289,10 +289,10 @@ def test_memory_for_complex_halves(fn, backend, dynamic):
 
 
 def counted(action):
-    """Runs it while warnings of a graph are counted, as they are from a region's second run on."""
+    """Runs it while warnings of a graph are counted, as they are from a selector's second run on."""
     turns = iter([lambda: None, action])
-    region = Region(lambda: next(turns)(), lambda: None, pure=True, cuda=False, samples=1)
-    region(), region()
+    selector = Selector(lambda: next(turns)(), lambda: None, pure=True, cuda=False, samples=1)
+    selector(), selector()
 
 
 @pytest.mark.parametrize("first", ["trial", "graph"])

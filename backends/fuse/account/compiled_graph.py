@@ -55,20 +55,20 @@ class CompiledGraph:
     """Batch norms that went into frozen weights."""
     artifacts: str = ""
     """The folder where it was written down, if it was."""
-    region: Callable[..., Any] | None = None
+    run: Callable[..., Any] | None = None
     machine_code: list[Any] = field(default_factory=list, repr=False)
     """What the kernels' machine code lives as long as; the plan knows only addresses."""
 
     @property
     def state(self) -> str:
         """`measuring`, `compiled`, or `eager` where eager measured quicker or nothing could be compiled."""
-        return str(getattr(self.region, "state", "eager"))
+        return str(getattr(self.run, "state", "eager"))
 
     @property
     def times(self) -> tuple[float | None, float | None]:
         """The best microseconds measured for a call of the compiled plan and of eager; None where nothing was
         measured."""
-        compiled, eager = getattr(self.region, "compiled_ns", None), getattr(self.region, "eager_ns", None)
+        compiled, eager = getattr(self.run, "compiled_ns", None), getattr(self.run, "eager_ns", None)
         return compiled and compiled / 1e3, eager and eager / 1e3
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def recall_all(compiled: Callable[..., Any]) -> list[CompiledGraph]:
     return [] if graph is None else [graph]
 
 
-def recall(compiled: Callable[..., Any] | _native.Region) -> CompiledGraph | None:
+def recall(compiled: Callable[..., Any] | _native.Selector) -> CompiledGraph | None:
     """The account of the graph that a compiled callable of this backend runs; None for anything else."""
     eager = getattr(compiled, "eager", compiled)
     return getattr(getattr(eager, "__self__", None), "meta", {}).get(_KEY)

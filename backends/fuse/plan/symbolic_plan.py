@@ -26,8 +26,8 @@ class SymbolicPlan:
     name: str
     finished: Callable[[_native.Plan], Run]
     """What is called in a plan's place, such as one that switches gradients off around it."""
-    region: Callable[[Run], _native.Region]
-    measured: dict[int, _native.Region] = field(default_factory=dict)
+    select: Callable[[Run], _native.Selector]
+    measured: dict[int, _native.Selector] = field(default_factory=dict)
     """By the number of bits of the product of the sizes: how a plan of about that size did."""
 
     def run_for(self, sizes: Mapping[Symbol, int]) -> Run:
@@ -40,7 +40,7 @@ class SymbolicPlan:
             return self.eager
         run = self.finished(self.plan_for(sizes))
         if known is None:
-            self.measured[amount.bit_length()] = run = self.region(run)
+            self.measured[amount.bit_length()] = run = self.select(run)
         return run
 
     def plan_for(self, sizes: Mapping[Symbol, int]) -> _native.Plan:

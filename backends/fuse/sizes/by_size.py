@@ -142,7 +142,7 @@ class BySize:
 
     def _tell(self, reason: str) -> None:
         number = identity(self.gm)
-        emit("fusion", graph_id=number, region=f"graph_{number}", text=reason, reason=reason)
+        emit("fusion", graph_id=number, graph=f"graph_{number}", text=reason, reason=reason)
 
     def _safely(self, sizes: tuple[int, ...], make: Callable[[], Run]) -> Run:
         """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""

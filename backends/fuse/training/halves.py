@@ -63,7 +63,7 @@ def _differentiable(
 
     made = Differentiable(gm, examples, compiles, accounts, symbolic_sizes, buckets)
     for backward in of_backwards.values():
-        backward.region = made
+        backward.run = made
     return made
 
 

@@ -287,7 +287,7 @@ def beyond_rounding(comparison: Strict, tolerance: float) -> str | None:
 @contextlib.contextmanager
 def plans_only() -> Iterator[None]:
     """Whatever eager measures, the plan is what runs."""
-    with mock.patch.object(native, "Region", lambda compiled, eager, **_: compiled):
+    with mock.patch.object(native, "Selector", lambda compiled, eager, **_: compiled):
         yield
 
 

@@ -496,7 +496,7 @@ def test_kernels_for_a_gpu_are_loaded_as_they_were_compiled(monkeypatch):
         "Plan",
         lambda *args, **named: (args, {key: value for key, value in named.items() if key != "fallback"}),
     )
-    monkeypatch.setattr(backend._native, "Region", lambda run, *args, **named: run)
+    monkeypatch.setattr(backend._native, "Selector", lambda run, *args, **named: run)
     with FakeTensorMode(allow_fallback_kernels=False):
         fake = torch.empty(64, 128, device="cuda")
     graph = fx.Graph()
@@ -788,7 +788,7 @@ def test_without_a_cache_nothing_is_looked_up(folder):
     assert not plan_events()
 
 
-def test_the_graph_behind_the_region_is_told_as_before():
+def test_the_graph_behind_the_selector_is_told_as_before():
     x = torch.randn(3, 4)
     for _ in range(2):
         gm = graph_of(lambda x: x.sin() + 1, x)

@@ -1,4 +1,4 @@
-"""Regions: every call gives the right result exactly once, and the quicker way is what remains."""
+"""Selectors: every call gives the right result exactly once, and the quicker way is what remains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from fake_cuda import fake_driver  # noqa: F401  (a fixture)
 
 from framejit import _native as native
-from framejit._native import Region
+from framejit._native import Selector
 
 LONG = 0.002  # seconds: well above what a clock or a busy machine adds to the quick way's best time
 
@@ -41,69 +41,69 @@ def ways(compiled_seconds: float, eager_seconds: float) -> tuple[Way, Way]:
 
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
-def test_a_pure_region_runs_eager_aside_and_gives_the_compiled_result(samples, cuda):
+def test_a_pure_selector_runs_eager_aside_and_gives_the_compiled_result(samples, cuda):
     compiled, eager = ways(0, LONG)
-    region = Region(compiled, eager, pure=True, cuda=cuda, samples=samples)
+    selector = Selector(compiled, eager, pure=True, cuda=cuda, samples=samples)
     for number in range(samples + 5):
-        assert region.state == ("measuring" if number <= samples else "compiled")
-        assert region(number, key=number) == ("compiled", (number,), {"key": number})
+        assert selector.state == ("measuring" if number <= samples else "compiled")
+        assert selector(number, key=number) == ("compiled", (number,), {"key": number})
         assert eager.calls == min(number, samples)
         assert compiled.calls == number + 1
 
 
-def test_a_pure_region_settles_on_eager_where_that_is_quicker():
+def test_a_pure_selector_settles_on_eager_where_that_is_quicker():
     compiled, eager = ways(LONG, 0)
-    region = Region(compiled, eager, pure=True, cuda=False)
-    results = [region()[0] for _ in range(8)]
+    selector = Selector(compiled, eager, pure=True, cuda=False)
+    results = [selector()[0] for _ in range(8)]
     assert results == ["compiled"] * 4 + ["eager"] * 4
-    assert region.state == "eager" and compiled.calls == 4
-    assert region.eager_ns < LONG * 1e9 <= region.compiled_ns
+    assert selector.state == "eager" and compiled.calls == 4
+    assert selector.eager_ns < LONG * 1e9 <= selector.compiled_ns
 
 
-def test_a_region_with_side_effects_runs_nothing_twice():
+def test_a_selector_with_side_effects_runs_nothing_twice():
     for compiled, eager in (ways(0, LONG), ways(LONG, 0)):
         quicker = "eager" if compiled.seconds else "compiled"
-        region = Region(compiled, eager, pure=False, cuda=False)
-        results = [region()[0] for _ in range(10)]
+        selector = Selector(compiled, eager, pure=False, cuda=False)
+        results = [selector()[0] for _ in range(10)]
         assert results == ["compiled"] + ["compiled", "eager"] * 3 + [quicker] * 3
         assert compiled.calls + eager.calls == 10
 
 
 def test_compiled_stays_where_neither_is_clearly_quicker():
-    region = Region(Way("compiled", LONG), Way("eager", LONG), pure=True, cuda=False, margin=0.5)
+    selector = Selector(Way("compiled", LONG), Way("eager", LONG), pure=True, cuda=False, margin=0.5)
     for _ in range(5):
-        region()
-    assert region.state == "compiled"
+        selector()
+    assert selector.state == "compiled"
 
 
 def test_the_margin_asks_more_of_the_compiled_way():
-    region = Region(Way("compiled", LONG), Way("eager", 2 * LONG), pure=True, cuda=False, margin=4.0)
+    selector = Selector(Way("compiled", LONG), Way("eager", 2 * LONG), pure=True, cuda=False, margin=4.0)
     for _ in range(5):
-        region()
-    assert region.state == "eager"
+        selector()
+    assert selector.state == "eager"
 
 
 @pytest.mark.parametrize("pure", [True, False])
 def test_the_decision_is_told_once(pure):
     told: list[Any] = []
     compiled, eager = ways(0, LONG)
-    region = Region(
+    selector = Selector(
         compiled, eager, pure=pure, cuda=False, samples=2,
         on_decision=lambda r: told.append((r, r.state, r.compiled_ns, r.eager_ns)),
     )
-    assert (region.compiled_ns, region.eager_ns) == (None, None)
+    assert (selector.compiled_ns, selector.eager_ns) == (None, None)
     for _ in range(10):
-        region()
-    assert told == [(region, "compiled", region.compiled_ns, region.eager_ns)]
-    assert 0 < region.compiled_ns < region.eager_ns and region.eager_ns >= LONG * 1e9
-    assert region.compiled is compiled and region.eager is eager
+        selector()
+    assert told == [(selector, "compiled", selector.compiled_ns, selector.eager_ns)]
+    assert 0 < selector.compiled_ns < selector.eager_ns and selector.eager_ns >= LONG * 1e9
+    assert selector.compiled is compiled and selector.eager is eager
 
 
 def test_what_the_listener_raises_stays_out_of_the_program(monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda u: seen.append(u.exc_value))
-    region = Region(len, len, pure=True, cuda=False, samples=1, on_decision=lambda r: 1 / 0)
-    assert [region([1]) for _ in range(4)] == [1] * 4
+    selector = Selector(len, len, pure=True, cuda=False, samples=1, on_decision=lambda r: 1 / 0)
+    assert [selector([1]) for _ in range(4)] == [1] * 4
     assert len(seen) == 1 and isinstance(seen[0], ZeroDivisionError)
 
 
@@ -111,63 +111,63 @@ def test_what_the_listener_raises_stays_out_of_the_program(monkeypatch):
 @pytest.mark.parametrize("pure", [True, False])
 def test_what_the_compiled_way_raises_passes_through_and_is_not_measured(pure):
     compiled, eager = ways(0, LONG)
-    region = Region(compiled, eager, pure=pure, cuda=False, samples=2)
+    selector = Selector(compiled, eager, pure=pure, cuda=False, samples=2)
     error = compiled.error = ValueError("mine")
     for _ in range(6):
         with pytest.raises(ValueError) as raised:
-            region()
+            selector()
         assert raised.value is error
     compiled.error = None
-    assert region.state == "measuring"
+    assert selector.state == "measuring"
     for _ in range(6):
-        region()
-    assert region.state == "compiled"
+        selector()
+    assert selector.state == "compiled"
 
 
 @pytest.mark.parametrize("pure", [True, False])
 def test_a_compiled_way_that_starts_to_raise_while_it_is_measured(pure):
     compiled, eager = ways(0, LONG)
-    region = Region(compiled, eager, pure=pure, cuda=False, samples=2)
-    region()
+    selector = Selector(compiled, eager, pure=pure, cuda=False, samples=2)
+    selector()
     compiled.error = ValueError("mine")
     for _ in range(3):
         with pytest.raises(ValueError, match="mine"):
-            region()
-    assert region.state == "measuring" and region.compiled_ns is None
+            selector()
+    assert selector.state == "measuring" and selector.compiled_ns is None
     compiled.error = None
     for _ in range(4):
-        region()
-    assert region.state == "compiled"
+        selector()
+    assert selector.state == "compiled"
 
 
 def test_an_eager_way_that_raises_aside_is_dropped():
     compiled, eager = ways(LONG, 0)
     told: list[str] = []
-    region = Region(compiled, eager, pure=True, cuda=False, on_decision=lambda r: told.append(r.state))
-    region()
+    selector = Selector(compiled, eager, pure=True, cuda=False, on_decision=lambda r: told.append(r.state))
+    selector()
     eager.error = RuntimeError("out of memory")
-    assert [region()[0] for _ in range(5)] == ["compiled"] * 5
-    assert region.state == "compiled" and told == ["compiled"] and eager.calls == 1
+    assert [selector()[0] for _ in range(5)] == ["compiled"] * 5
+    assert selector.state == "compiled" and told == ["compiled"] and eager.calls == 1
 
 
 def test_an_interrupt_of_the_aside_run_is_the_users():
     compiled, eager = ways(0, 0)
-    region = Region(compiled, eager, pure=True, cuda=False)
-    region()
+    selector = Selector(compiled, eager, pure=True, cuda=False)
+    selector()
     eager.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        region()
-    assert region.state == "measuring" and compiled.calls == 2
+        selector()
+    assert selector.state == "measuring" and compiled.calls == 2
 
 
 def test_what_eager_raises_in_its_turn_passes_through():
     compiled, eager = ways(0, 0)
-    region = Region(compiled, eager, pure=False, cuda=False)
-    region()
-    region()
+    selector = Selector(compiled, eager, pure=False, cuda=False)
+    selector()
+    selector()
     eager.error = ValueError("mine")
     with pytest.raises(ValueError, match="mine"):
-        region()
+        selector()
 
 
 # ---- lifetime and threads ----
@@ -179,46 +179,46 @@ def test_results_of_aside_runs_are_dropped_and_nothing_leaks():
         made.append(weakref.ref(result))
         return result
 
-    region = Region(make, make, pure=True, cuda=False)
+    selector = Selector(make, make, pure=True, cuda=False)
     x = torch.zeros(2)
-    region(x)
+    selector(x)
     before = sys.getrefcount(x), sys.getrefcount(make)
     for _ in range(10):
-        region(x)
+        selector(x)
     assert (sys.getrefcount(x), sys.getrefcount(make)) == before
     assert [ref() for ref in made] == [None] * len(made)
 
 
 @pytest.mark.parametrize("calls", [0, 2, 10])
-def test_a_cycle_through_a_region_is_collected(calls):
+def test_a_cycle_through_a_selector_is_collected(calls):
     class Holder:
-        region: Any
+        selector: Any
 
         def __call__(self):
             return 1
 
     holder = Holder()
-    holder.region = Region(holder, holder, pure=True, cuda=False, on_decision=lambda region, holder=holder: None)
+    holder.selector = Selector(holder, holder, pure=True, cuda=False, on_decision=lambda selector, holder=holder: None)
     for _ in range(calls):
-        holder.region()
+        holder.selector()
     ref = weakref.ref(holder)
     del holder
     gc.collect()
     assert ref() is None
 
 
-def test_a_region_inside_itself_runs_the_compiled_way():
+def test_a_selector_inside_itself_runs_the_compiled_way():
     def compiled(depth):
-        return region(depth - 1) + 1 if depth else 0
+        return selector(depth - 1) + 1 if depth else 0
 
     def eager(depth):
         time.sleep(LONG)
-        return region(depth - 1) + 1 if depth else 0
+        return selector(depth - 1) + 1 if depth else 0
 
     for pure in (True, False):
-        region = Region(compiled, eager, pure=pure, cuda=False)
-        assert [region(5) for _ in range(10)] == [5] * 10
-        assert region.state == "compiled"
+        selector = Selector(compiled, eager, pure=pure, cuda=False)
+        assert [selector(5) for _ in range(10)] == [5] * 10
+        assert selector.state == "compiled"
 
 
 @pytest.mark.parametrize("pure", [True, False])
@@ -231,23 +231,23 @@ def test_only_one_thread_measures(pure):
         leave.wait(20)
         return "eager"
 
-    region = Region(lambda: "compiled", eager, pure=pure, cuda=False, samples=1)
-    region()
+    selector = Selector(lambda: "compiled", eager, pure=pure, cuda=False, samples=1)
+    selector()
     if not pure:
-        region()
-    thread = threading.Thread(target=region)
+        selector()
+    thread = threading.Thread(target=selector)
     thread.start()
     assert inside.wait(20)
-    assert [region() for _ in range(5)] == ["compiled"] * 5
-    assert region.state == "measuring"
+    assert [selector() for _ in range(5)] == ["compiled"] * 5
+    assert selector.state == "measuring"
     leave.set()
     thread.join()
-    assert region.state == "compiled"
+    assert selector.state == "compiled"
 
 
 def test_many_threads_decide_once():
     told: list[str] = []
-    region = Region(
+    selector = Selector(
         lambda x: x, lambda x: (time.sleep(LONG), x)[1], pure=True, cuda=False, samples=5,
         on_decision=lambda r: told.append(r.state),
     )
@@ -255,7 +255,7 @@ def test_many_threads_decide_once():
 
     def work(number):
         for _ in range(200):
-            if region(number) != number:
+            if selector(number) != number:
                 wrong.append(number)
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(6)]
@@ -264,14 +264,14 @@ def test_many_threads_decide_once():
     for worker in workers:
         worker.join()
     for _ in range(6):
-        region(1)
+        selector(1)
     assert wrong == [] and told == ["compiled"]
 
 
 # ---- as a callable ----
-def test_a_region_is_called_by_a_slot_of_replacement_code():
-    region = Region(lambda *args: args, lambda *args: args, pure=True, cuda=False, samples=1)
-    slot = native.Slot(region, native.SLOT_VALUE)
+def test_a_selector_is_called_by_a_slot_of_replacement_code():
+    selector = Selector(lambda *args: args, lambda *args: args, pure=True, cuda=False, samples=1)
+    slot = native.Slot(selector, native.SLOT_VALUE)
     assert [slot(1, 2) for _ in range(5)] == [(1, 2)] * 5
     assert [slot(*range(n)) for n in range(4)] == [tuple(range(n)) for n in range(4)]
 
@@ -294,12 +294,12 @@ def test_a_region_is_called_by_a_slot_of_replacement_code():
 )
 def test_wrong_arguments(args, options):
     with pytest.raises((TypeError, ValueError)):
-        Region(*args, **options)
+        Selector(*args, **options)
 
 
 # ---- devices ----
 DEVICE = """
-from framejit._native import Region
+from framejit._native import Selector
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 with FakeTensorMode():
@@ -311,9 +311,9 @@ def way(name, milliseconds):
         return name
     return run
 
-def region(compiled, eager, **options):
+def selector(compiled, eager, **options):
     options = {"pure": True, "cuda": True, "samples": 2, **options}
-    return Region(way("compiled", compiled), way("eager", eager), **options)
+    return Selector(way("compiled", compiled), way("eager", eager), **options)
 """
 
 
@@ -322,7 +322,7 @@ def test_the_clock_of_the_device_decides(fake_driver, pure):  # noqa: F811
     fake_driver(f"""{DEVICE}
 for times, quicker in (((5, 9), "compiled"), ((9, 5), "eager")):
     told = []
-    r = region(*times, pure={pure}, on_decision=lambda r: told.append(r.state))
+    r = selector(*times, pure={pure}, on_decision=lambda r: told.append(r.state))
     for _ in range(6):
         r(x)
     assert told == [r.state] == [quicker]
@@ -335,7 +335,7 @@ assert fake.fake_current() is None
 def test_the_decision_waits_until_the_device_is_done(fake_driver):  # noqa: F811
     fake_driver(f"""{DEVICE}
 set_number("fake_busy", 1)
-r = region(9, 5)
+r = selector(9, 5)
 assert [r(x) for _ in range(10)] == ["compiled"] * 10
 assert r.state == "measuring" and number("fake_events") == 8 and r.compiled_ns is None
 set_number("fake_busy", 0)
@@ -343,7 +343,7 @@ assert r(x) == "eager" and r.state == "eager"
 queries = number("fake_queries")
 r(x)
 assert number("fake_queries") == queries
-abandoned = region(9, 5)
+abandoned = selector(9, 5)
 set_number("fake_busy", 1)
 for _ in range(5):
     abandoned(x)
@@ -359,7 +359,7 @@ import time
 def slow(x):
     time.sleep(0.02)
     return "slow"
-r = Region(slow, way("eager", 5), pure=True, cuda=True, samples=1)
+r = Selector(slow, way("eager", 5), pure=True, cuda=True, samples=1)
 r(x), r(x)
 assert r.state == "eager" and r.compiled_ns >= 20 * 10**6 and r.eager_ns == 5 * 10**6
 """)
@@ -370,7 +370,7 @@ def test_nothing_is_measured_while_a_stream_is_captured(fake_driver):  # noqa: F
 for pure in (True, False):
     set_number("fake_capturing", 1)
     before = number("fake_milliseconds")
-    r = region(1, 100, pure=pure)
+    r = selector(1, 100, pure=pure)
     assert [r(x) for _ in range(8)] == ["compiled"] * 8
     assert number("fake_milliseconds") == before + 8 and r.state == "measuring"
     set_number("fake_capturing", 0)
@@ -383,7 +383,7 @@ for pure in (True, False):
 def test_a_device_without_a_clock_leaves_the_hosts(fake_driver):  # noqa: F811
     fake_driver(f"""{DEVICE}
 set_number("fake_elapsed_error", 1)
-r = region(1, 100, pure=True)
+r = selector(1, 100, pure=True)
 for _ in range(4):
     r(x)
 assert r.state != "measuring" and r.eager_ns < 50 * 10**6 and number("fake_events") == 0
@@ -403,9 +403,9 @@ def test_the_time_of_the_device_counts():
         time.sleep(LONG)  # the host takes longer, the device far less
         return x
 
-    region = Region(heavy, light, pure=True, cuda=True, samples=2)
+    selector = Selector(heavy, light, pure=True, cuda=True, samples=2)
     for _ in range(3):
-        region(x)
+        selector(x)
     torch.cuda.synchronize()
-    region(x)
-    assert region.state == "eager" and region.compiled_ns > region.eager_ns >= LONG * 1e9
+    selector(x)
+    assert selector.state == "eager" and selector.compiled_ns > selector.eager_ns >= LONG * 1e9
