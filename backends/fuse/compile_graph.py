@@ -10,9 +10,9 @@ from framejit.backends.fuse.account.stages import stages
 from framejit.backends.fuse.cache.folding_record import folding_of
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.loop_ir.bytes_moved import bytes_moved
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
-from framejit.backends.fuse.loop_ir.traffic import bytes_moved
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of

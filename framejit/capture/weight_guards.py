@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.backends.frozen_weights import FrozenWeight, freeze, takes_frozen_weights
+from framejit.backends.frozen_weights import freeze, takes_frozen_weights
 from framejit.config import config
 from framejit.guards.sources import DictSource, KeySource, Source, key_source
 from framejit.values.objects.module import ModuleValue
@@ -32,7 +32,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
-class Content:
+class WeightVersion:
     """What a weight was when a graph was compiled that holds something computed from it. The weight itself is not kept
     alive."""
 
@@ -61,7 +61,7 @@ class Candidate:
     """A weight that the backend may fold. `seen` has itself, and what counts the writes that it does not count."""
 
     seen: tuple[Seen, ...]
-    mark: FrozenWeight
+    mark: WeightVersion
 
 
 def candidates(
@@ -104,7 +104,7 @@ def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Seen, ...]
     return folded
 
 
-def contents(weights: Sequence[Seen], owner: Any) -> tuple[Content, ...]:
+def weight_versions(weights: Sequence[Seen], owner: Any) -> tuple[WeightVersion, ...]:
     """What the entry of `owner` that was made for folded weights keeps of them. When one dies, the entry goes, and with
     it what was computed."""
     where = weakref.ref(owner)
@@ -115,7 +115,7 @@ def contents(weights: Sequence[Seen], owner: Any) -> tuple[Content, ...]:
             if entry.guards.expired:
                 _remove(cache, entry)
 
-    return tuple(Content(weakref.ref(weight.tensor, died), weight.version, weight.address) for weight in weights)
+    return tuple(WeightVersion(weakref.ref(weight.tensor, died), weight.version, weight.address) for weight in weights)
 
 
 def drop_outdated(owner: Any) -> int:

@@ -28,19 +28,19 @@ def handles(*functions: Any) -> Callable[[Handler], Handler]:
     return register
 
 
-Family = Callable[[FunctionType], "Handler | None"]
-_FAMILIES: list[Family] = []
+HandlerLookup = Callable[[FunctionType], "Handler | None"]
+_LOOKUPS: list[HandlerLookup] = []
 
 
-def handles_family(family: Family) -> Family:
+def looks_up_handler(lookup: HandlerLookup) -> HandlerLookup:
     """Register what tells the handler of a Python function by what the function says of itself."""
-    _FAMILIES.append(family)
-    return family
+    _LOOKUPS.append(lookup)
+    return lookup
 
 
-def handler_of_family(function: FunctionType) -> Handler | None:
+def looked_up_handler(function: FunctionType) -> Handler | None:
     """What is done for a call of a Python function that is not registered itself, in place of inlining it."""
-    return next(filter(None, (family(function) for family in _FAMILIES)), None)
+    return next(filter(None, (lookup(function) for lookup in _LOOKUPS)), None)
 
 
 class NativeMethodValue(Value):

@@ -17,7 +17,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
 from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.lowering.lowerings import lowering_of
-from framejit.backends.fuse.lowering.operators import families
+from framejit.backends.fuse.lowering.operators import all_operators
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.lowering.support import is_fusable
@@ -26,7 +26,7 @@ from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpre
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
-families.load()
+all_operators.load()
 
 
 def lower_graph(graph: Graph, tracked: bool) -> LoweredGraph:

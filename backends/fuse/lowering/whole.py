@@ -7,10 +7,10 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
-from framejit.backends.fuse.lowering.operators import families
+from framejit.backends.fuse.lowering.operators import all_operators
 from framejit.backends.may_raise import CHECKED
 
-families.load()
+all_operators.load()
 
 WHOLE: Final = frozenset(
     (

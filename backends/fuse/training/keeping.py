@@ -20,8 +20,8 @@ SOURCE: Final = "what can't be computed again"
 SINK: Final = "what the backward looks at"
 
 CHEAP: Final = frozenset(("pointwise", "creation", "rearrange", "indexing"))
-"""The families of lowerings that cost a kernel which reads the same memory anyway next to nothing: no reductions, whose
-kernels would have to read twice."""
+"""The files of lowerings whose operations cost a kernel which reads the same memory anyway next to nothing: no
+reductions, whose kernels would have to read twice."""
 
 
 def storages_to_keep(

@@ -18,23 +18,23 @@ COMBINATIONS: Final = {
 with their positions."""
 
 EXTREMES: Final = {"max": "max", "argmax": "max", "min": "min", "argmin": "min"}
-Family = tuple[str, Expr]
+JointScan = tuple[str, Expr]
 """Scans that are done at once: an extreme and its position are one scan of pairs."""
 
 
-def family(node: Expr) -> Family:
+def joint_scan(node: Expr) -> JointScan:
     """What a scan is done together with."""
     return EXTREMES.get(node.attr, node.attr), node.args[0]
 
 
 class Scans:
-    """Writes the scans of a body, each family once in a pass."""
+    """Writes the scans of a body, each once in a pass."""
 
     def __init__(self, body: Body) -> None:
         self.body, self.tile, self.lines = body, body.tile, body.lines
-        self.known: dict[Family, tuple[str, ...]] = {}
+        self.known: dict[JointScan, tuple[str, ...]] = {}
         """The names of the values, and of the positions, in the present pass."""
-        self.carried: dict[Family, tuple[str, ...]] = {}
+        self.carried: dict[JointScan, tuple[str, ...]] = {}
         """The names of what the blocks before came to."""
 
     def begin(self, roots: Iterable[Expr]) -> None:
@@ -47,8 +47,8 @@ class Scans:
             if node in seen or not analysis.free[node] & analysis.reduction:
                 continue
             seen.add(node)
-            if node.op == "scan" and family(node) not in self.carried:
-                self.carried[family(node)] = self._start(node)
+            if node.op == "scan" and joint_scan(node) not in self.carried:
+                self.carried[joint_scan(node)] = self._start(node)
             stack.extend(node.operands())
 
     def end(self) -> None:
@@ -58,7 +58,7 @@ class Scans:
 
     def value(self, node: Expr) -> str:
         """The name of a scan's values in the block."""
-        group = family(node)
+        group = joint_scan(node)
         if group not in self.known:
             self.known[group] = self._block(node)
         names = self.known[group]
@@ -73,7 +73,7 @@ class Scans:
 
     def _neutral(self, node: Expr) -> list[tuple[str, str]]:
         """The number and the type of what changes nothing."""
-        kind, operand = family(node)
+        kind, operand = joint_scan(node)
         dtype = operand.dtype
         first = number(IDENTITIES["max" if kind == "logsumexp" else kind](dtype)), f"tl.{TRITON_DTYPES[dtype]}"
         return [first, ("-1", self._places())] if kind in ("max", "min") else [first]
@@ -89,7 +89,7 @@ class Scans:
 
     def _block(self, node: Expr) -> tuple[str, ...]:
         (axis,) = self.tile.reduction
-        operand, combine = node.args[0], COMBINATIONS[family(node)[0]]
+        operand, combine = node.args[0], COMBINATIONS[joint_scan(node)[0]]
         shape = self._shape(node, in_reduction=True)
         value = (
             f"tl.full({shape}, {number(operand.attr)}, tl.{TRITON_DTYPES[operand.dtype]})"
@@ -100,7 +100,7 @@ class Scans:
         if combine.startswith("last_"):
             parts.append(self.lines.name(f"{axis.letter} + tl.zeros({shape}, {self._places()})"))
         names = self._joined(parts, f"tl.associative_scan({_tuple(parts)}, {self.tile.dims.index(axis)}, {combine})")
-        carried = self.carried.get(family(node))
+        carried = self.carried.get(joint_scan(node))
         if carried is None:
             return names
         names = self._joined(parts, f"{combine}({', '.join((*carried, *names))})")

@@ -22,7 +22,7 @@ from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.codegen import Codegen
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
-from framejit.capture.weight_guards import Seen, candidates, contents, guard_folded
+from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
 from framejit.errors import GuardError
 from framejit.events import emit, listening
@@ -150,7 +150,7 @@ def _entry(
         state,
         capture.changing,
         n_ops=capture.graph.n_ops,
-        frozen=contents(folded, compilation.owner),
+        frozen=weight_versions(folded, compilation.owner),
         weight_changes=compilation.weight_changes,
     )
     return native.Entry(code, compilation.fn, lower(guards), tuple(slots), flags, tag)

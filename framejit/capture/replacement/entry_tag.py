@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from framejit.capture.breaks.resume import ResumePoints
-    from framejit.capture.weight_guards import Content
+    from framejit.capture.weight_guards import WeightVersion
     from framejit.guards.guard import GuardRecord
 
 
@@ -19,7 +19,7 @@ class EntryTag:
     # the function has as many entries as it may: further misses run plainly
     full: bool = field(default=False, kw_only=True)
     # weights that something its graph holds was computed from
-    frozen: tuple[Content, ...] = field(default=(), kw_only=True)
+    frozen: tuple[WeightVersion, ...] = field(default=(), kw_only=True)
     # how often entries for the function were outdated before by new weights
     weight_changes: int = field(default=0, kw_only=True)
     changing: frozenset[str]  # sources of numbers it makes no assumption about

@@ -21,7 +21,7 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.hashing import ObjectKey
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.handlers import HANDLERS, handler_of_family
+from framejit.values.handlers import HANDLERS, looked_up_handler
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue, wrap_attribute
 from framejit.values.wrap import from_python, makes, wrap, wraps
@@ -224,7 +224,7 @@ class FunctionValue(CallableValue):
         handler = HANDLERS.get(self.fn)
         if handler is not None and frame.capture.overrides.modes and not _ASKS_MODES.isdisjoint(self.code.co_names):
             raise Unsupported(f"{self.fn.__name__}() under a function mode", "FJ141")
-        handler = handler or handler_of_family(self.fn)
+        handler = handler or looked_up_handler(self.fn)
         if handler is None:
             return None
         return handler(frame, [realize(frame, a) for a in args], {k: realize(frame, v) for k, v in kwargs.items()})

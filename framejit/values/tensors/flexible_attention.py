@@ -14,7 +14,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import plain
-from framejit.values.handlers import HANDLERS, Handler, handles_family
+from framejit.values.handlers import HANDLERS, Handler, looks_up_handler
 from framejit.values.tensors.nested_graph import CODE, Leaf, filled, structure
 from framejit.values.tensors.repeated_functions import pure
 from framejit.values.tensors.tensor import TensorValue
@@ -120,7 +120,7 @@ def _results(query: torch.Tensor, value: torch.Tensor, differentiable: list[Any]
 HANDLERS[type(flex_attention).__call__] = _attend
 
 
-@handles_family
+@looks_up_handler
 def _mask_maker(fn: FunctionType) -> Handler | None:
     if fn.__module__ != _MODULE or fn.__name__ != "create_mask":
         return None

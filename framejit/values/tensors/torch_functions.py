@@ -19,7 +19,7 @@ from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
-from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, handles_family
+from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, looks_up_handler
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.functions import FunctionValue, MethodValue
 from framejit.values.sym_int import SizeQuestion
@@ -474,7 +474,7 @@ class TorchFunctionValue(Value):
 _TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}
 
 
-@handles_family
+@looks_up_handler
 def _of_another_compiler(fn: types.FunctionType) -> Handler | None:
     """What speaks to Dynamo, and does nothing in plain Python."""
     if fn.__module__ == "torch._dynamo.decorators" and fn.__name__ in ("graph_break", "mark_static"):
@@ -488,7 +488,7 @@ def _of_another_compiler(fn: types.FunctionType) -> Handler | None:
     return None
 
 
-@handles_family
+@looks_up_handler
 def _constant_function(fn: types.FunctionType) -> Handler | None:
     return partial(_folded, fn) if getattr(fn, "_framejit_constant", False) else None
 
@@ -497,7 +497,7 @@ def _folded(fn: types.FunctionType, frame: Frame, args: list[Value], kwargs: dic
     return fold(frame, fn, args, kwargs)
 
 
-@handles_family
+@looks_up_handler
 def _graph_function(fn: types.FunctionType) -> Handler | None:
     return (
         partial(_node_of, fn)

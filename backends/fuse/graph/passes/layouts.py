@@ -45,7 +45,7 @@ def layouts(graph: Graph, context: Context) -> Graph:
     ):
         return graph
     try:
-        return recorded_again(graph, _Preferring)
+        return recorded_again(graph, _LayoutRecorder)
     except NotFusable:
         return graph
 
@@ -54,13 +54,13 @@ def _is_choosy(name: str) -> bool:
     return name in ("conv2d", "scaled_dot_product_attention", "linear")
 
 
-class _Preferring(Recorder):
-    """Records operations with what they prefer."""
+class _LayoutRecorder(Recorder):
+    """Records operations with arguments in the memory layout that their kernels prefer."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph, keeps)
         masks = Masks(graph.constants)
-        self.preferences = Preferences(self._recorded, lambda mask: masks.kind_of(self.value(mask)))
+        self.choices = LayoutChoices(self._recorded, lambda mask: masks.kind_of(self.value(mask)))
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:
@@ -68,16 +68,17 @@ class _Preferring(Recorder):
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func._schema.is_mutable:
-            self.preferences.forget()
+            self.choices.forget()
         name = func.name()
-        args, kwargs = self.preferences.arguments(name, args, kwargs)
-        instead = self.preferences.instead(name, args, kwargs)
+        args, kwargs = self.choices.arguments(name, args, kwargs)
+        instead = self.choices.instead(name, args, kwargs)
         return super().carry_out(func, args, kwargs) if instead is None else instead
 
 
-class Preferences:
-    """Gives operations what they prefer. `record` runs a function on fakes so that the operations in it become part of
-    the graph; `kind_of_mask` says what an attention mask is by construction."""
+class LayoutChoices:
+    """Chooses the memory layout of operations' arguments, and other operations in the place of some. `record` runs a
+    function on fakes so that the operations in it become part of the graph; `kind_of_mask` says what an attention mask
+    is by construction."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""The families of lowerings; importing one registers what is in it."""
+"""The files of lowerings; importing one registers what is in it."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Final
 
-FAMILIES: Final = (
+FILES: Final = (
     *(
         "pointwise", "activations", "reductions", "scans", "normalisation", "softmax", "losses", "creation",
         "rearrange", "indexing", "pooling",
@@ -16,5 +16,5 @@ FAMILIES: Final = (
 
 def load() -> None:
     """Register all lowerings."""
-    for family in FAMILIES:
-        import_module(f"framejit.backends.fuse.lowering.operators.{family}")
+    for name in FILES:
+        import_module(f"framejit.backends.fuse.lowering.operators.{name}")
