@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.objects.exceptions import ExceptionValue
+    from framejit.values.objects.exception_values import ExceptionValue
 
 
 class Unsupported(Exception):

@@ -12,7 +12,7 @@ import torch
 from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.cache.folding_record import Folding
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes

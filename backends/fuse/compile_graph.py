@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.cache.folding_record import folding_of
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.graph.graph import Graph

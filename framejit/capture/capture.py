@@ -39,7 +39,7 @@ from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.functions import CellValue
+from framejit.values.objects.function_values import CellValue
 from framejit.values.tensors.override_state import OverrideState, has_override
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import wrap

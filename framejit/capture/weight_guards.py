@@ -61,7 +61,7 @@ class Candidate:
     """A weight that the backend may fold. `seen` has itself, and what counts the writes that it does not count."""
 
     seen: tuple[Seen, ...]
-    mark: WeightVersion
+    mark: FrozenWeight
 
 
 def candidates(

@@ -13,7 +13,7 @@ from framejit.interpreter.raising_branches import truth_at_jump
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
-from framejit.values.objects.exceptions import ExceptionValue
+from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.generators import GeneratorValue
 from framejit.values.wrap import from_python
 

@@ -10,7 +10,7 @@ from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.inspection import is_a
-from framejit.values.objects.exceptions import ExceptionValue, PreviousException
+from framejit.values.objects.exception_values import ExceptionValue, PreviousException
 from framejit.values.objects.user_object import ObjectValue, class_attribute
 from framejit.values.wrap import from_python
 

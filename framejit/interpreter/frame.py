@@ -27,15 +27,15 @@ from framejit.interpreter.provenance import operands, place_of
 from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
-from framejit.values.objects.exceptions import NULL, PreviousException, RaisedAt, RaisingOffset
-from framejit.values.objects.functions import CallableValue, CellValue, FunctionValue
+from framejit.values.objects.exception_values import NULL, PreviousException, RaisedAt, RaisingOffset
+from framejit.values.objects.function_values import CallableValue, CellValue, FunctionValue
 from framejit.values.objects.generators import GeneratorValue
-from framejit.values.objects.models import is_model_namespace, model_global
+from framejit.values.objects.model_values import is_model_namespace, model_global
 
 if TYPE_CHECKING:
     from framejit.bytecode.resume_code import ResumeCode
     from framejit.interpreter.capturing import Capture
-    from framejit.values.objects.exceptions import ExceptionValue
+    from framejit.values.objects.exception_values import ExceptionValue
 
 GENERATOR, COROUTINE, ASYNC_GENERATOR, ITERABLE_COROUTINE = 0x20, 0x80, 0x200, 0x100
 

@@ -11,13 +11,13 @@ from framejit.values import operators
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.complaints import SPECIAL, refused
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.iterators import IteratorValue
+from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, fold_plain
 from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
-from framejit.values.objects.exceptions import ExceptionValue
-from framejit.values.objects.functions import MethodValue
+from framejit.values.objects.exception_values import ExceptionValue
+from framejit.values.objects.function_values import MethodValue
 from framejit.values.objects.user_object import class_attribute
 from framejit.values.tensors import overrides
 from framejit.values.tensors.tensor import TensorValue
@@ -25,7 +25,7 @@ from framejit.values.wrap import from_python, wrap
 
 if TYPE_CHECKING:
     from framejit.interpreter.capturing import Capture, Frame
-    from framejit.values.objects.exceptions import ExceptionValue
+    from framejit.values.objects.exception_values import ExceptionValue
 
 
 class Operations:

@@ -15,11 +15,11 @@ from framejit.config import config
 from framejit.signals import Unsupported
 from framejit.values.builtins.c_functions import NUMPY_HINT, OUTPUT_HINT
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.objects.functions import FunctionValue
-from framejit.values.objects.models import is_model_namespace
+from framejit.values.objects.function_values import FunctionValue
+from framejit.values.objects.model_values import is_model_namespace
 
 if TYPE_CHECKING:
-    from framejit.values.objects.functions import CallableValue
+    from framejit.values.objects.function_values import CallableValue
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STDLIB = sysconfig.get_paths()["stdlib"]

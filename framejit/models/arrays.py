@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 
 @models(np.roll)

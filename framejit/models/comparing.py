@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 
 @models(functools.cmp_to_key)

@@ -7,7 +7,7 @@ import heapq
 from typing import Any
 
 from framejit.models.absent import message
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 _ARGUMENTS: dict[str, tuple[int, ...]] = {
     "heapify": (), "heappush": (0,), "heappop": (), "heapreplace": (0,), "heappushpop": (0,),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from framejit.models.absent import message
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 _REAL = torch._C._group_tensors_by_device_and_dtype
 _NO_LISTS = message(_REAL, [], False)

@@ -22,10 +22,10 @@ from framejit.values.containers import deque, dict_views, existing_iterators, ex
 from framejit.values.objects import (
     class_statement,
     classes,
-    exceptions,
+    exception_values,
     existing_objects,
-    functions,
-    models,
+    function_values,
+    model_values,
     module,
     named_tuples,
     python_module,

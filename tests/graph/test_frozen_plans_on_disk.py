@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations
 
 import framejit
 from framejit import events
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.cache import disk_cache, plan_cache
 from framejit.backends.fuse.cache.kernel_record import pack, unpack
 
@@ -203,7 +203,7 @@ def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
     program = """
         import sys, torch, framejit
         from framejit import events
-        from framejit.backends.fuse.account.stages import stages
+        from framejit.backends.fuse.account.stage_counts import stages
 
         torch.manual_seed(int(sys.argv[1]))
         first, last = torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3, bias=False)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import framejit
 from framejit import events
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.cache import disk_cache, plan_cache
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.size_record import (
@@ -152,7 +152,7 @@ def test_an_entry_that_is_wrong_is_told_once_and_not_used(wrong):
 def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
     program = """
         import sys, torch, framejit
-        from framejit.backends.fuse.account.stages import stages
+        from framejit.backends.fuse.account.stage_counts import stages
 
         def f(x, weight):
             return torch.nn.functional.linear(x, weight).softmax(-1).sum(0), x.flip(0)

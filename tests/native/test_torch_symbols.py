@@ -13,7 +13,7 @@ import torch
 import framejit
 from framejit import _native as native
 from framejit.guards import tensor_layout
-from tests.native.guards.test_tensor_guards import _one_of_each, guard
+from tests.native.guards.test_tensor_checks import _one_of_each, guard
 from tests.native.guards.test_thread_state import MODES
 from tests.native.plan.test_plan import ADD_RELU_DOUBLE, call, empty, plan, value
 

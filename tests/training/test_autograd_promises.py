@@ -568,7 +568,7 @@ def test_memory_that_is_kept_is_no_more_than_eagers():
 def test_second_process_runs_from_the_cache(tmp_path):
     script = """
 import torch, framejit
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 @framejit.optimize
 def f(x, w):
     return (x @ w).sin().square().sum()

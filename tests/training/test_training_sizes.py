@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import framejit
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 
 from support import seed
 from twins import same

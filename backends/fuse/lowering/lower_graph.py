@@ -15,12 +15,12 @@ from framejit.backends.fuse.lowering import mutation
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import call_extern, may_speak_when_run
+from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.lowering.operators import all_operators
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
-from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpreted, view_in_another_dtype, view_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes

@@ -22,6 +22,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
+from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowered_tensor import (
     LazyBuffer,
     Tensor,
@@ -32,7 +33,6 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
 )
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
-from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.plan.plan_functions import count_back
 
 

@@ -11,8 +11,8 @@ from networkx.algorithms.flow import boykov_kolmogorov
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.accepted import accepts
+from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import lowering_of
-from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
 

@@ -14,7 +14,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, Source, static_lookup
-from framejit.models.registry import is_modelled
+from framejit.models.model_registry import is_modelled
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.iterator_tools import ChainIterator
@@ -26,7 +26,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.classes import BuiltinNewValue, ClassValue
-from framejit.values.objects.models import call_model
+from framejit.values.objects.model_values import call_model
 from framejit.values.objects.signatures import checked
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.overrides import attribute_of_override

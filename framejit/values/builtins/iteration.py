@@ -13,13 +13,13 @@ from framejit.models.absent import message
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.iterators import IteratorValue
+from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
 from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.objects.models import ModelIterator, call_model, make_model_iterator
+from framejit.values.objects.model_values import ModelIterator, call_model, make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
 from framejit.values.tensors.tensor import TensorValue

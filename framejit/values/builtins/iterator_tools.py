@@ -1,7 +1,7 @@
 """enumerate, zip, map, filter and the iterators of itertools that are simple or hot: a class each, stepped while
 capturing.
 
-The others of itertools are Python code that is inlined (`framejit/models/iterators.py`).
+The others of itertools are Python code that is inlined (`framejit/models/itertools_iterators.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.iterators import IteratorValue, RangeIterator, ReverseIterator, advanced
+from framejit.values.containers.iterator_values import IteratorValue, RangeIterator, ReverseIterator, advanced
 from framejit.values.containers.sequence import SequenceValue, TupleValue
 from framejit.values.handlers import handles
-from framejit.values.objects.models import make_model_iterator
+from framejit.values.objects.model_values import make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.iterator_tools import ToolIterator
 from framejit.values.constant import RE_DEFAULTS, ConstantValue
-from framejit.values.containers.iterators import advanced
+from framejit.values.containers.iterator_values import advanced
 from framejit.values.folding import fold
 from framejit.values.handlers import handles
 from framejit.values.objects.inherited_methods import READ_ONLY, written_in_c

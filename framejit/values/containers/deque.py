@@ -11,7 +11,7 @@ from framejit.guards.sources import AttrSource
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.iterators import ItemsIterator
+from framejit.values.containers.iterator_values import ItemsIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, look_into, says
 from framejit.values.indices import as_index
 from framejit.values.methods import method

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from framejit import _native as native
 from framejit.guards.sources import CallSource
 from framejit.values.base import Value
-from framejit.values.containers.iterators import (
+from framejit.values.containers.iterator_values import (
     ItemsIterator,
     OpaqueIterator,
     iterated_sequence,

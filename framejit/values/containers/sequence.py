@@ -13,7 +13,7 @@ from framejit.guards.sources import IndexSource, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
-from framejit.values.containers.iterators import ItemsIterator, ReverseIterator
+from framejit.values.containers.iterator_values import ItemsIterator, ReverseIterator
 from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain

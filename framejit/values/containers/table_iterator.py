@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.hashing import asking, key_value
-from framejit.values.containers.iterators import IteratorValue, advanced
+from framejit.values.containers.iterator_values import IteratorValue, advanced
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:

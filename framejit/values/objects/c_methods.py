@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
-from framejit.models.registry import is_modelled
+from framejit.models.model_registry import is_modelled
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import is_a

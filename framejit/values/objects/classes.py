@@ -13,7 +13,7 @@ import torch
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
-from framejit.models.registry import REALS, is_modelled
+from framejit.models.model_registry import REALS, is_modelled
 from framejit.signals import Raised, SkipFrame, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue, is_none
@@ -25,10 +25,10 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, module_of, qualified_name
 from framejit.values.objects.builtin_attributes import super_builtin_method
 from framejit.values.objects.c_methods import BuiltinMethodValue
-from framejit.values.objects.exceptions import ExceptionValue, check_plain_exception
-from framejit.values.objects.functions import CallableValue
+from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
+from framejit.values.objects.function_values import CallableValue
 from framejit.values.objects.instance_checks import by_type
-from framejit.values.objects.models import call_model
+from framejit.values.objects.model_values import call_model
 from framejit.values.objects.signatures import checked
 from framejit.values.objects.user_object import (
     ObjectValue,

@@ -16,7 +16,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import is_constant_object
 from framejit.values.containers.existing_tables import existing_dict_part, existing_members
-from framejit.values.containers.iterators import OpaqueIterator
+from framejit.values.containers.iterator_values import OpaqueIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, existing_items, look_into
 from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue

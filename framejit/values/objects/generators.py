@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.iterators import IteratorValue
-from framejit.values.objects.functions import CallableValue, FunctionValue
+from framejit.values.containers.iterator_values import IteratorValue
+from framejit.values.objects.function_values import CallableValue, FunctionValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame, GeneratorFrame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.iterators import ItemsIterator
+from framejit.values.containers.iterator_values import ItemsIterator
 from framejit.values.containers.sequence import TupleValue
 
 if TYPE_CHECKING:

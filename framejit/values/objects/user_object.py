@@ -25,7 +25,7 @@ from framejit.values.base import Value
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.hashing import HashTable
-from framejit.values.containers.iterators import IteratorValue, SubscriptIterator
+from framejit.values.containers.iterator_values import IteratorValue, SubscriptIterator
 from framejit.values.containers.mapping import DictValue, fill_method, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
@@ -33,7 +33,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import instance_dict, is_a, module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.c_methods import BuiltinMethodValue
-from framejit.values.objects.functions import FunctionValue, MethodValue
+from framejit.values.objects.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
 from framejit.values.wrap import from_python
 

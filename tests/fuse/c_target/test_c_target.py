@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, OPERATIONS, Expr, cast, const, load, op
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Store
@@ -19,7 +19,7 @@ from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.fuse.targets.lookup import standing_in, target_of
 from framejit.backends.fuse.targets.target import Target
 from tests.fuse.c_target.c_source import DIVISIONS, supports
-from tests.fuse.c_target.target import CKernel, CTarget
+from tests.fuse.c_target.plain_c import CKernel, CTarget
 from tests.fuse.kernel_reference import Reference, kernel, run, steps_apart
 from tests.fuse.llvm_kernels import test_llvm_kernels as kernels
 from tests.fuse.llvm_kernels.test_llvm_operations import ALL_DTYPES, DTYPES, LOOSE, samples, second_samples

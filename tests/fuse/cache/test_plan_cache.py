@@ -163,7 +163,7 @@ def test_another_process_lowers_nothing(folder, tmp_path):
     program = """
         import sys, torch, framejit
         from framejit import events
-        from framejit.backends.fuse.account.stages import stages
+        from framejit.backends.fuse.account.stage_counts import stages
 
         def f(x, weight):
             x.mul_(2)

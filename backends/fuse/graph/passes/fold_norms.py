@@ -26,8 +26,8 @@ from framejit.backends.fuse.graph.known import MOST_BYTES
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
-from framejit.backends.fuse.lowering.support import is_fusable
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.light_torch import light
 

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from framejit.backends.fuse.account.stages import stages
+from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.graph.check import ResultsChecker, check
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of

@@ -10,11 +10,11 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import can_hold
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.pointwise import on_device
-from framejit.backends.fuse.lowering.support import can_hold
 
 
 def _filled(b: Builder, out: Value, value: Any) -> Any:

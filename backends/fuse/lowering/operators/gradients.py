@@ -12,6 +12,7 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, masked, op
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
@@ -19,7 +20,6 @@ from framejit.backends.fuse.lowering.operators.losses import MEAN, NONE
 from framejit.backends.fuse.lowering.operators.normalisation import can_normalise
 from framejit.backends.fuse.lowering.operators.pointwise import elementwise, pointwise
 from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
-from framejit.backends.fuse.lowering.support import supports
 
 # ---- activations ----
 

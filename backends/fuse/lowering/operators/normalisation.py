@@ -12,13 +12,13 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, op
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.mutation import write
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.reductions import Reduction, moments, reduction, without_dims
 from framejit.backends.fuse.lowering.storages import Storages
-from framejit.backends.fuse.lowering.support import supports
 
 
 def can_normalise(*tensors: Tensor | None) -> bool:

@@ -11,11 +11,11 @@ import torch
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, op
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import can_hold, supports_body
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.promotion import result_type
-from framejit.backends.fuse.lowering.support import can_hold, supports_body
 
 Body = Callable[..., Any]
 

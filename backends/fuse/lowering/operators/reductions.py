@@ -14,10 +14,10 @@ from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, 
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, by_stride, compute_dtype, contiguous_strides
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, as_sizes, hint, surely_divides, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 

@@ -14,6 +14,7 @@ from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, scan
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import (
     Tensor,
     by_stride,
@@ -22,7 +23,6 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
     is_dense,
 )
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
-from framejit.backends.fuse.lowering.support import supports
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 

@@ -8,11 +8,11 @@ from typing import Any
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import cast, op
 from framejit.backends.fuse.lowering.builder import Builder
+from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
-from framejit.backends.fuse.lowering.support import supports
 
 
 def _parts(b: Builder, out: Value, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:

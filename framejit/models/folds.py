@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from framejit.models.absent import Absent, message
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 _TEXTS = {cls: message(builtins.sum, (), cls()) for cls in (str, bytes, bytearray)}
 _EMPTY_MAX, _EMPTY_MIN, _EMPTY_REDUCE = (

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from framejit.models.absent import message
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 _NOT_FOUND = message(operator.indexOf, (), 0)
 _NO_DEFAULT = message(operator.length_hint, 0, None)

@@ -11,18 +11,18 @@ import framejit.models
 from framejit.models import (  # noqa: F401  register models
     arrays,
     comparing,
+    folds,
     heaps,
-    iterators,
-    operators,
+    itertools_iterators,
+    operator_functions,
     paths,
-    reductions,
     tensor_groups,
 )
-from framejit.models.registry import ITERATORS, MODELS, REALS
+from framejit.models.model_registry import ITERATORS, MODELS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
-from framejit.values.containers.iterators import IteratorValue
-from framejit.values.objects.functions import CallableValue, CellValue, bind
+from framejit.values.containers.iterator_values import IteratorValue
+from framejit.values.objects.function_values import CallableValue, CellValue, bind
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import from_python, makes, wraps
 

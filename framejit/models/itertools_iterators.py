@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from framejit.models.absent import Absent, message
-from framejit.models.registry import iterates_as
+from framejit.models.model_registry import iterates_as
 
 
 @iterates_as(itertools.accumulate)
