@@ -55,7 +55,7 @@ class TensorFacts:
 
     @staticmethod
     def of(payload: Any) -> TensorFacts:
-        """Of a tensor, or of what C_TENSOR takes."""
+        """The facts of a tensor, or of the payload of C_TENSOR."""
         t, free_sizes, free_strides = split_tensor_payload(payload)
         try:
             strides = tuple(t.stride())

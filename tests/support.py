@@ -122,8 +122,8 @@ def modes_restored() -> Iterator[Callable[[], Any]]:
 
 
 def seed(number: int = 0) -> None:
-    """As `torch.manual_seed`, which without a GPU writes down the whole stack for each kind of device: longer than many
-    tests take."""
+    """Seed random numbers. `torch.manual_seed` would, without a GPU, write down the whole stack for each kind of
+    device, which takes longer than many tests."""
     if torch.cuda.is_available():
         torch.manual_seed(number)
     else:

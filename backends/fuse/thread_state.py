@@ -17,7 +17,7 @@ _KERNELS: Final = tuple(
     for kind in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
     if hasattr(torch._C, f"_set_sdp_use_{kind}")
 )
-"""Of each kernel of attention what asks whether it may be used, and what says so."""
+"""For each kernel of attention, the function that asks whether it may be used and the one that says so."""
 
 
 def thread_state() -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
 
 _qualified_name = vars(type)["__qualname__"].__get__
-"""Of a class, whatever its metaclass answers."""
+"""Reads a class's qualified name, whatever its metaclass answers."""
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
 PY314 = sys.version_info >= (3, 14)

@@ -40,7 +40,7 @@ def _change_global(cg: Codegen, namespace: dict[str, Any], name: str, value: Val
 
 
 class InSight(NamedTuple):
-    """What of the changes that are kept aside captured code may come to read."""
+    """The changes kept aside that captured code may come to read."""
 
     outside: int
     """How often existing objects were changed."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.backends.frozen_weights import freeze, takes_frozen_weights
+from framejit.backends.frozen_weights import FrozenWeight, freeze, takes_frozen_weights
 from framejit.config import config
 from framejit.guards.sources import DictSource, KeySource, Source, key_source
 from framejit.values.objects.module import ModuleValue

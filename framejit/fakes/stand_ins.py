@@ -64,7 +64,7 @@ STAND_INS: dict[str, StandIn] = {}
 
 
 class _Here(threading.local):
-    """Of each thread: how often it has entered `light()`, whether it loads a module with the stand-ins in place, and
+    """For each thread, how often it has entered `light()`, whether it loads a module with the stand-ins in place, and
     how many real ones it imports."""
 
     depth = 0

@@ -18,7 +18,7 @@ Edit = Callable[[], None]
 def reduced(
     program: Program, signature: str, seconds: float = 120, run: Callable[[Program], Difference | None] = compare
 ) -> Program:
-    """The same difference (`Difference.signature`) from less text."""
+    """A program with less text that shows the same difference (`Difference.signature`)."""
 
     def fails(text: str) -> bool:
         try:

@@ -44,7 +44,7 @@ DIVIDED: Final = {
     *("var", "std", "var_mean", "std_mean", "native_layer_norm", "native_batch_norm", "native_group_norm"),
     *("native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward"),
 }
-"""Those whose results are rounded also where what is added up has few digits: they compare with its mean."""
+"""Operations whose results are rounded also where what is added up has few digits: they compare with its mean."""
 
 
 class Jitter(TorchDispatchMode):

@@ -380,7 +380,7 @@ def test_a_graph_that_autograd_has_to_see_is_looked_at_once():
 
 
 def test_what_operations_give_on_symbolic_sizes_is_known_and_right():
-    """The same operations again and again, on sizes that turn out to be equal, and with other arguments."""
+    """Operations are repeated on sizes that turn out to be equal, and with other arguments."""
 
     def f(x, y):
         for k in range(3):

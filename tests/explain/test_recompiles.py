@@ -105,7 +105,7 @@ def test_a_number_that_came_from_a_break():
 
 
 def misses_of(fn, *calls):
-    """Of each guard that missed: the value as it is called, where that came from, relative to the function's first
+    """For each guard that missed: the value as it is called, where that came from, relative to the function's first
     line, and the line that assumed."""
     first = fn.__code__.co_firstlineno
 

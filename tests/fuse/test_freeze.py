@@ -128,7 +128,7 @@ def test_batch_norms_are_folded(name):
 
 @pytest.mark.parametrize("name", [name for name in NORMS if name.startswith(("conv", "trans", "bfloat"))])
 def test_biases_that_are_added_apart(name, monkeypatch):
-    """As for convolutions on a GPU."""
+    """Convolutions on a GPU have no bias of their own: it is added behind them."""
     monkeypatch.setattr(fold_norms, "bias_is_added_apart", lambda product: True)
     make, shape = NORMS[name]
     module = trained(make())

@@ -28,7 +28,7 @@ def outcome(fn, *args):
 
 
 class Twins:
-    """The same program as plain Python and optimized, each with a cache and a log of its own."""
+    """A program as plain Python and optimized, each with a cache and a log of its own."""
 
     def __init__(self, make):
         self.plain, self.plain_cached, self.plain_log = self._made(make)

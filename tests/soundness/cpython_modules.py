@@ -132,8 +132,8 @@ QUICK = [
     "test_textwrap",
     "test_userlist",
 ]
-"""Those that end as plain Python does and take some seconds each: what the test suite runs. The command runs all of
-MODULES."""
+"""The modules that end as plain Python does and take some seconds each: what the test suite runs. The command runs all
+of MODULES."""
 
 _TRACED = "sys.settrace is told of the lines of the replacement, which has not those that the match statement had."
 _REUSED = (

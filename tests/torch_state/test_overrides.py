@@ -22,7 +22,7 @@ def handles(function):
 
 
 class Default(torch.Tensor):
-    """As torch makes it: results are of the class."""
+    """A subclass with torch's own __torch_function__: results are of the class."""
 
     def twice(self):
         return self * 2

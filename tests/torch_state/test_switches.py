@@ -51,8 +51,8 @@ WHEN_IT_RUNS = set(
     get_single_level_autograd_function_allowed _get_sequence_nr allow_mutation_on_saved_tensors
 """.split()
 )
-"""Of ATen, of autograd's engine or of libraries below, which run in graphs as outside and ask themselves: kernels of
-our own have no part in them."""
+"""Switches of ATen, of autograd's engine or of libraries below, which run in graphs as outside and ask themselves:
+kernels of our own have no part in them."""
 
 NO_MATTER = set(
     """

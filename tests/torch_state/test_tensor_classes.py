@@ -41,7 +41,7 @@ class WithMethods(torch.Tensor):
 
 
 class Untracked(torch.Tensor):
-    """As nn.Parameter is made: torch functions see a plain tensor."""
+    """A subclass made as nn.Parameter is: torch functions see a plain tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 

@@ -297,7 +297,7 @@ def counted(action):
 
 @pytest.mark.parametrize("first", ["trial", "graph"])
 def test_a_trial_that_overlaps_a_graph_whose_warnings_are_counted(first):
-    """As it comes among threads: one begins, the other begins, the one ends, the other ends."""
+    """The order in which it comes among threads: one begins, the other begins, the one ends, the other ends."""
     shown, trial = warnings._showwarnmsg, contextlib.ExitStack()
     if first == "graph":
         counted(lambda: trial.enter_context(without_warnings()))

@@ -21,7 +21,7 @@ def causal():
 
 
 def packed(starts):
-    """As of sequences that lie one behind the other: a position sees those of its own."""
+    """The mask of sequences that lie one behind the other: a position sees those of its own sequence."""
     of = torch.stack([positions() == start for start in starts]).cumsum(-1)
     return ((of[:, None, :, None] == of[:, None, None, :]) & causal()).expand(BATCH, 1, LENGTH, LENGTH)
 

@@ -262,7 +262,7 @@ def gradients_of_gradients(fn, x):
 
 
 def test_gradients_of_gradients_of_random_numbers():
-    """The same numbers are drawn again, and generators go on as if they were not."""
+    """A gradient of gradients draws the forward's random numbers again, and generators go on as if it had not."""
 
     def use(fn, x):
         return gradients_of_gradients(fn, x), torch.rand(3)

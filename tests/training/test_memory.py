@@ -158,7 +158,7 @@ def peak(step: Callable[[], Any]) -> int:
 
 
 def test_a_gradient_is_written_over_what_it_is_computed_from():
-    """Of a product that is kept only its gradient is left, in its place."""
+    """A gradient lies in the memory of the product that was kept for it."""
 
     def fn(x, w):
         return torch.tanh(x @ w).sum()
@@ -282,7 +282,7 @@ class Blocks(nn.Sequential):
 
 
 def test_what_lies_behind_a_batch_norm_is_computed_again():
-    """Of each block the two results of convolutions are kept, and what every other block gives."""
+    """The two results of convolutions are kept of each block, and what every other block gives."""
     blocks, width, side = 10, 4, 24
     module, x = Blocks(*(Block(width) for _ in range(blocks))).double(), torch.randn(2, width, side, side).double()
     twins = Twins(Blocks.forward, x, module=module)

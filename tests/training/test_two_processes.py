@@ -146,7 +146,7 @@ def test_buckets_leave_before_the_backward_is_over():
 
 
 def summed_and_written(x, k):
-    """Of x a number is made that all processes know; it is written into x, and something made of that."""
+    """Makes a number of x that all processes know, writes it into x, and makes something of that."""
     total = torch.ops._c10d_functional.all_reduce(x.sum(), "sum", WORLD)
     x.add_(torch.ops._c10d_functional.wait_tensor(total) * k)
     return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(x.cos(), "sum", WORLD))

@@ -98,7 +98,7 @@ class _Writer:
             self._line(f"size {symbol}: {symbol.bounds[0]} to {symbol.bounds[1]}")
 
     def _view(self, graph: Graph, position: int) -> str:
-        """Of what an output is a view for autograd."""
+        """The line that says of what the output at a position is a view for autograd."""
         hidden = graph.hidden_views.get(position)
         if hidden is None:
             return f" (view; {graph.views[position]})" if position in graph.views else ""

@@ -104,7 +104,8 @@ class Reduction:
         )
 
     def _better(self, asm: Assembler, a: list[Value], b: list[Value], mask: Value | None, ties: bool) -> list[Value]:
-        """Of two candidates (value, position) the better one; of equal ones the first, where `b` may be that one."""
+        """The better one of two candidates (value, position); where they are equal the first, which may be `b` with
+        `ties`."""
         x, y = b[0], a[0]
         greatest = self.kind == "argmax"
         if x.is_float:

@@ -66,8 +66,8 @@ class LoopPlan:
     final: list[Store]
     """The stores that are done once for each turn of the parallel loops."""
     tile: Var | None = None
-    """Of a pointwise kernel that turns something around: the loop along which that is contiguous. It is done in square
-    tiles of `block` turns."""
+    """In a pointwise kernel that transposes: the loop along which what is transposed is contiguous. That is done in
+    square tiles of `block` turns."""
     turned: tuple[Expr, ...] = ()
     """The loads that are contiguous along `tile`."""
 

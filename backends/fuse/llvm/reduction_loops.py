@@ -226,7 +226,7 @@ class ReductionLoops:
         return result
 
     def _last_lane(self, asm: Assembler) -> Value:
-        """Of a vector that may reach beyond the end of its loop, the last lane that does not."""
+        """The last lane within the loop, of a vector that may reach beyond the loop's end."""
         vector = self.plan.vector
         assert vector is not None
         left = asm.binary("sub", integer(vector.size - 1), self.writer.vars[vector])

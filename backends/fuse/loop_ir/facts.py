@@ -75,8 +75,9 @@ class KernelFacts:
 
     @cached_property
     def _store_passes(self) -> dict[int, int]:
-        """As early as the value is known, but never before an earlier store to the same memory; in the last pass where
-        memory is loaded too, which may be again in each pass, or where the place is computed."""
+        """The pass in which each store is done: as early as its value is known, but never before an earlier store to
+        the same memory; the last one where that memory is loaded too, which may be again in each pass, or where the
+        place is computed."""
         loaded = {self._memory(node.attr[0]) for node in self.order if node.op == "load"}
         found, latest = dict[int, int](), dict[str, int]()
         for store in self.kernel.stores:

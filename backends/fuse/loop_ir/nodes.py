@@ -39,10 +39,10 @@ class Buffer:
     """The buffers that this one is joined of, in the order in which they lie along one dimension. Their memory is this
     one's, and nothing else writes it."""
     offset: int = 0
-    """Of such a part: how many elements after the address its first element lies. Its strides are those of the
-    whole."""
+    """Of a part of another buffer: how many elements after the address its first element lies. Its strides are those of
+    the whole."""
     whole: str = ""
-    """Of such a part: the name of the buffer that it belongs to."""
+    """Of a part of another buffer: that buffer's name."""
 
     def __post_init__(self) -> None:
         self.memory = self.memory or self.name

@@ -29,7 +29,7 @@ from framejit.symbols.sym_node import expression_of, is_ours
 MOST: Final = 64
 """Combinations of sizes, or variants, that are compiled; further ones run as ATen."""
 PATIENCE: Final = 3
-"""Of calls with sizes that nothing fits, so many that all have other sizes lead to a variant."""
+"""A new variant is made at each PATIENCE-th call with sizes that none fits, where all calls have other sizes."""
 MOST_SWITCHED: Final = 12
 """Sizes that the native switch can tell apart."""
 REMEMBERED: Final = 4096

@@ -54,7 +54,7 @@ class Target:
     language: ClassVar[str] = ""
     """What kernels are written in; empty where there is no code generator."""
     suffix: ClassVar[str] = "txt"
-    """Of files with such source."""
+    """The suffix of files with the source of kernels."""
     described: ClassVar[Mapping[str, Any]] = {}
     """The names of what describes a compiled kernel, each with its type or types. `buffers` is among them."""
 
@@ -63,7 +63,7 @@ class Target:
     is_aligned: ClassVar[bool] = False
     """Whether kernels rely on addresses that are multiples of 16: a plan then checks its inputs'."""
     allocation: ClassVar[int] = 1
-    """Of how many bytes the size of each piece of memory is a multiple that torch's allocator deals out."""
+    """Bytes that the size of each piece of memory from torch's allocator is a multiple of."""
 
     prefers_layouts: ClassVar[bool] = False
     """Whether ATen's convolutions, products and attention are quicker there with memory laid out otherwise than eager

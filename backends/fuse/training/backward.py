@@ -58,7 +58,7 @@ class Backward:
         self.strides = concrete(self.symbolic_strides, half.sizes)
 
     def at(self, sizes: Sizes) -> Backward:
-        """The same for other sizes."""
+        """A copy of the backward for other sizes."""
         made = copy.copy(self)
         made._have(self.half.at(sizes))
         return made

@@ -208,7 +208,7 @@ def _nll_loss_backward(
     ignored: int,
     total_weight: torch.Tensor,
 ) -> Any:
-    """Of `x` the sizes are looked at, and nothing else: it need not be there."""
+    """The gradient of nll_loss. Only the sizes of `x` are looked at: its memory need not be there."""
     if x.dim() != 2 or weight is not None or not _is_plain(x) or grad.dtype != x.dtype or total_weight.dtype != x.dtype:
         return NotImplemented
     share = _shares(grad, target, reduction, ignored, total_weight)

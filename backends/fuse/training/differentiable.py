@@ -62,7 +62,7 @@ class Differentiable:
         self.buckets = buckets
         self.gm, self.eager, self.accounts, self.symbolic_sizes = gm, gm.forward, accounts, symbolic_sizes
         self.torch_state = thread_state()
-        """Torch's, which what is recorded depends on."""
+        """Torch's state of the thread, which the recording depends on."""
         self.recorded = recorded = Recorded(gm, None if symbolic_sizes is None else symbolic_sizes.conditions, buckets)
         self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
@@ -78,7 +78,7 @@ class Differentiable:
             if isinstance(value, Value)
         )
         self.segments: list[CompiledSegment | Segment] = []
-        """Those whose results are views as they are."""
+        """All segments; one whose results are all views stays as it was recorded."""
         for number, segment in enumerate(recorded.segments):
             part = partition.backwards.get(number)
             made = segment if part is None else CompiledSegment(self, number, part, sources, compiles)
@@ -87,10 +87,10 @@ class Differentiable:
             position for segment in self.segments if isinstance(segment, CompiledSegment) for position in segment.inputs
         }
         self.differentiable = [position in differentiable for position in range(len(joint.inputs))]
-        """Of each input whether gradients go to it."""
+        """Whether gradients go to an input, for each of the inputs."""
 
     def at(self, sizes: Sizes) -> Differentiable:
-        """The same for other sizes of those that are symbolic."""
+        """A copy for other numbers in the place of the symbolic sizes."""
         made = copy.copy(self)
         made.results = self.recorded.results.at(sizes)
         made._forward = self._forward.at(sizes)
@@ -222,7 +222,7 @@ class CompiledSegment:
         self.keeps = bool(self.saved) or segment.keeps
         """Whether what is kept has to be there still."""
         self.symbolic_usual = recorded.usual(number)
-        """As it is for all sizes."""
+        """The gradients that usually come, with symbolic sizes."""
         self.places = [place for place, _ in self.symbolic_usual]
         """Which of the segment's outputs gradients come to."""
         self.outputs = [segment.outputs[place] for place in self.places]
@@ -238,7 +238,7 @@ class CompiledSegment:
         """The inputs that gradients go to."""
         handed_back = [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None]
         self.borders = [segment.borders[place] for place in handed_back]
-        """What of other segments gradients go to."""
+        """The values of other segments that gradients go to."""
         self.leaving = [*self.inputs, *(n_inputs + place for place in handed_back)]
         """Which of the joint graph's gradients these are."""
         if not self.leaving:
@@ -263,7 +263,7 @@ class CompiledSegment:
         """By the outputs that gradients came to, and how these lay."""
 
     def at(self, graph: Differentiable, sizes: Sizes) -> CompiledSegment:
-        """The same for other sizes."""
+        """A copy of the segment, in the graph for other sizes."""
         made = copy.copy(self)
         made.graph = graph
         made._have(sizes)
@@ -333,7 +333,8 @@ class CompiledSegment:
         return Backward(part, self.leaving, self.compiles, None)
 
     def _compiled_symbolic(self, given: Given) -> Backward:
-        """The same where sizes are symbolic: one that was made for other sizes will do if these are like them."""
+        """The backward for gradients that came in an unusual form, where sizes are symbolic: one that was made for
+        other sizes will do if these are like them."""
         usual = dict(self.usual)
         orders = tuple((place, None if strides == usual[place] else order_of(strides)) for place, strides in given)
         values = tuple(self.sizes.values())

@@ -67,7 +67,7 @@ class Half:
         self.plan = self.plan_for(sizes, self.as_aten)
 
     def at(self, sizes: Sizes) -> Half:
-        """The same for other sizes."""
+        """A copy of the half for other sizes."""
         made = copy.copy(self)
         made._have(sizes)
         return made

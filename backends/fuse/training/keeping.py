@@ -1,4 +1,4 @@
-"""What of the forward is kept for the backward: the cheapest in bytes, by a minimum cut."""
+"""Which values of the forward are kept for the backward: the cheapest in bytes, by a minimum cut."""
 
 from __future__ import annotations
 

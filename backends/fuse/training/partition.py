@@ -29,7 +29,7 @@ class BackwardPart:
     joint: JointGraph
     backward: SegmentBackward
     saved: list[Value]
-    """What of the forward is kept for it, inputs and outputs among it."""
+    """The values of the forward that are kept for it, among them inputs and outputs."""
     nodes: list[Node]
 
     def graph(self) -> Graph:
@@ -124,7 +124,7 @@ def _needed(
     nodes: Sequence[Node], wanted: Iterable[Value], at_hand: set[Storage],
     keep: Callable[[Node], bool] = lambda node: False,
 ) -> list[Node]:
-    """Those of the nodes, in order, that make what is wanted, where some storages are at hand; and those that `keep`
+    """The nodes, in order, that compute the wanted values from storages that are at hand; and the nodes that `keep`
     says are there anyway."""
     needed = {*wanted}
     found = []

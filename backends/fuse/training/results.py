@@ -75,7 +75,7 @@ class Results:
         self.given: list[Any] = []
         """What the plan gives, as it is given."""
         self.roots: list[Any] = []
-        """The same, as autograd knows it."""
+        """The results of the plan, as tensors that autograd knows."""
         self.passed_on: dict[int, int] = {}
         """Results that are inputs: their positions, and those of the inputs."""
         self.places: dict[int, int] = {}
@@ -109,10 +109,10 @@ class Results:
         for position in aliases:
             self.views[position] = self._view(position)
         self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
-        """Of views those that gradients may come to."""
+        """Positions of the views that gradients may come to."""
 
     def at(self, sizes: Mapping[Symbol, int]) -> Results:
-        """The same with numbers for symbolic sizes, where views are made for real."""
+        """A copy with numbers for symbolic sizes, where views are made for real."""
         made = copy.copy(self)
         made.views = {
             position: replace(
@@ -128,8 +128,8 @@ class Results:
         return [*self.autograd_roots(self.returned)]
 
     def autograd_roots(self, outputs: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """Of results that autograd has seen each operation of, what gradients may come to: tensors, and what views are
-        views of. By the places where the plan gives them, in order."""
+        """What gradients may come to, of results that autograd has seen each operation of: tensors, and the bases of
+        views. The keys are the places where the plan gives them, in order."""
         found = {
             place: outputs[position]
             for position, place in self.places.items()

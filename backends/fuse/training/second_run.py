@@ -95,7 +95,7 @@ class SecondRun:
 
 
 class _Alias(torch.autograd.Function):
-    """The same numbers in the same memory, for autograd made of the tensor, and not holding it."""
+    """A tensor over the memory of another: for autograd made of that tensor, but not holding it."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:

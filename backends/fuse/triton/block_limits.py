@@ -17,7 +17,7 @@ class GpuLimits:
 
     multiprocessors: int
     most_threads: int
-    """Of a program."""
+    """The most threads that a program may have."""
     working_registers: int
     """Registers that what a thread loads and what it adds up may take, where a program has that many threads."""
     longest_row: int

@@ -12,7 +12,7 @@ from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
 from framejit.backends.fuse.triton.multiples import is_multiple
 
 SMALL_BLOCK: Final = 256
-"""Of tensors so small that a launch takes longest of all."""
+"""Elements of a block for tensors so small that the launch takes longest of all."""
 
 ROWS: Final = (64, 256, 1024, 2048, 4096, 8192, 16384)
 """What rows whose length is not known are held in: finer where what lies beyond a row's end costs time."""

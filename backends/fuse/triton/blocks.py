@@ -34,7 +34,7 @@ from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, 
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
-"""Of the widest load that a thread makes."""
+"""Bytes of the widest load that a thread makes."""
 SECTOR_BYTES: Final = 32
 """What memory is read in."""
 LARGE: Final = 1 << 18
@@ -42,7 +42,7 @@ LARGE: Final = 1 << 18
 ODD_ROW: Final = 8192
 """Elements of rows from which on one block a row's end, which is not full, costs little."""
 SHORT_ROW: Final = 1024
-"""Of rows up to here it makes no difference that would be worth asking how many threads take one."""
+"""Elements of rows up to which it is not worth asking how many threads should take a row."""
 
 ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
 """Numbers of warps, and of runs of 8 elements that each thread takes at a time."""

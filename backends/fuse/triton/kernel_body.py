@@ -169,8 +169,8 @@ class Body:
                 self.value(*key)
 
     def _elements(self, key: Key) -> tuple[str, ...]:
-        """What of one reduction turn, or of a block of them, goes into a reduction: the values, for argmax and argmin
-        with their places."""
+        """The values that one turn of the reduction loops, or a block of turns, adds to a reduction; for argmax and
+        argmin with their places."""
         node, mask = key
         operand = node.args[0]
         dims = self.dims(operand, mask) | {axis for axis in self.tile.reduction if axis.block > 1}

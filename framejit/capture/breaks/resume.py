@@ -294,8 +294,8 @@ class BrokenFrame:
         return decode(self.code).instructions[index].handler
 
     def handlers(self, is_innermost: bool) -> list[tuple[Handler, StackKinds]]:
-        """Of the instruction and, where this frame is the one that carries it out, of those that it leads to; each with
-        the stack it is found with."""
+        """The exception handlers of the instruction and, where this frame is the one that carries it out, of the
+        instructions that it leads to; each with the stack it is found with."""
         places = [(self.instruction.index, self.stack)]
         if is_innermost:
             places += [(out.index, out.stack) for out in self.exits_of_instruction()]

@@ -100,7 +100,8 @@ static int residuals_pass(GuardTree *tree, GuardMemo *memo, Frame *frame)
     return result;
 }
 
-/* The same while Python code may run: what the words vouch for may change meanwhile, and so may the list of memos. */
+/* residuals_pass while Python code may run: what the words vouch for may change meanwhile, and so may the list of
+ * memos. */
 static FJ_APART int residuals_pass_holding(GuardTree *tree, GuardMemo *memo, Frame *frame)
 {
     memo->in_use++;

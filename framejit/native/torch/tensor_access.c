@@ -144,7 +144,7 @@ static Py_ssize_t find_field(const Probe *probes, int n, int (*same)(char *, con
     return -1;
 }
 
-/* The same where null and not null are all that is known of the field: there must be no second one. */
+/* The offset of a field of which only null and not null are known: there must be no second one that fits. */
 static Py_ssize_t find_pointer(const Probe *probes, int n, Py_ssize_t from, Py_ssize_t to)
 {
     Py_ssize_t found = find_field(probes, n, null_agrees, NULL, from, to, sizeof(void *));

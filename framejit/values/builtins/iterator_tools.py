@@ -319,7 +319,8 @@ def _repeat(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 class ChoiceIterator(ToolIterator):
-    """Of a combinatoric class: the real one runs over the values, each standing for itself."""
+    """An iterator of a combinatoric class (product, permutations, ...): the real one runs over the values, each
+    standing for itself."""
 
     def __init__(self, kind: type, pools: list[list[Value]], options: list[Any], names: dict[str, Any]) -> None:
         self.kind, self.pools, self.options, self.names = kind, pools, options, names

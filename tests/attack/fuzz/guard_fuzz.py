@@ -208,7 +208,7 @@ class Builder:
         )
 
     def relation(self) -> Check:
-        """Of recorded values."""
+        """A check that compares recorded values."""
         rng, known = self.rng, self.recorded
         slots = [*range(len(known))]
         tensors = [

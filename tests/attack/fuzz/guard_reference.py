@@ -46,7 +46,7 @@ class Node:
     guard_id: int = -1
 
     def described(self) -> tuple[Any, ...]:
-        """As GuardTree takes it."""
+        """The description that GuardTree takes."""
         return (
             self.accessor, self.key, [(c.kind, c.payload, c.guard_id) for c in self.checks],
             [c.described() for c in self.children], self.guard_id,

@@ -22,7 +22,7 @@ class Plain:
 
 
 class Other(Plain):
-    """Of the layout of its base, so that objects may change from one class to the other."""
+    """A class with the layout of its base, so that objects may change from one class to the other."""
 
 
 class Slotted:
@@ -417,7 +417,7 @@ def _set(one: Any, name: str, new: Any) -> Undo:
 
 
 def _restored(one: type, name: str, new: Any) -> Undo:
-    """As `_set`, for classes that all worlds share: always taken back when the present world ends."""
+    """Set an attribute of a class that all worlds share: always taken back when the present world ends."""
     old = vars(one).get(name, _restored)
     setattr(one, name, new)
 

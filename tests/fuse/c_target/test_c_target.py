@@ -80,7 +80,7 @@ KERNELS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     ids=[f"{test.__name__.removeprefix('test_')}-{number}" for number, (test, _) in enumerate(KERNELS)],
 )
 def test_kernel(test: Callable[..., None], arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same kernels, with the same values and tolerances, as the generator for CPUs is tried on."""
+    """The kernels that the generator for CPUs is tried on, with their values and tolerances."""
     monkeypatch.setattr(kernels, "compile_cpu_kernel", CKernel.of)
     test(*arguments)
 

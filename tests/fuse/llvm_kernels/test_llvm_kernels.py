@@ -214,7 +214,7 @@ def test_softmax(columns: int, across: bool, in_place: bool) -> None:
 
 
 def test_sum_is_accurate() -> None:
-    """As good as the exact sum rounded, nearly: no more error than torch's own."""
+    """Sums are nearly as good as the exact sum rounded: no more error than torch's own."""
     size = 1 << 22
     x = torch.rand(size)
     i = Var("i", size)

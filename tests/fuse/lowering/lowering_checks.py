@@ -102,7 +102,7 @@ def compare(
 
 
 def copies(tree: Any) -> Any:
-    """The same with tensors of their own, each in the memory layout it has."""
+    """A copy of a structure with tensors of its own, each in the memory layout it has."""
     if isinstance(tree, torch.nn.Parameter):
         return torch.nn.Parameter(tree.detach().clone(), tree.requires_grad)
     if isinstance(tree, torch.Tensor):

@@ -65,7 +65,7 @@ def versions(tree: Any) -> list[int]:
 
 
 def same_aliases(mine: Any, theirs: Any) -> None:
-    """The same tensors must be the same objects, share memory, and need gradients."""
+    """Checks that tensors of both results are the same objects, share memory and need gradients alike."""
     a, b = tensors(mine), tensors(theirs)
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         assert x.requires_grad == y.requires_grad

@@ -78,7 +78,7 @@ def operators() -> dict[str, Any]:
 
 
 def _seed(seed: int) -> None:
-    """As torch's tests do it, on a CPU."""
+    """Seed random numbers as torch's tests do, on a CPU."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed)

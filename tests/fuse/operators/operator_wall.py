@@ -276,7 +276,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def check_optimized(case: Case) -> None:
-    """The same case the way that users come: `framejit.optimize`."""
+    """Check a case the way that users come: by `framejit.optimize`."""
     mine, theirs = copies(case.tensors), copies(case.tensors)
     expected, error = attempt(case.function, theirs)
     result, own_error = attempt(framejit.optimize(case.function), mine)

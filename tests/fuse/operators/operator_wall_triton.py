@@ -63,7 +63,7 @@ class TritonReport(Report):
     """How often a kernel was run by the interpreter: each with the tile that it is compiled with, and in many
     blocks."""
     kernels: dict[str, TritonSource] = field(default_factory=dict)
-    """Those of different machine code, by `TritonSource.key`."""
+    """Kernels whose machine code differs, by `TritonSource.key`."""
     users: dict[str, set[str]] = field(default_factory=dict)
     """Per operator the keys of its kernels."""
 

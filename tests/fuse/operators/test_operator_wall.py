@@ -18,7 +18,7 @@ from tests.fuse.operators.operator_wall import Differs, Report, check_case, chec
 import forked
 
 EVERY: int = 8
-"""Of so many operators one also goes the whole way through `framejit.optimize`."""
+"""One operator of so many also goes the whole way through `framejit.optimize`."""
 KNOWN_FUSED = ("add", "sigmoid", "softmax", "nn.functional.layer_norm", "sum", "where", "nn.functional.gelu")
 
 

@@ -456,7 +456,7 @@ def test_sizes_that_change():
 @pytest.mark.parametrize("name", [n for n in METHODS if n in CAPTURED])
 @pytest.mark.parametrize("dtype", ["f4", pytest.param("i4", marks=pytest.mark.slow)])
 def test_compiled(name, dtype):
-    """The same by the default backend."""
+    """Methods of arrays, compiled by the default backend."""
     compare(METHODS[name], lambda: (array(dtype, (4, 6)),), 3, "fuse", zeros_have_signs=name not in UNSIGNED)
 
 

@@ -162,7 +162,7 @@ LENGTHS_CHANGE = {
 @pytest.mark.parametrize("change", LENGTHS_CHANGE)
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict, collections.Counter, OwnDict])
 def test_each_way_to_change_a_length(kind, change):
-    """As only the length is guarded, it is for the version of the dictionary to tell of it."""
+    """Only the length is guarded: the version of the dictionary has to tell of each change."""
     if kind is collections.OrderedDict and change.startswith("dict_"):
         pytest.skip("an ordered dict that is changed behind its back is broken")
 
