@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -16,15 +17,22 @@ from framejit.values.containers.mapping import MAKERS_OF_VIEWS, DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.sets import SetValue, set_part
 from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.methods import BuiltinMethods, method
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
-_RELATIONS = frozenset("__eq__ __ne__ __le__ __lt__ __ge__ __gt__".split())
+_RELATIONS = {
+    "__eq__": operator.eq, "__ne__": operator.eq, "__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}
+"""How the sizes are related, if a view is to be so related to another set; "__ne__" is what "__eq__" is not."""
 _UPDATES = {"__or__": "update", "__and__": "", "__sub__": "difference_update", "__xor__": "symmetric_difference_update"}
 
 
-class DictViewValue(Value):
+class DictViewValue(BuiltinMethods):
+    """A view of a dict: of its values or, as a SetLikeViewValue, of its keys or items."""
+
     mutable = True
 
     def __init__(self, mapping: DictValue, kind: str) -> None:
@@ -55,59 +63,76 @@ class DictViewValue(Value):
             raise Unsupported("the mapping behind a view of a dict")
         return super().getattr(frame, name)
 
-    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        match name, len(args):
-            case "__len__", 0:
-                return ConstantValue(len(self.mapping.items))
-            case "__contains__", 1:
-                return ConstantValue(self._contains(frame, args[0]))
-            case "__iter__", 0:
-                return frame.get_iter(self)
-            case "__reversed__", 0:
-                return TableIterator(frame, self, self.mapping, self.kind, backwards=True)
-        if self.kind == "values":
-            return (
-                ConstantValue(NotImplemented)
-                if name in ("__eq__", "__ne__")
-                else super().call_method(frame, name, args, kwargs)
-            )
-        if name in _RELATIONS and len(args) == 1:
-            return self._compare(frame, name, args[0])
-        if name == "isdisjoint" and len(args) == 1:
-            return ConstantValue(not any(self._contains(frame, item) for item in frame.drain(frame.get_iter(args[0]))))
-        operator = f"__{name[3:]}" if name.startswith("__r") else name
-        if operator in _UPDATES and len(args) == 1:
-            left, right = (self, args[0]) if operator == name else (args[0], self)
-            return self._combined(frame, operator, left, right)
-        return super().call_method(frame, name, args, kwargs)
+    @method("__len__")
+    def _length(self, frame: Frame) -> Value:
+        return ConstantValue(len(self.mapping.items))
+
+    @method("__contains__")
+    def _has(self, frame: Frame, item: Value) -> Value:
+        return ConstantValue(self._contains(frame, item))
+
+    @method("__iter__")
+    def _iterated(self, frame: Frame) -> Value:
+        return frame.get_iter(self)
+
+    @method("__reversed__")
+    def _reversed(self, frame: Frame) -> Value:
+        return TableIterator(frame, self, self.mapping, self.kind, backwards=True)
+
+    @method("__eq__", "__ne__")
+    def _compared_as_object(self, frame: Frame, other: Value) -> Value:
+        return ConstantValue(NotImplemented)
+
+    def _contains(self, frame: Frame, item: Value) -> bool:
+        return any(frame.equal(v, item) for v in self.iterate(frame))
+
+    def reconstruct(self, cg: Codegen) -> None:
+        if self.mapping.cls is types.MappingProxyType:
+            cg.call_method(self.mapping, self.kind)
+        else:  # a subclass may have methods of these names
+            cg.call_function(getattr(self.mapping.real, self.kind), self.mapping.whole)
+
+
+class SetLikeViewValue(DictViewValue):
+    """A view of a dict's keys or items."""
 
     def _contains(self, frame: Frame, item: Value) -> bool:
         if self.kind == "keys":
             return bool(self.mapping.call_method(frame, "__contains__", [item], {}).constant())
-        if self.kind == "values":
-            return any(frame.equal(v, item) for v in self.iterate(frame))
         part = getattr(item, "base", None) or item
         if not isinstance(part, TupleValue) or len(part.items) != 2:
             return False
         found = real_call(frame, dict.get, self.mapping.items, [self.mapping.look_up(frame, part.items[0]), None], {})
         return found is not None and frame.equal(found, part.items[1])
 
+    @method("isdisjoint")
+    def _is_disjoint(self, frame: Frame, others: Value) -> Value:
+        return ConstantValue(not any(self._contains(frame, item) for item in frame.drain(frame.get_iter(others))))
+
     def _set(self, frame: Frame) -> SetValue:
         made, exact = SetValue(set()), self.mapping.cls is dict and self.mapping.owner is None
         made.call_method(frame, "update", [self.mapping if self.kind == "keys" and exact else self], {})
         return made
 
-    def _combined(self, frame: Frame, operator: str, left: Value, right: Value) -> Value:
-        """`left <operator> right`, of which one is a view: a set of what the left one has, changed by the right one."""
-        if operator == "__and__":
+    @method(*_UPDATES, tells_name=True)
+    def _with(self, frame: Frame, name: str, other: Value) -> Value:
+        return self._combined(frame, name, self, other)
+
+    @method(*(f"__r{name[2:]}" for name in _UPDATES), tells_name=True)
+    def _with_left(self, frame: Frame, name: str, other: Value) -> Value:
+        return self._combined(frame, f"__{name[3:]}", other, self)
+
+    def _combined(self, frame: Frame, symbol: str, left: Value, right: Value) -> Value:
+        """`left <symbol> right`, of which one is a view: a set of what the left one has, changed by the right one."""
+        if symbol == "__and__":
             return self._intersection(frame, right if left is self else left)
-        if operator == "__xor__" and all(isinstance(v, DictViewValue) and v.kind == "items" for v in (left, right)):
+        if symbol == "__xor__" and all(isinstance(v, SetLikeViewValue) and v.kind == "items" for v in (left, right)):
             raise Unsupported("the symmetric difference of two views of items")
-        made = left._set(frame) if isinstance(left, DictViewValue) and left.kind != "values" else None
+        made = left._set(frame) if isinstance(left, SetLikeViewValue) else None
         if made is None:
             made = SetValue(set())
             made.call_method(frame, "update", [left], {})
-        made.call_method(frame, _UPDATES[operator], [right], {})
+        made.call_method(frame, _UPDATES[symbol], [right], {})
         return made
 
     def _intersection(self, frame: Frame, other: Value) -> Value:
@@ -120,11 +145,7 @@ class DictViewValue(Value):
             and len(view.mapping.items) <= len(other.items)
         ):
             return other.call_method(frame, "intersection", [view], {})
-        if (
-            isinstance(other, DictViewValue)
-            and other.kind != "values"
-            and len(other.mapping.items) > len(view.mapping.items)
-        ):
+        if isinstance(other, SetLikeViewValue) and len(other.mapping.items) > len(view.mapping.items):
             view, other = other, view
         made = SetValue(set())
         for item in frame.drain(frame.get_iter(other)):
@@ -132,30 +153,18 @@ class DictViewValue(Value):
                 made.put(frame, item)
         return made
 
+    @method(*_RELATIONS, tells_name=True)
     def _compare(self, frame: Frame, name: str, other: Value) -> Value:
         """CPython's dictview_richcompare: by sizes, and by whether all of one is in the other."""
-        if set_part(other) is None and not (isinstance(other, DictViewValue) and other.kind != "values"):
+        if set_part(other) is None and not isinstance(other, SetLikeViewValue):
             return ConstantValue(NotImplemented)
         mine, theirs = len(self.mapping.items), int(other.call_method(frame, "__len__", [], {}).constant())
-
-        def all_in(a: Value, b: Value) -> bool:
-            return all(frame.contains(b, item) for item in frame.drain(frame.get_iter(a)))
-
-        outcome = {
-            "__eq__": lambda: mine == theirs and all_in(self, other),
-            "__ne__": lambda: not (mine == theirs and all_in(self, other)),
-            "__lt__": lambda: mine < theirs and all_in(self, other),
-            "__le__": lambda: mine <= theirs and all_in(self, other),
-            "__gt__": lambda: mine > theirs and all_in(other, self),
-            "__ge__": lambda: mine >= theirs and all_in(other, self),
-        }[name]()
-        return ConstantValue(outcome)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        if self.mapping.cls is types.MappingProxyType:
-            cg.call_method(self.mapping, self.kind)
-        else:  # a subclass may have methods of these names
-            cg.call_function(getattr(self.mapping.real, self.kind), self.mapping.whole)
+        part, whole = (other, self) if name in ("__gt__", "__ge__") else (self, other)
+        outcome = _RELATIONS[name](mine, theirs) and all(
+            frame.contains(whole, item) for item in frame.drain(frame.get_iter(part))
+        )
+        return ConstantValue(outcome != (name == "__ne__"))
 
 
-MAKERS_OF_VIEWS.update({kind: partial(DictViewValue, kind=kind) for kind in ("keys", "values", "items")})
+MAKERS_OF_VIEWS["values"] = partial(DictViewValue, kind="values")
+MAKERS_OF_VIEWS.update({kind: partial(SetLikeViewValue, kind=kind) for kind in ("keys", "items")})
