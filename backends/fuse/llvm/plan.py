@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from framejit.backends.fuse.llvm.costs import COSTS, Analysis
 from framejit.backends.fuse.llvm.machine import machine
+from framejit.backends.fuse.llvm.maths import SLEEF
+from framejit.backends.fuse.llvm.polynomials import INLINE
 from framejit.backends.fuse.loop_ir.expr import Expr, is_ordered
+from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
@@ -28,6 +30,38 @@ FEW_LANES: Final = 4
 of one row."""
 GRAIN: Final = 60_000
 """How much work, in vector elements of one instruction each, a thread is worth starting for: some 5 microseconds."""
+COSTS: Final = {
+    **dict.fromkeys(SLEEF, 20), "sigmoid": 24, "div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "floordiv": 30,
+    "mod": 30, "truncdiv": 10, "const": 0, "index": 1, "scan": 8, **dict.fromkeys(INLINE, 14),
+}
+"""How many instructions an operation takes, about; 1 where nothing is said."""
+
+
+class Analysis(KernelFacts):
+    """What planning its loops for a CPU needs to know of a kernel besides `KernelFacts`: what expressions cost, and
+    what loads."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.cost: dict[Expr, int] = {}
+        """Instructions it takes, about; what reductions in it took is not counted."""
+        self.has_loads: dict[Expr, bool] = {}
+        """Whether anything is loaded for it (not counting what its reductions loaded)."""
+        super().__init__(kernel)
+
+    def _look_at(self, node: Expr) -> None:
+        super()._look_at(node)
+        if node.op == "masked" and self.depth[node.args[1]] and not self.free[node.args[0]] & self.reduction:
+            raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
+        if node.op == "reduce":
+            self.cost[node] = 0
+        else:
+            self.cost[node] = min(
+                COSTS.get(node.op, 1) + sum(self.cost[operand] for operand in node.operands()), 1 << 20
+            )
+        # a scan goes through all elements, whatever mask its value is wanted under
+        self.has_loads[node] = node.op == "load" or (
+            node.op not in ("reduce", "scan") and any(self.has_loads[operand] for operand in node.operands())
+        )
 
 
 @dataclass
