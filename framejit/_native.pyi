@@ -53,18 +53,13 @@ S_SIZE: int
 S_STRIDE: int
 S_CONST: int
 S_ADD: int
-S_SUB: int
 S_MUL: int
 S_FLOORDIV: int
 S_MOD: int
 S_MIN: int
 S_MAX: int
 S_EQ: int
-S_NE: int
 S_LT: int
-S_LE: int
-S_AND: int
-S_OR: int
 S_NOT: int
 
 SLOT_VALUE: int

@@ -44,25 +44,20 @@ class _Operation(NamedTuple):
 _Term = SizeRead | _Constant | _Operation
 
 _SIGNS = {
-    native.S_OR: ("or", 1),
-    native.S_AND: ("and", 2),
-    native.S_NOT: ("not", 3),
-    native.S_EQ: ("==", 4),
-    native.S_NE: ("!=", 4),
-    native.S_LT: ("<", 4),
-    native.S_LE: ("<=", 4),
-    native.S_ADD: ("+", 5),
-    native.S_SUB: ("-", 5),
-    native.S_MUL: ("*", 6),
-    native.S_FLOORDIV: ("//", 6),
-    native.S_MOD: ("%", 6),
+    native.S_NOT: ("not", 1),
+    native.S_EQ: ("==", 2),
+    native.S_LT: ("<", 2),
+    native.S_ADD: ("+", 3),
+    native.S_MUL: ("*", 4),
+    native.S_FLOORDIV: ("//", 4),
+    native.S_MOD: ("%", 4),
 }
 """How an operation is written, and how tightly it binds."""
-_COMPARES = 4
-_ATOM = 7
+_COMPARES = 2
+_ATOM = 5
 _FUNCTIONS = {native.S_MIN: "min", native.S_MAX: "max"}
-_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">=": "<="}
+_OPPOSITE = {"==": "!=", "<": ">="}
 
 
 def size_text(program: Program, names: Sequence[str]) -> str:

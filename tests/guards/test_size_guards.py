@@ -59,34 +59,30 @@ def miss(guards, *args):
 
 WORDS = {
     "x.size(0) == y.size(1)": op(N.S_EQ, size(0, 0), size(1, 1)),
-    "x.size(0) >= 2": op(N.S_LE, const(2), size(0, 0)),
+    "x.size(0) >= 2": op(N.S_NOT, op(N.S_LT, size(0, 0), const(2))),
     "x.size(0) > 2": op(N.S_LT, const(2), size(0, 0)),
     "x.size(0) < 2": op(N.S_LT, size(0, 0), const(2)),
-    "x.size(0) <= y.size(0)": op(N.S_LE, size(0, 0), size(1, 0)),
+    "x.size(0) <= 2": op(N.S_NOT, op(N.S_LT, const(2), size(0, 0))),
     "x.size(1) >= y.size(0)": op(N.S_NOT, op(N.S_LT, size(0, 1), size(1, 0))),
-    "x.size(1) < 3": op(N.S_NOT, op(N.S_LE, const(3), size(0, 1))),
     "x.size(1) != 3": op(N.S_NOT, op(N.S_EQ, const(3), size(0, 1))),
     "x.size(1) % 8 == 0": op(N.S_EQ, op(N.S_MOD, size(0, 1), const(8)), const(0)),
     "x.stride(0) == x.size(1) * 64": op(N.S_EQ, stride(0, 0), op(N.S_MUL, size(0, 1), const(64))),
     "(x.size(0) + 1) * 2 // 3 == y.size(0)": op(
         N.S_EQ, op(N.S_FLOORDIV, op(N.S_MUL, op(N.S_ADD, size(0, 0), const(1)), const(2)), const(3)), size(1, 0)
     ),
-    "x.size(0) - (y.size(0) - 1) != 3 * (4 // 2)": op(
-        N.S_NE,
-        op(N.S_SUB, size(0, 0), op(N.S_SUB, size(1, 0), const(1))),
-        op(N.S_MUL, const(3), op(N.S_FLOORDIV, const(4), const(2))),
+    "x.size(0) + (y.size(0) + -1) != 3 * (4 // 2)": op(
+        N.S_NOT,
+        op(
+            N.S_EQ,
+            op(N.S_ADD, size(0, 0), op(N.S_ADD, size(1, 0), const(-1))),
+            op(N.S_MUL, const(3), op(N.S_FLOORDIV, const(4), const(2))),
+        ),
     ),
     "max(x.size(0), min(y.size(0), -3)) == 7": op(
         N.S_EQ, const(7), op(N.S_MAX, size(0, 0), op(N.S_MIN, size(1, 0), const(-3)))
     ),
-    "x.size(0) == 1 or x.size(0) == 2 and not (y.size(0) == 3 or y.size(0) == 4)": op(
-        N.S_OR,
-        op(N.S_EQ, size(0, 0), const(1)),
-        op(
-            N.S_AND,
-            op(N.S_EQ, size(0, 0), const(2)),
-            op(N.S_NOT, op(N.S_OR, op(N.S_EQ, size(1, 0), const(3)), op(N.S_EQ, size(1, 0), const(4)))),
-        ),
+    "not max(x.size(0) == 1, y.size(0) != 2)": op(
+        N.S_NOT, op(N.S_MAX, op(N.S_EQ, size(0, 0), const(1)), op(N.S_NOT, op(N.S_EQ, size(1, 0), const(2))))
     ),
     "(x.size(0) < 2) == (y.size(0) < 2)": op(
         N.S_EQ, op(N.S_LT, size(0, 0), const(2)), op(N.S_LT, size(1, 0), const(2))
@@ -106,7 +102,7 @@ def test_conditions_in_words(words):
 def _random_number(chance, depth):
     if depth == 0 or chance.random() < 0.3:
         return chance.choice([size(0, 0), size(0, 1), size(1, 0), stride(1, 0), const(chance.randrange(-9, 9))])
-    operation = chance.choice([N.S_ADD, N.S_SUB, N.S_MUL, N.S_FLOORDIV, N.S_MOD, N.S_MIN, N.S_MAX])
+    operation = chance.choice([N.S_ADD, N.S_MUL, N.S_FLOORDIV, N.S_MOD, N.S_MIN, N.S_MAX])
     divides = operation in (N.S_FLOORDIV, N.S_MOD)  # never by zero: Python would fail only if it came to that operand
     return op(
         operation,
@@ -117,9 +113,9 @@ def _random_number(chance, depth):
 
 def _random_condition(chance, depth):
     if depth and chance.random() < 0.5:
-        operation = chance.choice([N.S_AND, N.S_OR, N.S_NOT, N.S_EQ])
+        operation = chance.choice([N.S_MIN, N.S_MAX, N.S_NOT, N.S_EQ])
         return op(operation, *(_random_condition(chance, depth - 1) for _ in range(1 if operation == N.S_NOT else 2)))
-    return op(chance.choice([N.S_EQ, N.S_NE, N.S_LT, N.S_LE]), _random_number(chance, 3), _random_number(chance, 2))
+    return op(chance.choice([N.S_EQ, N.S_LT]), _random_number(chance, 3), _random_number(chance, 2))
 
 
 def test_the_words_mean_what_is_checked():
@@ -138,7 +134,7 @@ def test_the_words_mean_what_is_checked():
 
 
 def test_what_a_program_reads():
-    program = op(N.S_AND, op(N.S_EQ, size(0, 1), stride(1, 0)), op(N.S_LT, size(0, 1), const(N.S_SIZE)))
+    program = op(N.S_MIN, op(N.S_EQ, size(0, 1), stride(1, 0)), op(N.S_LT, size(0, 1), const(N.S_SIZE)))
     assert sizes_read(program) == [SizeRead(N.S_SIZE, 0, 1), SizeRead(N.S_STRIDE, 1, 0)]
 
 

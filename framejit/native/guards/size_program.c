@@ -181,10 +181,6 @@ int size_program_run(const SizeProgram *program, const TensorDims *tensors, int6
             if (FJ_UNLIKELY(__builtin_add_overflow(a, b, &a)))
                 return 0;
             break;
-        case S_SUB:
-            if (FJ_UNLIKELY(__builtin_sub_overflow(a, b, &a)))
-                return 0;
-            break;
         case S_MUL:
             if (FJ_UNLIKELY(__builtin_mul_overflow(a, b, &a)))
                 return 0;
@@ -202,11 +198,7 @@ int size_program_run(const SizeProgram *program, const TensorDims *tensors, int6
         case S_MIN: a = a < b ? a : b; break;
         case S_MAX: a = a > b ? a : b; break;
         case S_EQ: a = a == b; break;
-        case S_NE: a = a != b; break;
         case S_LT: a = a < b; break;
-        case S_LE: a = a <= b; break;
-        case S_AND: a = a && b; break;
-        case S_OR: a = a || b; break;
         case S_NOT: a = !a; break;
         case S_CONST: break;
         default: Py_UNREACHABLE();

@@ -13,8 +13,7 @@
 #include "native.h"
 
 #define SIZE_OPERATIONS(X) \
-    X(SIZE) X(STRIDE) X(CONST) X(ADD) X(SUB) X(MUL) X(FLOORDIV) X(MOD) X(MIN) X(MAX) \
-    X(EQ) X(NE) X(LT) X(LE) X(AND) X(OR) X(NOT)
+    X(SIZE) X(STRIDE) X(CONST) X(ADD) X(MUL) X(FLOORDIV) X(MOD) X(MIN) X(MAX) X(EQ) X(LT) X(NOT)
 
 typedef struct {
     const int64_t *sizes, *strides;       /* of ndim elements; strides: NULL if the layout has none */

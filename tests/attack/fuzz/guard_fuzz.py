@@ -243,16 +243,16 @@ class Builder:
                     else (rng.choice((native.S_SIZE, native.S_STRIDE)), i, rng.randrange(known[slots[i]].dim()))
                 )
             operation = rng.choice(
-                (native.S_ADD, native.S_SUB, native.S_MUL, native.S_FLOORDIV, native.S_MOD, native.S_MIN, native.S_MAX)
+                (native.S_ADD, native.S_MUL, native.S_FLOORDIV, native.S_MOD, native.S_MIN, native.S_MAX)
             )
             return (*term(depth - 1), *term(depth - 1), operation)
 
         left, right = term(2), term(2)
         records = dict(enumerate(known))
-        compare = [native.S_EQ, native.S_NE, native.S_LT, native.S_LE]
+        compare = [(native.S_EQ,), (native.S_EQ, native.S_NOT), (native.S_LT,), (native.S_LT, native.S_NOT)]
         rng.shuffle(compare)
-        for operation in compare:
-            made = reference.sizes(slots, (*left, *right, operation))
+        for operations in compare:
+            made = reference.sizes(slots, (*left, *right, *operations))
             with contextlib.suppress(Failed, ZeroDivisionError):
                 if made.holds(None, records):
                     return made

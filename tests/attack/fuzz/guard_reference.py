@@ -315,11 +315,9 @@ def distinct(slots: tuple[int, ...]) -> Check:
 
 
 _OPERATIONS: dict[int, Callable[[int, int], int]] = {
-    native.S_ADD: operator.add, native.S_SUB: operator.sub, native.S_MUL: operator.mul,
+    native.S_ADD: operator.add, native.S_MUL: operator.mul,
     native.S_FLOORDIV: operator.floordiv, native.S_MOD: operator.mod,
-    native.S_MIN: min, native.S_MAX: max, native.S_EQ: operator.eq, native.S_NE: operator.ne, native.S_LT: operator.lt,
-    native.S_LE: operator.le,
-    native.S_AND: lambda a, b: bool(a and b), native.S_OR: lambda a, b: bool(a or b),
+    native.S_MIN: min, native.S_MAX: max, native.S_EQ: operator.eq, native.S_LT: operator.lt,
 }
 
 
