@@ -113,7 +113,7 @@ def compile_with_backend(
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
     compile = options.backend
     if not takes_symbolic_sizes(compile) and is_symbolic(gm):
-        from framejit.backends.torch_sizes import compile_symbolic
+        from framejit.backends.torch_sizes import compile_symbolic  # imports sympy
 
         compile = partial(compile_symbolic, compile)
     try:

@@ -49,6 +49,6 @@ def adapter(name: str) -> Backend:
 
 def framejit(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **_: Any) -> Callable[..., Any]:
     """`torch.compile(backend="framejit")`: Dynamo captures, our default backend compiles."""
-    from framejit.backends.registry import resolve
+    from framejit.backends.registry import resolve  # which imports this file
 
     return resolve(None)[0](gm, example_inputs)

@@ -250,7 +250,7 @@ class _TorchGraph:
         env.freeze()
 
     def _assume(self, expression: Any, question: Callable[[Any], Any]) -> None:
-        from torch.utils._sympy.interp import sympy_interp
+        from torch.utils._sympy.interp import sympy_interp  # imports sympy, for a second
         from torch.utils._sympy.reference import PythonReferenceAnalysis
 
         try:

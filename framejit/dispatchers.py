@@ -25,7 +25,7 @@ def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | Function
     with _changing:
         _live.add(dispatcher)
     if options.verify:
-        from framejit.verify.sampling import verifying
+        from framejit.verify.sampling import verifying  # for those who verify
 
         return verifying(dispatcher, options)
     return dispatcher

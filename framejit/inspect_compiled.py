@@ -150,7 +150,7 @@ def _place(owner: EntryCache) -> str:
             if named
             else f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
         )
-    from framejit.bytecode.decode import decode
+    from framejit.bytecode.decode import decode  # no part of `import framejit`
 
     line = decode(resume.original).instructions[resume.index].line
     return f"{resume.original.co_qualname}, from {resume.original.co_filename}:{line} on"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @with_symbolic_sizes
 def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """The backend: see `backend.fuse_graph`."""
-    from framejit.backends.fuse.targets.lookup import target_of
+    from framejit.backends.fuse.targets.lookup import target_of  # the first graph imports it, and the rest below
 
     for device in dict.fromkeys(example.device for example in example_inputs):
         target_of(device).expect()  # while the rest is imported and the graph lowered

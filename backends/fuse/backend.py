@@ -142,7 +142,7 @@ def _failed(
 def _write_down(
     gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception | None = None
 ) -> str:
-    from framejit.backends.fuse.account.artifacts import write_artifacts
+    from framejit.backends.fuse.account.artifacts import write_artifacts  # for those who debug
 
     return write_artifacts(graph, gm, example_inputs, error)
 
@@ -289,8 +289,6 @@ def _note_folding(graph: CompiledGraph, folding: Folding) -> None:
 
 def _plainly(plan: _native.Plan) -> Callable[..., Any]:
     """The plan, run with those of gradients and autocast switched off that are on; they are whenever the graph runs."""
-    import torch
-
     set_grad_enabled = torch._C._set_grad_enabled
 
     def without_gradients(*inputs: torch.Tensor) -> Any:
@@ -323,7 +321,7 @@ def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Selector
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
         emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)
         if graph.artifacts:
-            from framejit.backends.fuse.account.artifacts import note_decision
+            from framejit.backends.fuse.account.artifacts import note_decision  # is imported by then
 
             note_decision(graph)
 

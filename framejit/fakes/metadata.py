@@ -117,7 +117,7 @@ class Metadata:
             return self.mode.from_tensor(tensor, static_shapes=True)
 
     def _make_symbolic(self) -> None:
-        from torch._dispatch.python import enable_python_dispatcher
+        from torch._dispatch.python import enable_python_dispatcher  # imports functorch's half of torch
 
         self.mode.cache_enabled = False  # its keys are made for torch's own symbols
         self._laid_out = LaidOutOnce()

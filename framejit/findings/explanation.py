@@ -163,7 +163,7 @@ class Explanation:
     def find_rewrites(self, seconds: float = 30.0, libraries: bool = False) -> None:
         """Look for rewrites of the findings, the costliest first, and check them, for so long. Those in libraries are
         left out unless asked for."""
-        from framejit.findings.rewrites import Search, find_rewrites
+        from framejit.findings.rewrites import Search, find_rewrites  # only an explanation needs its 17 files
 
         if self._no_rewrites:
             for finding in self.findings:
@@ -200,13 +200,13 @@ class Explanation:
 
     def to_sarif(self, path: str | os.PathLike[str]) -> None:
         """Write the findings as SARIF 2.1.0, which editors and code hosts show in the source."""
-        from framejit.findings.sarif import write_sarif
+        from framejit.findings.sarif import write_sarif  # for those who want the file
 
         write_sarif(self, path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one HTML file."""
-        from framejit.report.html import write_html
+        from framejit.report.html import write_html  # for those who want the page
 
         write_html(self, path)
 

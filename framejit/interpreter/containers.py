@@ -213,7 +213,7 @@ def build_interpolation(frame: Frame, ins: Instruction) -> None:
 
 @opcode("BUILD_TEMPLATE", since=(3, 14))
 def build_template(frame: Frame, ins: Instruction) -> None:
-    from framejit.values.objects.templates import TemplateValue
+    from framejit.values.objects.templates import TemplateValue  # needs what 3.14 has
 
     interpolations, strings = frame.pop(), frame.pop()
     frame.push(TemplateValue(frame.constants(frame.iterate(strings)), TupleValue(list(frame.iterate(interpolations)))))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from framejit.backends.registry import is_registered
 from framejit.config import config
 from framejit.options import Options
 from framejit.verify.first_node import NodeDifference
@@ -152,8 +153,6 @@ def _import(name: str, value: Any) -> str:
 
 
 def _backend(options: Options) -> str:
-    from framejit.backends.registry import is_registered
-
     if is_registered(options.backend_name, options.backend):
         name = options.backend_name
         return f"from framejit.backends.registry import resolve  # noqa: E402\n\nbackend, _ = resolve({name!r})"

@@ -145,8 +145,8 @@ def test_a_kernel_that_fails_is_named_with_the_folder_and_eager_runs(broken_kern
 
 
 def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
-    from framejit.backends.fuse.cache import kernel_cache
     from framejit.backends.fuse.not_fusable import KernelFailed
+    from framejit.backends.fuse.targets import cuda
     from framejit.backends.fuse.targets.cuda import CudaTarget
 
     def fail(sources, capability):
@@ -154,7 +154,7 @@ def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
         error.add_note("while compiling the GPU kernel add_relu_0")
         raise error
 
-    monkeypatch.setattr(kernel_cache, "gpu_binaries", fail)
+    monkeypatch.setattr(cuda, "gpu_binaries", fail)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     with pytest.raises(KernelFailed, match="while compiling the GPU kernel add_relu_0: no such instruction"):
         CudaTarget(torch.device("cuda", 0)).compile([])

@@ -13,6 +13,9 @@ import torch
 from torch import fx
 from torch.fx.node import _get_qualified_name
 
+from framejit.backends.fuse.account.compiled_graph import recall
+from framejit.fakes.fake_mode import Fakes
+
 _SCRIPT = '''"""{title}
 
 Runs it eagerly and through the backend `fuse`, and compares. The inputs are random; numbers that index
@@ -232,8 +235,7 @@ def compare(
 
 def _compare(make_graph: Callable[[], fx.GraphModule], make_inputs: Callable[[], list[torch.Tensor]], seed: int) -> int:
     """How many outputs and inputs differ."""
-    from framejit.backends.fuse.account.compiled_graph import recall
-    from framejit.backends.fuse.backend import fuse_graph
+    from framejit.backends.fuse.backend import fuse_graph  # the backend imports this file's room
 
     expected = _run(make_graph().forward, make_inputs, seed)
     gm, inputs = make_graph(), _seeded(make_inputs, seed)
@@ -274,8 +276,6 @@ def _difference(expected: Any, got: Any) -> str:
 
 def _add_fakes(gm: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
     """What a capture knows of the inputs."""
-    from framejit.fakes.fake_mode import Fakes
-
     mode = Fakes(allow_fallback_kernels=False)
     for node, value in zip((node for node in gm.graph.nodes if node.op == "placeholder"), inputs):
         node.meta["val"] = mode.from_tensor(value, static_shapes=True)

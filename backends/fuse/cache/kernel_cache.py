@@ -1,4 +1,7 @@
-"""Machine code by way of the disk cache: made once on each machine, and found by the processes after that."""
+"""Machine code by way of the disk cache: made once on each machine, and found by the processes after that.
+
+The compilers are imported inside of functions: a process that finds all its kernels needs none of them.
+"""
 from __future__ import annotations
 
 import os

@@ -10,6 +10,7 @@ import torch
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, values_in, written_arguments
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.fakes.light_torch import light
 from framejit.symbols.sym_node import expression_of
 
 
@@ -153,8 +154,6 @@ class ResultsChecker:
     def check(self, graph: Graph) -> None:
         """Raise BrokenGraph where an operation gives fakes of other metadata than its results have, for a graph
         without symbolic sizes."""
-        from framejit.fakes.light_torch import light
-
         if graph.conditions is not None:
             return
         with light(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd(), graph.fake_mode:

@@ -29,6 +29,7 @@ from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.sym_node import symbolic
@@ -102,8 +103,6 @@ class Run:
         if any(fake.is_conj() or fake.is_neg() for fake in fakes):
             raise NotFusable("an input is only a view as conjugate or negative")
         if mode is None:
-            from framejit.fakes.fake_mode import Fakes
-
             mode = Fakes(allow_fallback_kernels=False)
         self.mode = mode
         fakes = self.apart(fakes)

@@ -12,14 +12,13 @@ from framejit.backends.fuse.graph.record import attribute_of
 from framejit.backends.fuse.thread_state import restored_thread_state
 from framejit.backends.graph_identity import identify, identity
 from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
 
 
 def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> fx.GraphModule:
     """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are
     those that the graph leaves open."""
-    from framejit.fakes.fake_mode import Fakes
-
     graph = fx.Graph()
     env: dict[fx.Node, Any] = {}
     values: dict[fx.Node, Any] = {}

@@ -1,4 +1,7 @@
-"""CPUs: kernels through LLVM, called on this thread or on torch's OpenMP team."""
+"""CPUs: kernels through LLVM, called on this thread or on torch's OpenMP team.
+
+The generator is imported inside of functions: a process whose kernels are on the disk does not need it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.backends.fuse.account.compiled_graph import KernelSource
+from framejit.backends.fuse.cache.kernel_cache import cpu_object
 from framejit.backends.fuse.not_fusable import KernelFailed
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
@@ -88,7 +92,6 @@ class CpuTarget(Target):
 
     def _compiled(self, kernel: Kernel) -> KernelLaunch:
         try:
-            from framejit.backends.fuse.cache.kernel_cache import cpu_object
             from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
 
             return CpuLaunch(compile_cpu_kernel(kernel, cpu_object), kernel.origins, self.device)
@@ -96,7 +99,6 @@ class CpuTarget(Target):
             raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
-        from framejit.backends.fuse.cache.kernel_cache import cpu_object
         from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel, code_of
 
         return [

@@ -1,4 +1,7 @@
-"""NVIDIA GPUs: kernels through Triton, launched on torch's current stream."""
+"""NVIDIA GPUs: kernels through Triton, launched on torch's current stream.
+
+The generator is imported inside of functions: a process whose kernels are on the disk does not need it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import KernelSource
+from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels, gpu_binaries
 from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
@@ -144,8 +148,6 @@ class CudaTarget(Target):
         return supports(operation, dtype)
 
     def expect(self) -> None:
-        from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels
-
         expect_gpu_kernels()
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
@@ -178,7 +180,5 @@ class CudaTarget(Target):
 
 
 def _binaries(sources: list[TritonSource], index: int) -> list[GpuBinary]:
-    from framejit.backends.fuse.cache.kernel_cache import gpu_binaries
-
     major, minor = torch.cuda.get_device_capability(index)
     return gpu_binaries(sources, 10 * major + minor)

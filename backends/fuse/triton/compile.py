@@ -112,7 +112,7 @@ _importing = threading.Lock()
 
 def _passes(source: TritonSource, capability: int) -> GpuBinary:
     with _importing:
-        ast_source = _triton_imported()
+        ast_source = _triton_imported()  # and with it what follows
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend

@@ -126,7 +126,7 @@ def _compile_graph(
 
 
 def _compile_watched(compilation: FrameCompilation, module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
-    from framejit.verify.graph_runs import before_compilation
+    from framejit.verify.graph_runs import before_compilation  # for those who verify
     from framejit.verify.sampling import watched_graph
 
     graph = before_compilation(module, compilation.options)

@@ -36,6 +36,7 @@ class _PerElement:
     """
 
     def __init__(self, frame: Frame, function: Value, fakes: list[torch.Tensor], what: str) -> None:
+        # imports Dynamo, which whoever calls flex_attention has
         from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
         metadata = frame.capture.graph.metadata

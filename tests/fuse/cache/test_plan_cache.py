@@ -19,7 +19,7 @@ from framejit import events
 from framejit.backends.fuse import backend, compile_graph
 from framejit.backends.fuse.account.compiled_graph import recall
 from framejit.backends.fuse.backend import fuse_graph
-from framejit.backends.fuse.cache import cache_entry, disk_cache, kernel_cache, plan_key, plan_record
+from framejit.backends.fuse.cache import cache_entry, disk_cache, plan_key, plan_record
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.llvm import compiled_kernel
 from framejit.backends.fuse.plan import plan_parts
@@ -486,7 +486,7 @@ def test_kernels_for_a_gpu_are_loaded_as_they_were_compiled(monkeypatch):
             loads.append((key, binary.name, device))
             return cls(key, device)
 
-    monkeypatch.setattr(kernel_cache, "gpu_binaries", binaries)
+    monkeypatch.setattr(cuda, "gpu_binaries", binaries)
     monkeypatch.setattr(cuda, "GpuModule", Module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
