@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was 
 STEPS = 20
 LIMIT = timedelta(seconds=60)
 """After that a collective that other processes do not take part in raises."""
+multiprocessing.set_forkserver_preload([__name__, "framejit.capture.miss"])  # torch is imported once for all of them
 WORLD = "0"
 """The name of the group of all processes."""
 
@@ -82,7 +83,7 @@ def in_two_processes(body, *args):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_in_process, (port, body, args), nprocs=2)
+    multiprocessing.start_processes(_in_process, (port, body, args), nprocs=2, start_method="forkserver")
 
 
 def trained(rank, how, compiled, changes):
