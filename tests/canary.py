@@ -26,6 +26,8 @@ def findings() -> Iterator[tuple[str, str, bool]]:
         yield f"CPython's {part}", "read where they are" if holds else "not read", holds
     dicts = _native.dict_access()
     yield "changes of dictionaries", dicts, dicts != "comparison"
+    told = cpython_layout.ATTRIBUTES_ARE_TOLD
+    yield "changes of instances' attributes", dicts if told else "comparison: CPython tells nobody of some", told
     tensors = _native.tensor_access()
     yield "metadata of tensors", tensors, tensors == "direct"
     for name, place in sorted(LAYOUT.items()):

@@ -109,6 +109,7 @@ class Capture:
         self.generators: list[GeneratorValue] = []  # all that were made
         # those without a callback, by the ids of what they lead to, which they keep unique
         self.weak_references: dict[int, Value] = {}
+        self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
         self.ids_taken = False  # whether the captured code called id()
@@ -303,9 +304,9 @@ class Capture:
         objects of its own is not in it."""
         return (
             len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
-            len(self.weak_references), len(self.scalar_inputs), len(self.made_classes), self.ids_taken,
-            self.distinct.told, self.effects.outside, len(self.effects.cached_calls), len(self.graph.finite_checks),
-            self.graph.graph, self.overrides.met, len(self.sizes.leaves),
+            len(self.weak_references), len(self.called_back), len(self.scalar_inputs), len(self.made_classes),
+            self.ids_taken, self.distinct.told, self.effects.outside, len(self.effects.cached_calls),
+            len(self.graph.finite_checks), self.graph.graph, self.overrides.met, len(self.sizes.leaves),
         )
 
     # ---- objects ----------------------------------------------------------------------------------

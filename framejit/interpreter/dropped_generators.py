@@ -10,6 +10,7 @@ from framejit.bytecode.for_iterators import ITERATOR_SLOTS
 from framejit.guards.sources import ArgSource, static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.inspection import is_a
+from framejit.values.lazy import LazyValue
 from framejit.values.objects.generators import GeneratorValue
 from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.objects.user_object import ObjectValue
@@ -48,11 +49,17 @@ def check_end(frame: Frame, value: Value | None, held: int = 1) -> None:
         return
     obj = getattr(value, "obj", None)
     happens = _what_happens_at_end(value, obj)
+    if any(_is_same(value, other) for other in frame.capture.called_back):
+        happens = f"{value.describe()}, whose weak references are then called back"
     if (
         happens is not None
         and sum(other is value for each in frame.chain() for other in (*each.stack, *each.locals.values())) <= held
     ):
         raise Unsupported(f"letting go of {happens}", "FJ150")
+
+
+def _is_same(value: Value, other: Value) -> bool:
+    return value is other or isinstance(value, LazyValue) and value.realized is other
 
 
 def _what_happens_at_end(value: Value, obj: Any) -> str | None:

@@ -110,6 +110,7 @@ class Capture(Protocol):
     scalar_inputs: dict[Any, TensorValue]
     generators: list[Any]
     weak_references: dict[int, Value]
+    called_back: list[Value]
     ids_taken: bool
     made_classes: dict[type, Value]
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]

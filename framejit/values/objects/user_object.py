@@ -23,7 +23,7 @@ from framejit.guards.type_flags import HEAP_TYPE
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.complaints import wrong_answer
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, is_constant_object
 from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue, SubscriptIterator
 from framejit.values.containers.mapping import DictValue, fill_method, pairs
@@ -484,11 +484,24 @@ def _computed(frame: Frame, value: Value, name: str) -> Value:
     if name == "__isabstractmethod__":
         raise Unsupported(f"attribute {name!r} of {value.describe()}, which asks what is inside")
     try:
-        return frame.wrap(getattr(obj, name), AttrSource(value.source, name))
+        first, second = getattr(obj, name), getattr(obj, name)
     except AttributeError as e:
         raise frame.raised(AttributeError, str(e)) from None
     except Exception as e:  # of a memoryview that was released
         raise Unsupported(f"reading {name!r} of {value.describe()}, which raises {type(e).__name__}", "FJ161") from None
+    found = frame.wrap(first, AttrSource(value.source, name))
+    if first is second or found.symbolic:
+        return found
+    if found.is_constant():
+        return from_python(first)
+    if type(first) is tuple and isinstance(found, TupleValue) and all(map(_is_same, first, second)):
+        return TupleValue(found.items)
+    # whoever reads it has an object of its own, which ends when it is let go of
+    raise Unsupported(f"attribute {name!r} of {value.describe()}, which is a new object each time it is read")
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    return first is second or is_constant_object(first)
 
 
 # Methods of dict that an instance's __dict__ has by way of a copy: those that change nothing.

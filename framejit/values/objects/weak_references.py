@@ -115,6 +115,7 @@ def _ref(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
             "a weak reference with a callback to what captured code has made, which is called when that goes", "FJ113"
         )
     if not is_none(callback):
+        frame.capture.called_back.append(target)
         return WeakReferenceValue(target, callback, frame.seq)
     return frame.capture.weak_references.setdefault(id(target), WeakReferenceValue(target, made_at=frame.seq))
 

@@ -5,6 +5,7 @@ import abc
 import collections
 import enum
 import functools
+import re
 import sys
 import threading
 import types
@@ -839,3 +840,43 @@ def test_classes_with_parameters_are_called():
         return x + table["a"] + box[0] + list[int]([3])[0], box.__orig_class__, len(Refuses[str]()), type(table)
 
     check(fn, torch.ones(2))
+
+
+def test_what_a_class_in_c_makes_anew_at_each_read():
+    """One read is one object, however often it is used; another read is another."""
+    pattern, view = re.compile("(?P<a>b)"), memoryview(b"abc")
+
+    def fn(x):
+        groups, shape = pattern.groupindex, view.shape
+        again, size = (groups, shape), view.nbytes
+        return x + groups["a"] + shape[0], pattern.groupindex is groups, view.shape is shape, size, groups, shape, again
+
+    def told(result):
+        *known, groups, shape, again = result[1:]
+        return [*known, dict(groups), type(groups), shape, groups is again[0], shape is again[1]]
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(3):
+        expected, got = fn(X), compiled(X)
+        assert torch.equal(expected[0], got[0]) and told(expected) == told(got)
+    view = memoryview(b"abcde")
+    expected, got = fn(X), compiled(X)
+    assert torch.equal(expected[0], got[0]) and told(expected) == told(got)
+
+
+@pytest.mark.skipif(
+    (3, 12) <= sys.version_info < (3, 14), reason="3.12.1 and 3.13.0 crash where a weak reference's callback comes"
+)
+def test_what_is_made_anew_at_each_read_ends_when_it_is_let_go_of():
+    def fn(x, parameters, name):
+        ended = []
+        part = getattr(parameters, name)
+        reference = weakref.ref(part, lambda gone: ended.append(True))
+        alive = reference() is part
+        del part
+        return x + 1, alive, list(ended), reference() is None
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for name in ("args", "kwargs", "args"):
+        arguments = X, typing.ParamSpec("P"), name
+        assert str(compiled(*arguments)) == str(fn(*arguments)) == str((X + 1, True, [True], True))

@@ -316,6 +316,37 @@ def test_what_is_called_back_when_something_made_inside_goes(kind, end):
         pair.call(torch.ones(2))
 
 
+@pytest.mark.parametrize("end", ["deleted", "replaced", "left by a function"])
+def test_what_is_called_back_when_something_made_by_a_broken_call_goes(end):
+    """The part of the function that refers to it was given it, and is the only one to hold it."""
+
+    @framejit.disable
+    def make():
+        return Thing()
+
+    def referred(log, references):
+        thing = make()
+        references.append(weakref.ref(thing, lambda gone: log.append("gone")))
+        return references[0]() is thing
+
+    def fn(x):
+        log, references = [], []
+        if end == "left by a function":
+            return x + 1, referred(log, references), list(log), references[0]() is None
+        thing = make()
+        reference = weakref.ref(thing, lambda gone: log.append("gone"))
+        same = reference() is thing
+        if end == "deleted":
+            del thing
+        else:
+            thing = None
+        return x + 1, same, list(log), reference() is None
+
+    pair = Pair(lambda: fn)
+    for _ in range(3):
+        pair.call(torch.ones(2))
+
+
 @pytest.mark.parametrize("made", [dict, functools.partial(dict, a=1), list])
 def test_a_class_made_inside_goes_with_the_program(made):
     """Compiled code that reads its attributes, or refers to it, does not keep it."""
