@@ -173,13 +173,14 @@ static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
     }
     if (decision != CODE_CAPTURE)
         return run_original(ts, frame, 0);
+    if (record->cache && record->cache->skip)
+        return run_original(ts, frame, 0);
     if (record->cache) {
         EntryCache *cache = (EntryCache *)Py_NewRef((PyObject *)record->cache);
         int n_args = count_arg_slots(code);
         PyObject *room[ARGUMENTS_ROOM(n_args)];
-        Entry *entry = cache->skip ? NULL
-            : cache_find(cache, frame_arguments(frame, n_args, room), n_args, FRAME_FUNC(frame));
-        int skip = cache->skip;
+        Entry *entry = cache_find(cache, frame_arguments(frame, n_args, room), n_args, FRAME_FUNC(frame));
+        int skip = cache->skip;           /* a guard may have run code that says so */
         Py_DECREF(cache);
         if (FJ_LIKELY(entry != NULL))
             return run_replacement(ts, frame, entry);
