@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "fusion": ("graph_id", "graph", "text", "reason"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
+    "kernel_failed": ("kernel", "error", "instead"),
     "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
     "cache": ("what", "hit", "key", "reason"),
     "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),

@@ -109,6 +109,10 @@ def _graph(event: Event, where: str) -> str:
     return f"{name} of {where}" if where else name
 
 
+def kernel_failed(event: Event, where: str, level: Level) -> str:
+    return f"kernel {event.kernel} was not compiled: {event.error}; tried instead: {event.instead}"
+
+
 def perf(event: Event, where: str, level: Level) -> str:
     text = (
         f"{event.graph}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
@@ -158,6 +162,9 @@ LOGS: dict[str, Log] = {
     "graph": Log("graph", graph, "the captured graphs"),
     "fusion": Log("fusion", fusion, "which operations were fused into which kernels"),
     "output_code": Log("output_code", output_code, "the kernels' source"),
+    "kernel_failures": Log(
+        "kernel_failed", kernel_failed, "which kernels a device's compiler failed on, and what was tried instead"
+    ),
     "perf": Log("perf", perf, "how long compiled graphs and their eager originals take"),
     "cache": Log("cache", cache, "what was found in the cache of compiled code, and what was not"),
     "verify": Log("verify", verify, "calls that were compared with plain Python"),

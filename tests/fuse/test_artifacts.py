@@ -144,22 +144,6 @@ def test_a_kernel_that_fails_is_named_with_the_folder_and_eager_runs(broken_kern
     assert "out of ink" in summary(graph)["reason"]
 
 
-def test_a_gpu_kernel_that_fails_is_named(monkeypatch):
-    from framejit.backends.fuse.not_fusable import KernelFailed
-    from framejit.backends.fuse.targets import cuda
-    from framejit.backends.fuse.targets.cuda import CudaTarget
-
-    def fail(sources, capability):
-        error = RuntimeError("no such instruction")
-        error.add_note("while compiling the GPU kernel add_relu_0")
-        raise error
-
-    monkeypatch.setattr(cuda, "gpu_binaries", fail)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
-    with pytest.raises(KernelFailed, match="while compiling the GPU kernel add_relu_0: no such instruction"):
-        CudaTarget(torch.device("cuda", 0)).compile([])
-
-
 def test_without_a_folder_a_failure_goes_to_a_temporary_one(broken_kernels, tmp_path, monkeypatch):
     from framejit.backends.fuse.account import artifacts
 

@@ -193,6 +193,48 @@ def test_groups_are_not_merged_around_what_lies_between():
     assert [type(step).__name__ for step in p.schedule("q")] == ["Kernel", "ExternNode", "Kernel"]
 
 
+def test_small_kernels_of_as_many_turns_share_a_launch():
+    p = Program(x=(8, 6), y=(6, 8), a=(), b=())
+    p.reduction("s", "sum", (8,), (6,), lambda i, j: p.at("x", i, j))
+    p.reduction("t", "max", (8,), (6,), lambda i, j: p.at("y", j, i))
+    p.pointwise("c", (), lambda: op("neg", p.flat("a", Index({}))))
+    p.pointwise("d", (), lambda: op("exp", p.flat("b", Index({}))))
+    assert [step.writes for step in p.check("s", "t", "c", "d")] == [["s", "t"], ["c", "d"]]
+
+
+def test_large_kernels_with_nothing_in_common_stay_apart():
+    p = Program(x=(64, 128), y=(64, 128))
+    for name, source in (("s", "x"), ("t", "y")):
+        p.reduction(name, "sum", (64,), (128,), lambda i, j, source=source: p.at(source, i, j))
+    assert len(p.check("s", "t")) == 2
+
+
+def test_what_shares_a_launch_does_not_wait_for_itself():
+    p = Program(x=(8,), z=(5,), w=(5,))
+    p.pointwise("t1", (5,), lambda i: op("exp", p.at("z", i)))
+    p.extern("t1_m", (8,), "t1")
+    p.pointwise("s1", (8,), lambda i: op("exp", p.at("t1_m", i)))
+    p.pointwise("s2", (8,), lambda i: op("exp", p.at("x", i)))
+    p.extern("s2_m", (5,), "s2")
+    p.pointwise("t2", (5,), lambda i: op("mul", p.at("w", i), p.flat("s2_m", Index({}))))
+    # once s1 and s2 are one, t1 runs before both and t2 after them
+    kernels = [step.writes for step in p.schedule("s1", "s2", "t1", "t2") if isinstance(step, Kernel)]
+    assert kernels == [["t1"], ["s1", "s2"], ["t2"]]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_far_away_kernels_share_a_launch_where_nothing_waits(waits: bool):
+    p = Program(x=(8,), y=(8,), z=(5, 5))
+    p.pointwise("a", (8,), lambda i: op("exp", p.at("x", i)))
+    if waits:
+        p.extern("m", (8,), "a")
+    for number in range(20):
+        p.extern(f"e{number}", (5, 5), f"e{number - 1}" if number else "z")
+    p.pointwise("b", (8,), lambda i: op("exp", p.at("y", i)))
+    kernels = [step for step in p.schedule("a", "b", *(["m"] if waits else ()), "e19") if isinstance(step, Kernel)]
+    assert len(kernels) == 1 + waits
+
+
 def test_a_write_in_place_comes_after_the_reads_of_what_was_there():
     p = Program(x=(8, 8))
     # reads another place than the write goes to: must stay before it

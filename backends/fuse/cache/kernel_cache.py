@@ -34,18 +34,24 @@ def cpu_object(text: str) -> bytes:
     return code
 
 
-def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
-    """Machine code for each of the sources, as `compile_gpu_kernels` gives it; that is called for those not found.
-    Triton isn't imported if all are."""
+def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:
+    """For each of the sources machine code, or what the compiler raises, as `compile_gpu_kernels` gives it, which is
+    called for those not found. Triton isn't imported if all are."""
     from framejit.backends.fuse.triton.compile import compile_gpu_kernels
 
     keys = [key_of(f"cuda {capability}", source.code, source.signature, source.warps) for source in sources]
-    known = {key: binary for key in dict.fromkeys(keys) if (binary := _cached_binary(key)) is not None}
+    known: dict[str, GpuBinary | Exception] = {}
+    for key in dict.fromkeys(keys):
+        found = _cached_binary(key)
+        if found is not None:
+            known[key] = found
     missing = {key: source for key, source in zip(keys, sources) if key not in known}
-    for key, binary in zip(missing, compile_gpu_kernels([*missing.values()], capability) if missing else ()):
-        known[key] = binary
-        fields = {"name": binary.name, **{name: getattr(binary, name) for name in _NUMBERS}}
-        disk_cache.put("triton", key, pack(fields, {"cubin": binary.cubin}))
+    for key, made in zip(missing, compile_gpu_kernels([*missing.values()], capability) if missing else ()):
+        known[key] = made
+        if isinstance(made, Exception):
+            continue
+        fields = {"name": made.name, **{name: getattr(made, name) for name in _NUMBERS}}
+        disk_cache.put("triton", key, pack(fields, {"cubin": made.cubin}))
     return [known[key] for key in keys]
 
 

@@ -5,6 +5,9 @@ can go over the same loops (match.py) and no third node would have to run both a
 
 What a group stores and a later member loads is handed over in a register: the load is replaced by the stored value's
 expression.
+
+Where a launch costs as much as a small kernel, small groups over as many turns are put together at the end though they
+have nothing in common: counters of batch norms, sums of parts.
 """
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
 from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
-from framejit.backends.fuse.sizes.symbolic_size import hint, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
@@ -94,6 +97,10 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
             groups.remove(group)
             group_of = [producer if owner is group else owner for owner in group_of]
             _replace(group, producer, groups)
+    for group, partner in _pairs_of_small_groups(groups, buffers):
+        groups.remove(group)
+        group_of = [partner if owner is group else owner for owner in group_of]
+        _replace(group, partner, groups)
     readers = {}
     for node, owner in zip(nodes, group_of):
         for name in node.reads:
@@ -140,14 +147,58 @@ def _merged_into_producer(group: Group, buffers: dict[str, Buffer]) -> Group | N
             or _reachable(producer, group.direct)
         ):
             continue
-        fused = join(producer, group.node, buffers)
-        if fused is not None:
-            producer.node = fused
-            producer.stored = {store.buffer: store for store in fused.stores}
-            producer.members += group.members
-            producer.position = max(producer.position, group.position)
+        if _taken_in(producer, group, buffers):
             return producer
     return None
+
+
+def _taken_in(taker: Group, group: Group, buffers: dict[str, Buffer]) -> bool:
+    """Put the nodes of a group into another, if they go together."""
+    assert isinstance(group.node, ComputeNode)
+    fused = join(taker, group.node, buffers)
+    if fused is None:
+        return False
+    taker.node = fused
+    taker.stored = {store.buffer: store for store in fused.stores}
+    taker.members += group.members
+    taker.position = max(taker.position, group.position)
+    return True
+
+
+def _pairs_of_small_groups(groups: list[Group], buffers: dict[str, Buffer]) -> Iterator[tuple[Group, Group]]:
+    """Groups with those that have just taken them in: each as cheap as its launch, over as many turns, and neither
+    needing the other. What waits for the earlier one then waits for both, so only what is near, or what nothing before
+    the later one waits for."""
+    alike: dict[tuple[object, ...], list[Group]] = {}
+    for group in list(groups):
+        node = group.node
+        if not isinstance(node, ComputeNode):
+            continue
+        turns = _count(node.parallel), _count(node.reduction)
+        if any(isinstance(count, SymbolicSize) for count in turns) or math.prod(turns) > _launch(node):
+            continue
+        others = alike.setdefault((node.device, *turns), [])
+        for other in reversed(others):
+            if (
+                other.members + group.members <= MAX_MEMBERS
+                and not (group.before >> other.number & 1 or other.before >> group.number & 1)
+                and (group.position - other.position <= NEARBY or _nothing_waits(other, group.position, groups))
+                and _taken_in(other, group, buffers)
+            ):
+                yield group, other
+                break
+        else:
+            others.append(group)
+
+
+def _launch(node: ComputeNode) -> int:
+    """The turns that take no longer than the launch of a kernel."""
+    return target_of(node.device).few_elements
+
+
+def _nothing_waits(group: Group, position: int, groups: list[Group]) -> bool:
+    """Whether nothing up to a position in the program waits for the group."""
+    return not any(group in other.direct and other.position < position for other in groups)
 
 
 def _replace(group: Group, producer: Group, groups: list[Group]) -> None:
@@ -155,7 +206,7 @@ def _replace(group: Group, producer: Group, groups: list[Group]) -> None:
     gone, here = 1 << group.number, 1 << producer.number
     for other in groups:
         if other.before & gone and other is not producer:
-            other.before = other.before & ~gone | here
+            other.before = other.before & ~gone | here | producer.before
         if group in other.direct:
             other.direct = other.direct - {group} | {producer}
     _wait_for(producer, group.direct - {producer}, groups)

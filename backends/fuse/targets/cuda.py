@@ -19,6 +19,7 @@ from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
+from framejit.events import emit
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr
@@ -154,31 +155,55 @@ class CudaTarget(Target):
         if torch.version.hip is not None:
             raise NotFusable(f"there is no code generator for {self.device}")
         try:
-            from framejit.backends.fuse.triton.kernel_source import triton_source
-
-            return self._launches(
-                [triton_source(kernel, self.limits) for kernel in kernels], [kernel.origins for kernel in kernels]
-            )
+            return self._launches(*self._compiled(kernels), [kernel.origins for kernel in kernels])
         except Exception as e:
             notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
             raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
 
+    def _compiled(self, kernels: Sequence[Kernel]) -> tuple[list[TritonSource], list[GpuBinary]]:
+        """A source of each kernel, and machine code. A tile that Triton fails on gives way to the kernel's next: its
+        passes have faults that come and go with the shape of blocks. Raises what Triton raises on a kernel's last."""
+        from framejit.backends.fuse.triton.blocks import candidates
+        from framejit.backends.fuse.triton.kernel_source import triton_source
+
+        tiles = [candidates(kernel, self.limits) for kernel in kernels]
+        sources = [triton_source(kernel, tile=next(own)) for kernel, own in zip(kernels, tiles)]
+        outcomes = self._binaries(sources)
+        while failed := {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}:
+            for at, error in failed.items():
+                tile = next(tiles[at], None)
+                if tile is None:
+                    raise error
+                why = f"{type(error).__name__}: {error}"
+                emit("kernel_failed", kernel=sources[at].name, error=why, instead=str(tile))
+                sources[at] = triton_source(kernels[at], tile=tile)
+            for at, outcome in zip(failed, self._binaries([sources[at] for at in failed])):
+                outcomes[at] = outcome
+        return sources, [_machine_code(outcome) for outcome in outcomes]
+
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         from framejit.backends.fuse.triton.kernel_source import TritonSource
 
-        return self._launches(
-            [TritonSource(**described) for _, described in kernels], [origins for origins, _ in kernels]
-        )
+        sources = [TritonSource(**described) for _, described in kernels]
+        binaries = [_machine_code(outcome) for outcome in self._binaries(sources)]
+        return self._launches(sources, binaries, [origins for origins, _ in kernels])
 
-    def _launches(self, sources: list[TritonSource], origins: list[tuple[str, ...]]) -> list[KernelLaunch]:
+    def _launches(
+        self, sources: list[TritonSource], binaries: list[GpuBinary], origins: list[tuple[str, ...]]
+    ) -> list[KernelLaunch]:
         index = self.index
-        binaries = _binaries(sources, index)
         return [
             GpuLaunch(source, binary, GpuModule.of(source.key, binary, index), lines, self.device)
             for source, binary, lines in zip(sources, binaries, origins)
         ]
 
+    def _binaries(self, sources: list[TritonSource]) -> list[GpuBinary | Exception]:
+        major, minor = torch.cuda.get_device_capability(self.index)
+        return gpu_binaries(sources, 10 * major + minor)
 
-def _binaries(sources: list[TritonSource], index: int) -> list[GpuBinary]:
-    major, minor = torch.cuda.get_device_capability(index)
-    return gpu_binaries(sources, 10 * major + minor)
+
+def _machine_code(outcome: GpuBinary | Exception) -> GpuBinary:
+    """What was compiled. Raises what was raised instead."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

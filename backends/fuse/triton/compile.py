@@ -44,11 +44,9 @@ class GpuBinary:
         return (*(("p", slot) for slot in slots), *sizes, *(("null",) for _ in range(self.scratch)))
 
 
-def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary]:
-    """Machine code for each of the sources. `capability` is the GPU's compute capability, such as 90.
-
-    Raises whatever Triton raises, with a note that names the kernel.
-    """
+def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:
+    """For each of the sources machine code, or what Triton raises, with a note that names the kernel. `capability` is
+    the GPU's compute capability, such as 90."""
     distinct = {source.key: source for source in sources}
     # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they
     # do
@@ -62,12 +60,12 @@ def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> lis
         return [running[source.key].result() for source in sources]
 
 
-def _compiled(source: TritonSource, capability: int) -> GpuBinary:
+def _compiled(source: TritonSource, capability: int) -> GpuBinary | Exception:
     try:
         return _passes(source, capability)
     except Exception as error:
         error.add_note(f"while compiling the GPU kernel {source.name}")
-        raise
+        return error
 
 
 @contextmanager

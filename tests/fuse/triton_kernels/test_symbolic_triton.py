@@ -25,7 +25,7 @@ from framejit.backends.fuse.sizes.by_size import Variant
 from framejit.backends.fuse.sizes.symbolic_size import greatest, sizes_written, symbolic_size
 from framejit.backends.fuse.targets import cuda  # noqa: E402
 from framejit.backends.fuse.triton import compile as triton_compiling
-from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
+from framejit.backends.fuse.triton.compile import GpuBinary
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
@@ -33,6 +33,7 @@ from framejit.symbols.expression import Expression, Symbol
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.symbolic_cases import CASES
 from tests.fuse.symbolic_graphs import Input, SymbolicProgram, SymbolicVariant
+from tests.fuse.triton_kernels.machine_code import machine_code
 
 PROGRAM = Path(__file__).with_name("triton_symbolic.py")
 BF16 = torch.bfloat16
@@ -83,7 +84,7 @@ def test_one_source_serves_many_sizes(name: str, reports: dict[str, dict[str, An
 def test_the_sources_compile_for_sm_90(reports: dict[str, dict[str, Any]]) -> None:
     sources = {source.key: source for report in reports.values() for source in sources_of(report)}
     assert len(sources) > 50
-    for source, binary in zip(sources.values(), compile_gpu_kernels([*sources.values()], 90)):
+    for source, binary in zip(sources.values(), machine_code([*sources.values()])):
         assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers) and 0 <= binary.scratch <= 3
 
 
@@ -235,7 +236,7 @@ def test_rows_whose_length_is_a_multiple_are_read_in_wide_loads(monkeypatch: pyt
     texts: list[str] = []
     monkeypatch.setattr(triton_compiling, "_parameters", lambda ptx: texts.append(ptx) or 0)
     made = [_softmaxes(4096), SymbolicProgram(lambda x: x * 2, [Input(("n",), BF16)], "n").variant({"n": 1 << 20})]
-    compile_gpu_kernels([source for variant in made for source in variant.sources.values()], 90)
+    machine_code([source for variant in made for source in variant.sources.values()])
     assert len(texts) == 2 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
 
 
@@ -245,7 +246,7 @@ class _Module:
 
 def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = GpuBinary(b"", "kernel", 64, 128, 2, 1)
-    monkeypatch.setattr(cuda, "_binaries", lambda sources, index: [binary] * len(sources))
+    monkeypatch.setattr(cuda.CudaTarget, "_binaries", lambda self, sources: [binary] * len(sources))
     monkeypatch.setattr(cuda.GpuModule, "of", lambda key, binary, index: _Module())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     plans: list[PlanParts] = []

@@ -20,10 +20,10 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store  # noqa: 
 from framejit.backends.fuse.triton.analysis import Analysis  # noqa: E402
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU  # noqa: E402
 from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
-from framejit.backends.fuse.triton.compile import compile_gpu_kernels  # noqa: E402
 from framejit.backends.fuse.triton.expressions import operation  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import DEVICE_FUNCTIONS, triton_source  # noqa: E402
 from framejit.backends.fuse.triton.triton_support import supports  # noqa: E402
+from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 from tests.fuse.triton_kernels.triton_cases import CASES, Build, _softmax  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -32,7 +32,7 @@ F32, BF16 = torch.float32, torch.bfloat16
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("floats_32", "floats_64")])
 def test_compiles_for_sm_90(name: str) -> None:
     source = triton_source(CASES[name]().kernel, replace(WITHOUT_A_GPU, longest_row=2048, longest_block=2048))
-    (binary,) = compile_gpu_kernels([source], 90)
+    (binary,) = machine_code([source])
     assert binary.cubin[:4] == b"\x7fELF" and binary.name.encode() in binary.cubin
     assert binary.threads == 32 * source.warps and binary.pointers == len(source.buffers)
     assert 0 <= binary.scratch <= 3
@@ -49,19 +49,19 @@ def test_compiles_for_few_programs_that_stay(name: str, hints: bool) -> None:
     kernel = CASES[name]().kernel
     tile = replace(next(candidates(kernel)), resident=2, stages=2, streamed=True, hints=hints)
     source = triton_source(kernel, tile=tile)
-    assert source.grid == (2, 1, 1) and compile_gpu_kernels([source], 90)[0].cubin
+    assert source.grid == (2, 1, 1) and machine_code([source])[0].cubin
 
 
 @pytest.mark.parametrize("name", ["floats_32", "floats_64"])
 @pytest.mark.timeout(120)
 def test_every_float_operation_compiles(name: str) -> None:
-    assert compile_gpu_kernels([triton_source(CASES[name]().kernel)], 90)[0].cubin
+    assert machine_code([triton_source(CASES[name]().kernel)])[0].cubin
 
 
 def test_equal_kernels_compile_once() -> None:
     first, second = (triton_source(_softmax(name, 64, 512, BF16).kernel) for name in ("softmax_1", "softmax_2"))
     assert first.key == second.key and first.name != second.name
-    a, b = compile_gpu_kernels([first, second], 90)
+    a, b = machine_code([first, second])
     assert a is b
 
 
@@ -70,7 +70,7 @@ def test_the_collector_rests_while_kernels_are_compiled(monkeypatch: pytest.Monk
 
     seen: list[bool] = []
     monkeypatch.setattr(compiling, "_compiled", lambda source, capability: seen.append(gc.isenabled()))
-    compile_gpu_kernels([triton_source(_softmax("s", 64, 512, BF16).kernel)], 90)
+    machine_code([triton_source(_softmax("s", 64, 512, BF16).kernel)])
     assert seen == [False] and gc.isenabled()
 
 
@@ -132,7 +132,7 @@ def test_loads_are_16_bytes_wide(monkeypatch: pytest.MonkeyPatch) -> None:
         _large((1 << 12, 1 << 12)), _softmax("softmax", 64, 4096, BF16).kernel, _large((1001, 1000)),
         _large((1001, 1001)),
     ):
-        compile_gpu_kernels([triton_source(kernel)], 90)
+        machine_code([triton_source(kernel)])
     assert len(texts) == 4 and all(re.search(r"ld\.global\S*\.v4\.b32", text) for text in texts)
 
 
@@ -210,7 +210,7 @@ def test_reduction_over_nothing_gives_what_changes_nothing() -> None:
     case = Build((r,), (c,))
     case.write("o", torch.zeros(4), reduce("sum", case.read("x", torch.empty(4, 0), r, c)), r)
     source = triton_source(case.case("empty").kernel)
-    assert compile_gpu_kernels([source], 90)[0].cubin
+    assert machine_code([source])[0].cubin
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool])

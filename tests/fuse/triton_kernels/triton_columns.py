@@ -1,5 +1,6 @@
 """Reductions over columns that are split into parts, by Triton's interpreter; prints as JSON the number of kernels of
-each case, and what differs from eager.
+each case, and what differs from eager; of batch norms with their running statistics, at sizes of models, the kernels'
+sources.
 
 A program of its own: TRITON_INTERPRET must be set before Triton is imported.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets import cuda
+from framejit.backends.fuse.triton.kernel_source import triton_source
 from framejit.config import config
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.stages import lower
@@ -66,6 +68,26 @@ CASES: dict[str, tuple[Any, Any, tuple[int, ...], float]] = {
 }
 
 
+BATCHES = ((64, 64, 112, 112), (64, 256, 56, 56), (64, 1024, 14, 14), (50, 2048, 7, 7))
+
+
+def batch_norm(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> Any:
+    found = torch.ops.aten.var_mean.correction(x.float(), DIMS, correction=0, keepdim=True)
+    scale = (found[0] + 1e-5).rsqrt()
+    flat = found[1].flatten(), found[0].flatten()
+    return (x - found[1]) * scale, scale, mean * 0.9 + flat[0] * 0.1, variance * 0.9 + flat[1] * 0.1, found[1]
+
+
+def sources(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+    gm = fx.symbolic_trace(batch_norm)
+    with FakeTensorMode():
+        x = torch.empty(sizes, dtype=torch.bfloat16, device="cuda").to(memory_format=torch.channels_last)
+        fakes = [x, torch.empty(sizes[1], device="cuda"), torch.empty(sizes[1], device="cuda")]
+    for node, fake in zip(gm.graph.nodes, fakes):
+        node.meta["val"] = fake
+    return [asdict(triton_source(node)) for node in schedule(lower(gm, fakes)) if isinstance(node, Kernel)]
+
+
 def run(function: Any, made: Any, sizes: tuple[int, ...], tolerance: float) -> list[Any]:
     x = made(sizes).contiguous(memory_format=torch.channels_last)
     gm = fx.symbolic_trace(function)
@@ -83,9 +105,11 @@ def run(function: Any, made: Any, sizes: tuple[int, ...], tolerance: float) -> l
 def main() -> None:
     triton_standins.install()
     do_without_gpu()
-    cuda.COLUMNS, cuda.LARGE = 8, 64
     torch.manual_seed(0)
     report: dict[str, list[Any]] = {}
+    with torch.no_grad():
+        report["sources"] = [source for sizes in BATCHES for source in sources(sizes)]
+    cuda.COLUMNS, cuda.LARGE = 8, 64
     with config.patch(debug=True), torch.no_grad():
         for name, case in CASES.items():
             try:

@@ -532,7 +532,8 @@ def _moments_in_parts(
         x, sizes=sizes, dtype=kind, device=x.device,
     )
     distance = b.map(a.sub, x, first, dtype=kind)
-    lacking, squares = total(distance, inside), total(distance, inside, square=True)
+    # first elements are kept as sums are: the kernel that puts parts together then goes through memory in one order
+    first, lacking, squares = total(first, inside), total(distance, inside), total(distance, inside, square=True)
     common = total(first, parts, number)
     between = b.map(a.sub, first, common, dtype=kind)
     lack = b.map(lambda own, apart: a.add(own, a.mul(apart, length)), lacking, between, dtype=kind, ops=2)
