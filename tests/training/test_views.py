@@ -30,9 +30,12 @@ VIEWS = {
     "flat and used": lambda x, w: ((h := (x @ w).sin()).flatten(), h * 2, h.reshape(-1, 1)),
     "made in no_grad()": lambda x, w: (x * w, _without((x * w), lambda h: h.t())),
     "written before": lambda x, w: ((h := x * w).mul_(2), h.t())[1],
+    "written behind it": lambda x, w: ((h := x * w), (v := h[0]), h.mul_(2), v.sin())[1:],
+    "written by a part of it": lambda x, w: ((h := x * w), h[:, 0].copy_(w[1].exp()), h.t())[2:],
+    "written and flat": lambda x, w: ((h := (x @ w).add_(1)).view(-1), h),
     "written by way of it": lambda x, w: ((h := x * w), (v := h[0]).mul_(2), v)[::2],
 }
-REFUSED = [VIEWS[name] for name in ("made in no_grad()", "written before", "written by way of it")]
+REFUSED = [VIEWS["made in no_grad()"]]
 
 
 def _without(h, made):

@@ -22,7 +22,10 @@ from tests.training.module_wall import ModuleCase, check_module, check_modules, 
 EVERY: int = 24
 """Of so many operators one, of half as many modules one."""
 OPERATORS = ("nn.functional.layer_norm", "softmax.with_dtype", "nn.functional.gelu", "cumsum", "linalg.vector_norm")
-MODULES = ("nn.Linear", "nn.GroupNorm", "nn.LSTM", "nn.InstanceNorm2d", "nn.TransformerEncoderLayer")
+MODULES = (
+    "nn.Linear", "nn.GroupNorm", "nn.LSTM", "nn.InstanceNorm2d", "nn.TransformerEncoderLayer",
+    "nn.GRUCell", "nn.CircularPad2d",
+)
 
 
 def test_gradients_of_operators():

@@ -41,7 +41,37 @@ def _may_overlap_in_part(target: Value, other: Value) -> bool:
     # elements lie whole steps from the first ones: those of x[::2] and x[1::2] never meet
     step = math.gcd(step, other_step)
     apart = (first - other_first) % step if step else 0
-    return not (apart >= other.itemsize and step - apart >= target.itemsize)
+    return not (apart >= other.itemsize and step - apart >= target.itemsize or _are_boxes_apart(target, other))
+
+
+def _are_boxes_apart(target: Value, other: Value) -> bool:
+    """Whether both are cut out of a tensor by slices, and in some dimension out of other places."""
+    boxes = [_box(target), _box(other)]
+    return None not in boxes and any(
+        begin >= other_end or other_begin >= end for (begin, end), (other_begin, other_end) in zip(*boxes)
+    )
+
+
+def _box(value: Value) -> list[tuple[int, int]] | None:
+    """Where in its storage's first tensor a value begins and ends, in each dimension; None if it is no part of that by
+    slices without steps."""
+    whole = value.storage.first
+    if whole.has_symbolic_sizes or value.itemsize != whole.itemsize or len(value.shape) != len(whole.shape):
+        return None
+    if _overlaps_itself(whole) or 0 in whole.shape:
+        return None
+    left = value.offset - whole.offset
+    box = {}
+    for dim in sorted(range(len(whole.shape)), key=lambda dim: (-whole.strides[dim], whole.shape[dim])):
+        if whole.shape[dim] == 1:
+            box[dim] = (0, 1)
+            continue
+        begin, left = divmod(left, whole.strides[dim])
+        end = begin + value.shape[dim]
+        if begin < 0 or end > whole.shape[dim] or (value.shape[dim] != 1 and value.strides[dim] != whole.strides[dim]):
+            return None
+        box[dim] = (begin, end)
+    return [box[dim] for dim in sorted(box)] if not left else None
 
 
 def _place(value: Value) -> tuple[object, ...]:

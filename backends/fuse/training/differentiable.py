@@ -133,6 +133,9 @@ class Differentiable:
         random = self.second_run.random_state()
         with torch.no_grad():
             made = [*self._forward.run(inputs)]
+        for place, writes in self.results.writes:
+            for _ in range(writes - made[place]._version):
+                torch._C._increment_version([made[place]])
         if torch.is_grad_enabled():
             views = self._tie(random, inputs, made)
         else:  # the program switches gradients on inside

@@ -108,6 +108,11 @@ class Results:
         """By position, with those of views that are no results."""
         for position in aliases:
             self.views[position] = self._view(position)
+        self.writes = [
+            (place, root._version) for place, root in enumerate(self.roots)
+            if isinstance(root, torch.Tensor) and root._version
+        ]
+        """Of what is written in place before it is given: the place, and how many writes autograd has counted."""
         self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
         """Positions of the views that gradients may come to."""
 
@@ -152,11 +157,6 @@ class Results:
     def views_among(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
         """The results that are differentiable views."""
         return [outputs[position] for position in self.differentiable_views]
-
-    def written(self, changed: set[Any]) -> list[int]:
-        """The places of what the plan gives and other results are views of, where one of these storages is its own."""
-        of = {view.place for view in self.views.values() if view.base is Base.GIVEN}
-        return [place for place in of if self._recorder.known(self.roots[place]).storage in changed]
 
     def check(self) -> None:
         """Raises NeedsGradients where a view that is made again is not what eager's is; NotFusable where that may be
