@@ -1,5 +1,6 @@
-"""More of what autograd promises: hooks of modules, anomaly mode, forward-mode differentiation, transforms, checkpoints,
-functions with a backward of their own, and scaled steps. Each against eager, with other state in later calls."""
+"""More of what autograd promises: hooks of modules, anomaly mode, forward-mode differentiation, transforms,
+checkpoints, functions with a backward of their own, and scaled steps. Each against eager, with other state in later
+calls."""
 
 import warnings
 
@@ -83,7 +84,7 @@ def test_hooks_on_the_module_that_is_optimized():
             if number % 2:
                 handles = [
                     module.register_full_backward_hook(lambda m, inputs, outputs, seen=seen: seen.append(outputs[0])),
-                    module.register_forward_hook(lambda m, inputs, output, seen=seen: seen.append(output) or output * 2),
+                    module.register_forward_hook(lambda m, inputs, out, seen=seen: seen.append(out) or out * 2),
                     module.up.weight.register_hook(lambda gradient, seen=seen: seen.append(gradient.clone())),
                 ]
             module.zero_grad()
@@ -193,7 +194,9 @@ def test_transforms(transform, inside):
 
     outcomes = []
     for optimize in (lambda fn: fn, framejit.optimize):
-        fn = optimize(lambda x: transformed(loss, x)) if inside else lambda x, fn=optimize(loss): transformed(fn, x)
+        around = optimize(lambda x: transformed(loss, x))
+        within = optimize(loss)
+        fn = around if inside else lambda x, within=within: transformed(within, x)
         found = []
         for number in range(3):
             x = torch.linspace(0, number + 1, 4 + number, dtype=torch.float64)
@@ -313,10 +316,8 @@ def test_a_scaler_that_meets_infinities():
     made = {}
 
     def use(fn, module, x):
-        scaler, optimizer = made.setdefault(
-            id(module),
-            (torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=2), torch.optim.Adam(module.parameters())),
-        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=2)
+        scaler, optimizer = made.setdefault(id(module), (scaler, torch.optim.Adam(module.parameters())))
         found = []
         for _ in range(4):
             optimizer.zero_grad()

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import SIZES
+from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.record import attribute_of
 from framejit.backends.fuse.thread_state import restored_thread_state
 from framejit.backends.graph_identity import identify, identity
@@ -28,7 +29,7 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
         with mode, without_warnings():
             for node in gm.graph.nodes:
                 if node.op == "placeholder":
-                    value = _fake_like(node, next(given))
+                    value = _fake_like(next(given))
                 elif node.op == "get_attr":
                     value = attribute_of(gm, str(node.target))
                     value = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
@@ -49,15 +50,14 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
     return made_module
 
 
-def _fake_like(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
-    before: Any = node.meta.get("val", node.meta.get("example_value"))
+def _fake_like(tensor: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         fake = torch.empty_strided(
             tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device=tensor.device
         )
         fake = fake.conj() if tensor.is_conj() else fake
         fake = torch._neg_view(fake) if tensor.is_neg() else fake
-    return fake.requires_grad_(True) if before.requires_grad else fake
+    return Entrance.of(tensor).made(fake)
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

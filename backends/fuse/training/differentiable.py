@@ -15,9 +15,11 @@ from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
+from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
+from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
@@ -63,7 +65,10 @@ class Differentiable:
         self.gm, self.eager, self.accounts, self.symbolic_sizes = gm, gm.forward, accounts, symbolic_sizes
         self.torch_state = thread_state()
         """Torch's state of the thread, which the recording depends on."""
-        self.recorded = recorded = Recorded(gm, None if symbolic_sizes is None else symbolic_sizes.conditions, buckets)
+        self.entrances = [Entrance.of(example) for example in examples]
+        self.recorded = recorded = Recorded(
+            gm, self.entrances, None if symbolic_sizes is None else symbolic_sizes.conditions, buckets
+        )
         self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
         self.results = recorded.results.at(sizes_now(symbolic_sizes))
@@ -76,6 +81,9 @@ class Differentiable:
             (value, (False, position))
             for position, value in enumerate([*joint.outputs, *partition.made()])
             if isinstance(value, Value)
+        )
+        sources.update(
+            (content, (True, joint.inputs.index(value))) for content, value in joint.contents().items()
         )
         self.segments: list[CompiledSegment | Segment] = []
         """All segments; one whose results are all views stays as it was recorded."""
@@ -112,7 +120,7 @@ class Differentiable:
         conditions, symbols = self.symbolic_sizes.conditions.with_hints(sizes)
         with restored_thread_state():  # a backward may run in any
             restore(self.torch_state)
-            again = Recorded(self.gm, conditions, self.buckets)
+            again = Recorded(self.gm, self.entrances, conditions, self.buckets)
             again.joint()
         if again.forward() != self.recorded.forward():
             raise NeedsGradients("its forward consists of other operations with other sizes")
@@ -128,11 +136,14 @@ class Differentiable:
             self.fate.runs_as_aten
             or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
             or self._writes_reach_others(inputs)
+            or any(inputs[position]._is_view() or _is_root(inputs[position]) for position in self.results.tied.values())
         ):
             return self.eager(*inputs)
         random = self.second_run.random_state()
         with torch.no_grad():
             made = [*self._forward.run(inputs)]
+        for place, position in self.results.tied.items():
+            made[place] = inputs[position]
         for place, writes in self.results.writes:
             for _ in range(writes - made[place]._version):
                 torch._C._increment_version([made[place]])
@@ -176,7 +187,11 @@ class Differentiable:
                     position = results.differentiable_views[number - n_roots]
                     crossing[edge] = results.view(position, inputs, made, views)
                 continue
-            taken = [*[inputs[position] for position in segment.inputs], *[crossing[edge] for edge in segment.borders]]
+            taken = [
+                *[(call.inputs if position in segment.before else inputs)[position] for position in segment.inputs],
+                *[crossing[edge] for edge in segment.borders],
+                *[inputs[position] for position in segment.anew],
+            ]
             given = Compiled.apply(segment, call, inputs, made, *taken)
             crossing.update(zip(segment.outputs, given))
             for place, tensor in zip(segment.results, given):
@@ -244,6 +259,16 @@ class CompiledSegment:
         """The values of other segments that gradients go to."""
         self.leaving = [*self.inputs, *(n_inputs + place for place in handed_back)]
         """Which of the joint graph's gradients these are."""
+        self.n_leaving = len(self.leaving)
+        tied = recorded.results.tied
+        self.written = [place for place in self.results if place in tied]
+        """Where the results stand that are inputs, written in place."""
+        own = {tied[place] for place in self.written}
+        self.before = {position for position in tied.values() if position not in own}
+        """The inputs that other segments write: this one takes what they were."""
+        self.anew = [position for position in own if position not in self.inputs]
+        """The inputs that are written, with nothing left of what they were."""
+        self.unneeded = [None] * len(self.anew)
         if not self.leaving:
             raise NeedsGradients("no gradient goes from a result to what it was made of")
         self.usual_references = usual_references(Compiled.apply)
@@ -374,6 +399,9 @@ class Compiled(torch.autograd.Function):
         ctx.segment, ctx.call = segment, call
         ctx.save_for_backward(*[(inputs if is_input else made)[place] for is_input, place in segment.saved])
         ctx.set_materialize_grads(False)
+        written = [made[place] for place in segment.written]
+        count_back(written, [1] * len(written))  # which autograd is about to count itself
+        ctx.mark_dirty(*written)
         return segment.given(made)
 
     @staticmethod
@@ -382,14 +410,19 @@ class Compiled(torch.autograd.Function):
         # What was kept may be gone, as after another backward: an operation of eager's that keeps nothing does not mind
         # either.
         if all(tangent is None for tangent in tangents):
-            found: list[torch.Tensor | None] = [None] * (len(segment.inputs) + len(segment.borders))
+            found: list[torch.Tensor | None] = [None] * segment.n_leaving
         else:
             call, saved = ctx.call, _given_up(ctx) if segment.keeps else []
             if torch.is_grad_enabled():
                 found = _differentiable_gradients(call, segment, tangents)
             else:
                 found = segment.backward(saved, [*tangents])
-        return None, None, None, None, *found
+        return None, None, None, None, *found, *segment.unneeded
+
+
+def _is_root(tensor: torch.Tensor) -> bool:
+    """Whether eager refuses to write it where gradients are wanted."""
+    return tensor.is_leaf and tensor.requires_grad
 
 
 def _given_up(ctx: Any) -> list[torch.Tensor]:

@@ -17,8 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
+from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
@@ -71,6 +73,14 @@ class JointGraph:
     copied: dict[Value, Value]
     """What eager's backward looks at where this one looks at a copy of it in another memory layout."""
 
+    def contents(self) -> dict[Value, Value]:
+        """What inputs hold at the end that are written, with these inputs."""
+        return {
+            node.args[1]: node.args[0]
+            for node in self.graph.nodes
+            if node.writes and isinstance(node.args[1], Value) and node.args[0] in self.inputs
+        }
+
     def number(self, value: Value) -> int:
         """The number of an input, or of a result of a forward operation; the same for each backward of one forward."""
         return self._forward_values().index(value)
@@ -91,18 +101,20 @@ class Recorded:
     gradients come to."""
 
     def __init__(
-        self, gm: fx.GraphModule, conditions: Conditions | None = None, buckets: Buckets | None = None
+        self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None = None,
+        buckets: Buckets | None = None
     ) -> None:
-        """`conditions`: take down what is asked of symbolic sizes. `buckets`: which gradients are wanted before the
-        backward is over. Raises NotFusable for what can't be written down, or must be seen by autograd operation by
-        operation."""
-        run = _ForwardRun(gm, conditions)
+        """`entrances`: of the inputs. `conditions`: take down what is asked of symbolic sizes. `buckets`: which
+        gradients are wanted before the backward is over. Raises NotFusable for what can't be written down, or must be
+        seen by autograd operation by operation."""
+        run = _ForwardRun(gm, entrances, conditions)
         before = thread_state()
         with restored_thread_state(), light():
             self.graph = run.run()
         if run.left_state != before:
             raise NotFusable("it leaves a mode changed")
         self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
+        self.needed, self._ends = run.needed, run.ends
         self.differentiable = self.results.differentiable()
         """Where the plan gives what gradients may come to."""
         changed = {value.storage for node in self.graph.nodes for value in node.writes}
@@ -113,7 +125,7 @@ class Recorded:
         roots = [*self.results.autograd_roots(returned).values(), *self.results.views_among(returned)]
         self.stages = {} if buckets is None else stages_of(buckets, self.inputs, roots)
         """The stage of the backward at whose end the gradient of an input is there, by its position."""
-        self.segments = self.results.segments(returned, stages=by_node(self.stages, self.inputs))
+        self.segments = self.results.segments(returned, self._ends, by_node(self.stages, self.inputs))
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 
@@ -132,8 +144,6 @@ class Recorded:
             raise NeedsGradients("a result is a view of what is not known")
         if any(self.results.roots[place].is_leaf for place in self.differentiable):
             raise NeedsGradients("a result that is made inside asks for gradients of its own")
-        if any(self.inputs[position].requires_grad for position in self.written):
-            raise NeedsGradients("an input that needs gradients is written in place")
         if any(self.results.returned[place].grad_fn is None for place in self.results.differentiable_views):
             raise NeedsGradients("a view asks for gradients of its own")
         with _on_fakes(self.graph), light():
@@ -191,7 +201,7 @@ class Recorded:
 
     def _backward(self, number: int, given: Given) -> tuple[SegmentBackward, list[torch.Tensor | None]]:
         """Record the backward of a segment. With it, the fakes of the gradients of its borders."""
-        leaves = [fake for fake in self.inputs if fake.requires_grad]
+        leaves = [needed for needed in self.needed if needed is not None]
         graph, recorder, segment, like = self.graph, self.recorder, self.segments[number], self.like[number]
         tangents: list[Any] = [None] * len(segment.outputs)
         with restored_thread_state(), light(), torch._C._DisableAutocast():
@@ -217,7 +227,7 @@ class Recorded:
             finally:
                 recorder.is_backward = False
         of_leaves, of_borders = iter(found[: len(leaves)]), found[len(leaves) :]
-        outgoing = [next(of_leaves) if fake.requires_grad else None for fake in self.inputs] + of_borders
+        outgoing = [None if needed is None else next(of_leaves) for needed in self.needed] + of_borders
         known = {*graph.inputs, *graph.constants}
         if any(value.maker is None and value not in known for node in graph.nodes for value in node.values()):
             raise NeedsGradients("autograd works with a tensor that was not seen to be made")
@@ -233,8 +243,13 @@ class _ForwardRun(Run):
     like_shown: dict[fx.Node, torch.Tensor]
     """Where sizes are symbolic, what capture says of results, so that what is asked of these sizes is asked of ours."""
 
-    def __init__(self, gm: fx.GraphModule, conditions: Conditions | None) -> None:
+    def __init__(self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None) -> None:
         super().__init__(gm, keeps, conditions)
+        self.entrances = entrances
+        self.needed: list[torch.Tensor | GradientEdge | None] = []
+        """Of each input what autograd is asked for to have its gradient, if that is wanted."""
+        self.ends: set[Any] = set()
+        """The nodes that inputs come out of which are no leaves: such may be written in place."""
 
     def make_recorder(self) -> _JointRecorder:
         self.masks = Masks(self.graph.constants)
@@ -261,7 +276,7 @@ class _ForwardRun(Run):
     def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
         """Leaves in place of the inputs' fakes: what is behind them is none of the graph's."""
         self.fakes = []
-        for fake in fakes:
+        for fake, entrance in zip(fakes, self.entrances, strict=True):
             with self.mode, torch.inference_mode(False):
                 shape, strides, (offset,) = map(self._sizes, (fake.shape, fake.stride(), [fake.storage_offset()]))
                 made = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)
@@ -270,7 +285,13 @@ class _ForwardRun(Run):
                         offset + made.untyped_storage().nbytes() // made.itemsize, dtype=fake.dtype, device=fake.device
                     )
                     made.set_(storage.untyped_storage(), offset, shape, strides)
-            self.fakes.append(made.requires_grad_(fake.requires_grad))
+                made = entrance.made(made)
+            if made.grad_fn is not None:
+                self.ends.add(made.grad_fn)
+            self.fakes.append(made)
+            self.needed.append(
+                None if entrance is Entrance.CONSTANT else made if made.is_leaf else get_gradient_edge(made)
+            )
         self.like_shown = {}
         if self.conditions is not None:
             (output,) = [node for node in self.gm.graph.nodes if node.op == "output"]
@@ -291,9 +312,15 @@ class _ForwardRun(Run):
         if any(isinstance(item, (tuple, list, dict)) for item in returned):
             raise NotFusable("it returns a nested tuple")
         shown = [self._shown(item, own) if isinstance(item, fx.Node) else own for own, item in zip(returned, value)]
-        self.results = Results(self.recorder, self.fakes, returned, shown)
-        return [self.recorder.known(item) if isinstance(item, torch.Tensor) else item for item in self.results.given]
-
+        tied = [
+            position
+            for position, fake in enumerate(self.fakes)
+            if fake.grad_fn is not None and fake.grad_fn not in self.ends
+        ]
+        self.results = Results(self.recorder, self.fakes, returned, shown, tied)
+        # an input that was written is there anyway
+        given = [None if place in self.results.tied else item for place, item in enumerate(self.results.given)]
+        return [self.recorder.known(item) if isinstance(item, torch.Tensor) else item for item in given]
 
     def _shown(self, node: fx.Node, fake: Any) -> Any:
         """What capture says of a result, where that fills its memory in order: the strides that eager gives it."""

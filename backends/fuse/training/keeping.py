@@ -37,10 +37,11 @@ def storages_to_keep(
     """
     flow = networkx.DiGraph()
     flow.add_nodes_from((SOURCE, SINK))
-    exposed = {value.storage for value in (*joint.inputs, *values_in(joint.outputs))}
+    exposed = {value.storage for value in (*joint.inputs, *joint.contents(), *values_in(joint.outputs))}
     kept_by_eager = {joint.copied.get(value, value).storage for value in looked_at}
     free = {value.storage for value in joint.graph.constants}
-    alive = {value.storage for value in joint.inputs}  # what eager keeps of the inputs, too, costs nothing
+    # what eager keeps of the inputs, too, costs nothing
+    alive = {value.storage for value in (*joint.inputs, *joint.contents())}
     by_aten = [node for node in backward if not is_lowered(node) and any(made.base is None for made in node.results)]
     in_memory = {value.storage for node in by_aten for value in node.values()}
     again: set[Storage] = set()

@@ -40,7 +40,7 @@ class BackwardPart:
         ]
         outputs = [*dict.fromkeys(values_in(self.backward.gradients))]
         graph = extracted(self.joint.graph, [*self.saved, *tangents], names, self.nodes, outputs, {})
-        known = {*self.joint.inputs, *values_in(self.joint.outputs)}
+        known = {*self.joint.inputs, *values_in(self.joint.outputs), *self.joint.contents()}
         made = [position for position, value in enumerate(self.saved) if value not in known]
         # gradients that come in are as a rule held by autograd alone: see `tangents.py`
         graph.own_inputs = frozenset([*made, *range(len(self.saved), len(graph.inputs))])
@@ -69,8 +69,8 @@ class Partition:
         )
 
     def made(self) -> list[Value]:
-        """What is kept and is neither an input nor an output."""
-        known = {*self.joint.inputs, *values_in(self.joint.outputs)}
+        """What is kept and is neither an input, nor what one holds at the end, nor an output."""
+        known = {*self.joint.inputs, *values_in(self.joint.outputs), *self.joint.contents()}
         return [value for value in self.saved if value not in known]
 
 

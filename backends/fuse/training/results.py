@@ -68,9 +68,11 @@ class Results:
     eager's is copied."""
 
     def __init__(
-        self, recorder: TrainingRecorder, inputs: Sequence[torch.Tensor], returned: Sequence[Any], shown: Sequence[Any]
+        self, recorder: TrainingRecorder, inputs: Sequence[torch.Tensor], returned: Sequence[Any], shown: Sequence[Any],
+        tied: Sequence[int]
     ) -> None:
-        """`returned`: fakes and constants. `shown`: the fakes that capture has of them, with eager's strides."""
+        """`returned`: fakes and constants. `shown`: the fakes that capture has of them, with eager's strides. `tied`:
+        the positions of inputs that are made of others once they are written, to autograd."""
         self.inputs, self.returned, self.shown = inputs, returned, shown
         self.given: list[Any] = []
         """What the plan gives, as it is given."""
@@ -94,6 +96,9 @@ class Results:
         for position, value in enumerate(returned):
             if position not in tensors:
                 self.places[position] = self._give(value, value)
+        self.tied = {self._give(inputs[position], inputs[position]): position for position in tied}
+        """Inputs that are written and come out of nodes of ours then: their places among what the plan gives, though it
+        does not give them, and their positions."""
         aliases = []
         for position, fake in tensors.items():
             value = recorder.known(fake)
@@ -110,7 +115,7 @@ class Results:
             self.views[position] = self._view(position)
         self.writes = [
             (place, root._version) for place, root in enumerate(self.roots)
-            if isinstance(root, torch.Tensor) and root._version
+            if isinstance(root, torch.Tensor) and root._version and place not in self.tied
         ]
         """Of what is written in place before it is given: the place, and how many writes autograd has counted."""
         self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
@@ -140,6 +145,7 @@ class Results:
             for position, place in self.places.items()
             if isinstance(outputs[position], torch.Tensor) and outputs[position].requires_grad
         }
+        found.update((place, self.inputs[position]) for place, position in self.tied.items())
         for position in self.differentiable_views:
             view, base = self.views[position], outputs[position]._base
             if view.base is Base.GIVEN and outputs[position].requires_grad and base is not None:

@@ -117,7 +117,7 @@ def needed_segments(
 
 
 def gradients(
-    segment: Segment, tangents: Sequence[torch.Tensor | None], wanted: Sequence[torch.Tensor],
+    segment: Segment, tangents: Sequence[torch.Tensor | None], wanted: Sequence[torch.Tensor | GradientEdge],
     differentiable: bool = False
 ) -> list[torch.Tensor | None]:
     """The gradients of leaves, and behind them of what the segment takes from others, for gradients of its outputs;

@@ -180,6 +180,8 @@ def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.Untyp
         stand_in.requires_grad_()
     if not written:
         return stand_in
+    if tensor.requires_grad and tensor.is_leaf:  # which may be what the write raises for
+        return stand_in.detach().clone().requires_grad_()
     if tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return stand_in.clone()
     storage = tensor.untyped_storage()

@@ -179,9 +179,14 @@ class _Functionalisation:
         """What an operation gives on fakes."""
         with self.graph.fake_mode:
             return operation(
-                *[map_values(arg, lambda value: value.fake) for arg in args],
-                **{key: map_values(arg, lambda value: value.fake) for key, arg in kwargs.items()},
+                *[map_values(arg, _fake) for arg in args],
+                **{key: map_values(arg, _fake) for key, arg in kwargs.items()},
             )
+
+
+def _fake(value: Value) -> torch.Tensor:
+    """What stands for a value where nothing is told to autograd: some kernels refuse what needs gradients."""
+    return value.fake.detach() if value.fake.requires_grad else value.fake
 
 
 @cache

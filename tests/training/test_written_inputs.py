@@ -1,0 +1,249 @@
+"""Graphs that write into their inputs and need gradients fuse: autograd counts the writes, inputs come out of the
+graph's node then, and what they were before has its gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import framejit
+
+from support import seed
+from twins import Twins, leaf, same
+
+
+def multiplied(x, w, b):
+    x.mul_(w)
+    return (x * b).sum()
+
+
+def made_differentiable(x, w, b):
+    """`b` needs no gradient before."""
+    b.add_(w)
+    return x * b
+
+
+def used_before(x, w, b):
+    z = x * b
+    x.mul_(2)
+    return z
+
+
+def returned(x, w, b):
+    x.mul_(w)
+    return x, x.t(), x.exp()
+
+
+def by_parts(x, w, b):
+    x[0].mul_(2)
+    x[:, 1] = w[0]
+    return x.sin()
+
+
+def nothing_left(x, w, b):
+    x.zero_()
+    return w * 2
+
+
+def several_times(x, w, b):
+    x.copy_(w * b)
+    z = x.exp()
+    x.add_(z)
+    return z
+
+
+def in_place_activation(x, w, b):
+    F.relu(x, inplace=True)
+    return F.dropout(x, 0.5) @ w
+
+
+def running_mean(x, w, b):
+    with torch.no_grad():
+        b.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+    return x / (b.abs() + 2) * w
+
+
+def state_with_gradient(x, w, b):
+    b.mul_(0.9).add_(x.mean(0))
+    x.sub_(b)
+    return (x @ w).tanh(), b
+
+
+pytestmark = pytest.mark.filterwarnings("error::framejit.FramejitWarning")
+
+
+FUNCTIONS = [
+    multiplied, made_differentiable, used_before, returned, by_parts, nothing_left, several_times, in_place_activation,
+    running_mean, state_with_gradient,
+]
+
+
+def tensors(out):
+    return out if isinstance(out, tuple) else (out,)
+
+
+def facts(fn, x, w, b):
+    y, state = x * 3, b.clone()
+    outs = tensors(fn(y, w, state))
+    found = [[t is y, t is state, t._is_view(), t._version] for t in outs]
+    return outs, found, y, state, [(t._version, t.is_leaf, t.requires_grad) for t in (y, state)]
+
+
+def loss(y, state, outs):
+    total = sum((k + 1) * (o * o).sum() for k, o in enumerate(outs) if o.requires_grad) + (y * y).sum()
+    return total + (state * state).sum()
+
+
+def gradients(fn, x, w, b):
+    x.grad = w.grad = None
+    y, state = x * 3, b.clone()
+    before = y * 1
+    loss(y, state, tensors(fn(y, w, state))).backward()
+    before.sum().backward()
+    return x.grad, w.grad
+
+
+def hooks(fn, x, w, b):
+    """Hooks on an input are on what it was."""
+    seen = []
+    y, state = x * 3, b.clone()
+    y.register_hook(lambda gradient: seen.append(("before", gradient.clone())) or gradient * 2)
+    y.retain_grad()
+    outs = tensors(fn(y, w, state))
+    y.register_hook(lambda gradient: seen.append(("after", gradient.clone())) or gradient * 3)
+    total = loss(y, state, outs)
+    found = torch.autograd.grad(total, [x, w, y], allow_unused=True, retain_graph=True)
+    total.backward()
+    return seen, found, y.grad
+
+
+def twice(fn, x, w, b):
+    """The state of one call is that of the next."""
+    y, state = x * 3, b.clone()
+    outs = tensors(fn(y, w, state))
+    more = tensors(fn(y, w, state))
+    try:
+        return outs, more, torch.autograd.grad(loss(y, state, (*outs, *more)), [x, w], allow_unused=True)
+    except RuntimeError as e:  # what the first call has kept was written by the second
+        return outs, more, str(e).partition(":")[0]
+
+
+def views(fn, x, w, b):
+    """Of inputs that are views, and of tensors that there are views of."""
+    base, other = x * 3, x * 2
+    part = other[0]
+    outs = tensors(fn(other, w, b.clone()))
+    after = tensors(fn(base.t(), w, b.clone()))
+    total = sum((o * o).sum() for o in (*outs, *after, part, base) if o.requires_grad)
+    return part, base, torch.autograd.grad(total, [x, w], allow_unused=True)
+
+
+def changed_later(fn, x, w, b):
+    """What the backward looks at was written since, or not."""
+    y, state = x * 3, b.clone()
+    outs = [o for o in tensors(fn(y, w, state)) if o is not y and o is not state and o.requires_grad]
+    with torch.no_grad():
+        y.add_(1)
+        state.add_(1)
+    try:
+        return torch.autograd.grad(sum(o.sum() for o in outs), [x, w], allow_unused=True)
+    except RuntimeError as e:
+        return str(e).partition(":")[0]
+
+
+def leaves(fn, x, w, b):
+    try:
+        return tensors(fn(x.detach().requires_grad_(), w, b.clone()))
+    except RuntimeError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("use", [facts, gradients, hooks, twice, views, changed_later])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_written_inputs(fn, use):
+    twins = Twins(fn, leaf(3, 3), leaf(3, 3), torch.randn(3, 3, dtype=torch.float64))
+    twins.both(gradients, 2)
+    if use in (twice, views):  # `x` of a transposed layout, and `b` that the first call has made differentiable
+        twins.check_fused = lambda: None
+    twins.both(use)
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_leaves_that_are_written_raise_as_in_eager(fn):
+    twins = Twins(fn, leaf(3, 3), leaf(3, 3), torch.randn(3, 3, dtype=torch.float64))
+    twins.both(gradients)
+    twins.check_fused = lambda: None
+    twins.both(leaves)
+    twins.both(gradients)
+
+
+def test_symbolic_sizes():
+    fn = framejit.optimize(returned, dynamic=True)
+    for size in (3, 5, 4, 7):
+        found = []
+        for each in (returned, fn):
+            seed(size)
+            x, w = leaf(size, size), leaf(size, size)
+            y = x * 2
+            outs = each(y, w, None)
+            found.append((outs, y, torch.autograd.grad(sum(o.square().sum() for o in outs), [x, w])))
+        same(*found)
+    assert {graph.reason for graph in framejit.inspect(fn).graphs} == {""}
+
+
+def test_gradients_of_gradients():
+    """Are refused once, where the graph has written what it looks at, and then found by ATen."""
+    compiled = framejit.optimize(multiplied)
+    x, w, b = leaf(3), leaf(3), torch.ones(3, dtype=torch.float64)
+
+    def use(fn):
+        y = x * 3
+        (first,) = torch.autograd.grad((fn(y, w, b) + y.square().sum()).square(), x, create_graph=True)
+        return first, torch.autograd.grad(first.sum(), [x, w])
+
+    with pytest.raises(RuntimeError, match="repeat the step"):
+        use(compiled)
+    same(use(multiplied), use(compiled))
+
+
+def test_a_module_with_statistics_of_its_own():
+    class Scaled(nn.Module):
+        """Divides by a running scale, and keeps what it saw last."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("scale", torch.ones(4))
+            self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x):
+            h = self.linear(x)
+            if self.training:
+                with torch.no_grad():
+                    self.scale.lerp_(h.abs().mean(0), 0.1)
+                    self.count.add_(1)
+            return h.div_(self.scale).relu_()
+
+    def use(fn, module, x):
+        module.zero_grad()
+        out = fn(module, x)
+        out.square().sum().backward()
+        return out, [p.grad for p in module.parameters()], [t.clone() for t in module.buffers()]
+
+    seed()
+    Twins(lambda m, x: m(x), torch.randn(5, 4, dtype=torch.float64), module=Scaled().double()).both(use, 5)
+
+
+def test_parameters_written_without_gradients():
+    """As a spectral norm does it."""
+
+    def fn(x, w, b):
+        with torch.no_grad():
+            w.div_(w.norm())
+        return (x @ w).sin()
+
+    def use(fn, x, w, b):
+        out = fn(x, w, b)
+        return out, w, w._version, torch.autograd.grad(out.sum(), [x, w])
+
+    Twins(fn, leaf(3, 3), leaf(3, 3), None).both(use)
