@@ -21,7 +21,6 @@ A_DICT: int
 A_KEY: int
 A_INDEX: int
 A_GETITEM: int
-A_TYPE: int
 A_TYPE_LOOKUP: int
 A_CELL: int
 A_BINOP: int

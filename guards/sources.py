@@ -368,18 +368,6 @@ class DictKeySource(Step):
 
 
 @source
-class TypeSource(Step):
-    def access(self) -> tuple[int, Any]:
-        return native.A_TYPE, None
-
-    def emit(self, em: Emitter) -> None:
-        em.call_object(type, lambda: em.load_source(self.origin))
-
-    def name(self) -> str:
-        return f"type({self.origin.name()})"
-
-
-@source
 class TypeLookupSource(Step):
     """What the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
 

@@ -96,5 +96,5 @@ def check_torch() -> tuple[int, int]:
 
 check_interpreter()
 check_main_interpreter()
-TORCH_VERSION = check_torch()
+check_torch()
 enable_lock()  # behind torch, whose symbols the native core looks up

@@ -11,7 +11,6 @@ from typing import Final, Literal
 from framejit.signals import Unsupported
 from framejit.symbols.expression import Expression, Symbol
 
-ZERO: Final = Expression({})
 LEAST: Final = 2
 """Sizes 0 and 1 mean other things (no elements, broadcasting), so that they are left to be assumed."""
 

@@ -153,23 +153,6 @@ class Graph:
             raise ValueError(f"{used[0]} is still in use")
         self.nodes = [node for node in self.nodes if node not in gone]
 
-    def sweep(self, is_free: Callable[[Node], bool]) -> None:
-        """Take out what nobody uses and what `is_free` says is done for its results only, from the end to the
-        beginning."""
-        returned = {*self.returned()}
-        kept = []
-        for node in reversed(self.nodes):
-            if (
-                not node.writes
-                and not node.ordered
-                and is_free(node)
-                and not any(value.users or value in returned for value in node.results)
-            ):
-                node.detach()
-            else:
-                kept.append(node)
-        self.nodes = kept[::-1]
-
     def expand(self, wanted: Callable[[Node], bool]) -> None:
         """Put in place of composite operations what they consist of, where `wanted` says so, in the graphs inside of
         others too."""

@@ -263,7 +263,7 @@ def join(group: Group, node: ComputeNode, buffers: dict[str, Buffer]) -> Compute
     if nest.device != node.device or not _size_fits(nest, node) or _is_empty(nest) or _is_empty(node):
         return None
     for in_reduction, turned in _levels(nest, node):
-        made = _join_at(nest, group.stored, node, buffers, in_reduction, turned)
+        made = _join_at(nest, node, buffers, in_reduction, turned)
         if made is not None:
             return made
     return None
@@ -303,7 +303,7 @@ def _levels(nest: ComputeNode, node: ComputeNode) -> Iterator[tuple[bool, bool]]
 
 
 def _join_at(
-    nest: ComputeNode, stored: dict[str, Store], node: ComputeNode, buffers: dict[str, Buffer], in_reduction: bool,
+    nest: ComputeNode, node: ComputeNode, buffers: dict[str, Buffer], in_reduction: bool,
     turned: bool,
 ) -> ComputeNode | None:
     base, guest = (node, nest) if turned else (nest, node)  # base has the reduction loops, if either has
@@ -314,7 +314,7 @@ def _join_at(
     parallel, reduction = cut(base.parallel, matched.pieces), cut(base.reduction, matched.pieces)
     if guest.reduction and not (_same_level(guest, matched, reduction) and _same_order(guest, matched, reduction)):
         return None
-    if in_reduction and not guest.reduction and not _worth_a_pass(base, parallel, reduction, buffers):
+    if in_reduction and not guest.reduction and not _worth_a_pass(base, parallel, reduction):
         return None
     first, second = (matched.second, matched.first) if turned else (matched.first, matched.second)
     stores = nest.stores if not turned and matched.keeps_first else substitute(nest.stores, first)
@@ -355,7 +355,7 @@ def _same_order(guest: ComputeNode, matched: Match, reduction: tuple[Var, ...]) 
 
 
 def _worth_a_pass(
-    base: ComputeNode, parallel: tuple[Var, ...], reduction: tuple[Var, ...], buffers: dict[str, Buffer]
+    base: ComputeNode, parallel: tuple[Var, ...], reduction: tuple[Var, ...]
 ) -> bool:
     """Whether pointwise work should run inside a nest with a reduction: not if the reduction leaves it too few parallel
     turns."""

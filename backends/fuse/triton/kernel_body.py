@@ -264,7 +264,7 @@ class Body:
 
     def _step_online(self, key: Key, state: tuple[str, str]) -> None:
         greatest, total = state
-        shape, within = self._lanes()
+        _, within = self._lanes()
         values = self.lines.name(*self._elements(key))
         again = f"[{', '.join([':'] * (len(self.tile.dims) - 1) + ['None'])}]"
         top = values if within is None else f"tl.reduce({values}, {within}, nan_max){again}"

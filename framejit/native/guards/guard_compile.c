@@ -218,7 +218,7 @@ static int compile_access(GuardTree *tree, Node *node, PyObject *key)
     case A_ARG: case A_CLOSURE_CELL: case A_INDEX: case A_DICT_KEY_AT:
         node->index = PyLong_AsSsize_t(key);
         return node->index == -1 && PyErr_Occurred() ? -1 : 0;
-    case A_FUNC: case A_DICT: case A_TYPE: case A_CELL: case A_STATE:
+    case A_FUNC: case A_DICT: case A_CELL: case A_STATE:
         return 0;
     case A_GLOBAL: case A_BUILTIN: case A_ATTR: case A_TYPE_LOOKUP:
         if (!PyUnicode_CheckExact(key)) {

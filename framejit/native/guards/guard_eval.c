@@ -137,8 +137,6 @@ static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame,
         return read_attribute(node, parent, owned);
     case A_INDEX:
         return read_item(node, parent, owned);
-    case A_TYPE:
-        return (PyObject *)Py_TYPE(parent);
     case A_TYPE_LOOKUP:
         return PyType_Check(parent) ? _PyType_Lookup((PyTypeObject *)parent, node->key) : NULL;
     case A_GLOBAL:

@@ -150,10 +150,6 @@ int memo_read_node(MemoBuilder *b, const Node *node, const Node *parent_node, Le
     }
     case A_INDEX:
         return read_item(b, node, parent_node, parent, out);
-    case A_TYPE:
-        memo_pin_word(b, &parent->value->ob_type);
-        out->value = (PyObject *)Py_TYPE(parent->value);
-        return VOUCHED;
     case A_TYPE_LOOKUP:
         if (!PyType_Check(parent->value) || (!parent->known && memo_pin_type(b, parent, parent_node) != VOUCHED))
             return RESIDUAL;

@@ -112,7 +112,7 @@ for _kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
 def _existing_getter(capture: Capture, obj: Any, source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, type(obj))
     capture.add_guard(source, native.C_ID, obj)
-    function, args, *rest = obj.__reduce__()
+    function, args, *_ = obj.__reduce__()
     keywords: dict[str, Any] = {}
     if is_a(function, functools.partial):  # a methodcaller with keywords
         args, keywords = (*function.args, *args), function.keywords

@@ -407,9 +407,6 @@ class ListValue(SequenceValue):
     def proxy(self) -> Any:
         return [i.proxy() for i in self.items]
 
-    def constants_inside(self) -> list[Any]:
-        return [i.constant() for i in self.items]
-
     def touch(self, frame: Frame) -> None:
         """Called before each change."""
         frame.capture.effects.changed(self)

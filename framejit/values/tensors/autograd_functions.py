@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CODE = "FJ128"
 _Function: Any = torch.autograd.Function
-_SETUP = _Function.__mro__[1].setup_context
 
 
 class ContextValue(Value):

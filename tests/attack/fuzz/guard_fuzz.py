@@ -127,7 +127,7 @@ class Builder:
 
     def steps(self, value: Any) -> list[tuple[int, Any]]:
         rng = self.rng
-        found: list[tuple[int, Any]] = [(native.A_TYPE, None)] if rng.random() < 0.2 else []
+        found: list[tuple[int, Any]] = []
         if isinstance(value, dict):
             found += [
                 (rng.choice((native.A_KEY,) * 6 + (native.A_GETITEM,)), key)

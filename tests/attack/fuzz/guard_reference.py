@@ -165,7 +165,6 @@ _READERS: dict[int, Callable[[Any, Frame, Any], Any]] = {
     native.A_KEY: _key,
     native.A_INDEX: lambda parent, frame, key: _sequence_item(parent, key),
     native.A_GETITEM: lambda parent, frame, key: parent[key],
-    native.A_TYPE: lambda parent, frame, key: type(parent),
     native.A_TYPE_LOOKUP: lambda parent, frame, key: type_lookup(parent, key),
     native.A_CELL: lambda parent, frame, key: types.CellType.cell_contents.__get__(parent),
     native.A_BINOP: _binary,
