@@ -585,6 +585,20 @@ def test_the_format_of_another_version_is_ignored(folder, monkeypatch):
     assert_equal(f(x), result)
 
 
+def test_the_plan_of_another_graph_is_ignored(folder):
+    f, x, file = program_on_disk(folder)
+
+    def g(x):
+        return F.linear(x.cos() + 1, x).sum(-1), x.sin()
+
+    fresh(g, x)
+    (other,) = {*plan_files(folder)} - {file}
+    other.write_bytes(file.read_bytes())
+    result, hit = fresh(g, x)
+    assert not hit
+    assert_equal(g(x), result)
+
+
 def step_of(fields, kind):
     return next(step for step in fields["steps"] if step[1] == kind)
 
