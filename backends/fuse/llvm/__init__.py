@@ -1,5 +1,6 @@
-"""Kernels for CPUs, through LLVM. `kernel.compile_cpu_kernel` is the way in, `support.supports` says what can be done.
+"""Kernels for CPUs, through LLVM. `kernel.compile_cpu_kernel` is the way in, `llvm_support.supports` says what can be
+done.
 
 `plan` decides how loops are run; `loops` and `reduction_loops` write them, `emit` the expressions in them,
-`operations`, `maths`, `memory` and `reductions` their parts; `jit` makes machine code of the text.
+`instructions`, `maths`, `memory` and `accumulators` their parts; `jit` makes machine code of the text.
 """
