@@ -61,26 +61,22 @@ def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) 
     exception or a warning would be missing."""
     kept: list[Node] = []
     needed = set(with_parts(needed, buffers))
+    versions: dict[str, list[str]] = {}
+    for name, buffer in buffers.items():
+        versions.setdefault(buffer.memory, []).append(name)
     for node in reversed(nodes):
-        lasting = any(_outlives(buffers, name) for name in node.writes) or (
-            isinstance(node, ExternNode) and node.ordered
-        )
+        is_extern = isinstance(node, ExternNode)
+        wanted = [name for name in node.writes if is_extern or name in needed or _outlives(buffers, name)]
+        lasting = any(_outlives(buffers, name) for name in node.writes) or (is_extern and node.ordered)
         if lasting or needed.intersection(node.writes) or _speaks(node):
-            if isinstance(node, ComputeNode) and not lasting:
-                node.stores = [
-                    store for store in node.stores if store.buffer in needed or _in_place(buffers, store.buffer)
-                ]
+            # what is written in place keeps alive what the memory held before: other parts of it may stay
+            for name in wanted:
+                memory = buffers[name].memory
+                needed.update(versions[memory] if _in_place(buffers, name) else (memory,))
+            if isinstance(node, ComputeNode):
+                node.stores = [store for store in node.stores if store.buffer in needed]
             kept.append(node)
             needed.update(with_parts(node.reads, buffers))
-            # what is written in place keeps alive what the memory held before: other parts of it may stay
-            needed.update(buffers[name].memory for name in node.writes)
-            needed.update(
-                other.name
-                for name in node.writes
-                if _in_place(buffers, name)
-                for other in buffers.values()
-                if other.memory == buffers[name].memory
-            )
     return kept[::-1]
 
 

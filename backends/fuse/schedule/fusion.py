@@ -108,7 +108,8 @@ def fuse(graph: LoweredGraph, needed: set[str]) -> list[Node]:
     shared = {buffer.memory for name, buffer in buffers.items() if buffer.memory != name}
     for group in groups:
         _drop_internal(group, readers, needed | shared, buffers)
-    return [group.node for group in _ordered(groups)]
+    # what was written in place may have had readers in its own nest only, which know by now what they would read
+    return live_nodes([group.node for group in _ordered(groups)], needed, buffers)
 
 
 def _candidates(

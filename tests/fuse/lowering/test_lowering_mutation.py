@@ -302,3 +302,28 @@ def test_version_counters(name):
     """Each goes up as often as in eager, whoever writes: autograd tells by them whether what it keeps is still what it
     was."""
     plan_checks.check(lambda x, z: (COUNTED[name](x, z), None)[1], torch.randn(3, 4), torch.randn(3, 4))
+
+
+def _row_of_product(x):
+    product = torch.mm(x, x.T)
+    product[1].zero_()
+    return product[1] > 0
+
+
+def _row_of_split(x):
+    row = torch.mm(x, x.T).split(1)[1]
+    row.fill_(2)
+    row.add_(1)
+    return row.sum(), row * 2
+
+
+def _row_of_product_and_the_rest(x):
+    product = torch.mm(x, x.T)
+    product[1].zero_()
+    return product[1] > 0, product + 1
+
+
+@pytest.mark.parametrize("f", [_row_of_product, _row_of_split, _row_of_product_and_the_rest])
+def test_what_only_its_own_loops_read_is_not_written(f):
+    """ATen's result, written in part: nothing else reads what the same loops have written."""
+    plan_checks.check(f, torch.randn(3, 16))
