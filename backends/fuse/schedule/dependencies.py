@@ -65,12 +65,14 @@ def live_nodes(nodes: list[Node], needed: set[str], buffers: dict[str, Buffer]) 
     for name, buffer in buffers.items():
         versions.setdefault(buffer.memory, []).append(name)
     for node in reversed(nodes):
-        is_extern = isinstance(node, ExternNode)
-        wanted = [name for name in node.writes if is_extern or name in needed or _outlives(buffers, name)]
-        lasting = any(_outlives(buffers, name) for name in node.writes) or (is_extern and node.ordered)
+        lasting = any(_outlives(buffers, name) for name in node.writes) or (
+            isinstance(node, ExternNode) and node.ordered
+        )
         if lasting or needed.intersection(node.writes) or _speaks(node):
             # what is written in place keeps alive what the memory held before: other parts of it may stay
-            for name in wanted:
+            for name in node.writes:
+                if isinstance(node, ComputeNode) and name not in needed and not _outlives(buffers, name):
+                    continue
                 memory = buffers[name].memory
                 needed.update(versions[memory] if _in_place(buffers, name) else (memory,))
             if isinstance(node, ComputeNode):
