@@ -1,4 +1,6 @@
 """Function modes that captured code enters: the program's `__torch_function__` is inlined where torch would call it."""
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -248,3 +250,65 @@ def test_objects_with_the_protocol():
     compiled = framejit.optimize(lambda w: torch.mul(w, 2).tensor, backend="eager", fullgraph=True)
     for n in (1, 2):
         assert torch.equal(compiled(Wrapped(X + n, [])), (X + n) * 2)
+
+
+# ---- torch.device as a context manager ----------------------------------------------------------------
+
+
+def made_on_the_device(x, device):
+    with torch.device(device) as entered:
+        y, z = torch.ones(2), torch.arange(3)
+        w = torch.zeros(2, device="cpu")
+    return x + 1, y, z, w, entered, torch.ones(1)
+
+
+def devices_nested(x, device):
+    with torch.device("cpu"):
+        y = torch.zeros(2)
+        with torch.device(device):
+            z = torch.zeros(2)
+        w = torch.zeros(2)
+    return x + 1, y, z, w
+
+
+def device_on_a_stack(x, device):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.device(device))
+        y = torch.zeros(2)
+    return x + 1, y, torch.ones(1)
+
+
+def raised_inside_of_a_device(x, device):
+    try:
+        with torch.device(device):
+            y = torch.zeros(2)
+            raise KeyError
+    except KeyError:
+        return x + 1, y, torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    "fn", [made_on_the_device, devices_nested, device_on_a_stack, raised_inside_of_a_device]
+)
+def test_devices_entered_inside(fn):
+    pair = Pair(lambda: (fn, torch._C._len_torch_function_stack), fullgraph=True)
+    for device in ("cpu", "meta", "cpu", torch.device("cpu")):
+        pair.call(X, device)
+
+
+def test_a_graph_that_breaks_inside_of_a_device():
+    def fn(x, device):
+        with torch.device(device):
+            y = torch.zeros(2)
+            print("inside")
+            z = torch.ones(2)
+        return x + 1, y, z, torch.ones(1)
+
+    pair = Pair(lambda: (fn, torch._C._len_torch_function_stack))
+    for device in ("cpu", "meta", "cpu", torch.device("cpu")):
+        pair.call(X, device)
+
+
+def test_a_device_entered_inside_of_another():
+    with torch.device("meta"):
+        check(lambda x: made_on_the_device(x, "cpu"), torch.ones(2, device="cpu"), fullgraph=True)
