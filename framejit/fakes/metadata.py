@@ -111,6 +111,9 @@ class Metadata:
                 "a view that was made without gradients, and written since: torch refuses to look for its history",
                 "FJ140",
             ) from None
+        base = view_base(tensor)
+        if base is not None and not (has_fakes(base) and _is_handled_by_torch(type(base))):
+            raise Unsupported(f"a view of a {type(base).__name__} that no fake can stand for", "FJ140")
         if has_left_its_base(tensor):
             raise Unsupported("a view that was given other memory than its base's", "FJ140")
         with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
@@ -246,10 +249,21 @@ def can_be_symbolic(tensor: torch.Tensor) -> bool:
     return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
 
 
+def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What autograd has a tensor as a view of."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return None if tensor.is_inference() or not tensor._is_view() else tensor._base
+
+
+def _is_handled_by_torch(cls: type) -> bool:
+    """Whether no code in Python does the operations on a class of tensors."""
+    return cls.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+
+
 def has_left_its_base(tensor: torch.Tensor) -> bool:
     """Whether autograd has the tensor as a view of what lies elsewhere: `set_` gave it other memory."""
+    base = view_base(tensor)
     with torch._C.DisableTorchFunctionSubclass():
-        base = None if tensor.is_inference() or not tensor._is_view() else tensor._base
         if base is None or tensor.layout is not torch.strided or base.layout is not torch.strided:
             return False
         return bool(tensor.untyped_storage()._cdata != base.untyped_storage()._cdata)

@@ -5,7 +5,8 @@ import torch
 
 import framejit
 
-from support import ANY, check
+from comparison import assert_same
+from support import ANY, Pair, check
 
 X = torch.ones(3)
 TENSORS = {
@@ -71,3 +72,42 @@ def test_operations_of_nested_tensors(kind):
         got, (c, d) = optimized(X, TENSORS[kind]())
         assert (got, c, d) == (expected, a, b)
     assert optimized.entries
+
+
+class Wrapper(torch.Tensor):
+    """A tensor whose operations are done in Python."""
+
+    @staticmethod
+    def __new__(cls, held):
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+    def __init__(self, held):
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*(arg.held if isinstance(arg, Wrapper) else arg for arg in args), **(kwargs or {}))
+
+
+VIEWS = {
+    "jagged": lambda: (TENSORS["jagged"]() * 2).values(),
+    "nested": lambda: TENSORS["nested"]().unbind()[0],
+    "jagged with gradients": lambda: (TENSORS["jagged"]().requires_grad_() * 2).values(),
+    "sparse": lambda: TENSORS["sparse"]().coalesce().values(),
+    "csr": lambda: TENSORS["csr"]().values(),
+    "a wrapper": lambda: Wrapper(torch.ones(4))[:2],
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_of_them(kind):
+    """Plain tensors that autograd has as views of what no fake stands for: the graph breaks, and nothing goes wrong."""
+    pair = Pair(lambda: lambda view, x: ((x * 2).sin(), view + 1))
+    for _ in range(2):
+        eager, ours = pair.eager(VIEWS[kind](), X), pair.compiled(VIEWS[kind](), X)
+        assert_same(eager, ours)
+    assert pair.graphs == 1
+    compiled = framejit.optimize(lambda view: view + 1, backend="eager", fullgraph=True)
+    with pytest.raises(framejit.errors.GraphBreakError):
+        compiled(VIEWS[kind]())
