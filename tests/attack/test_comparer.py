@@ -217,3 +217,12 @@ def fn(x):
         print('{printed}')
 """
     assert (comparer.compare(Program(0, f"{HEAD}{body}{CALLS}", "eager", {})) is not None) == differs
+
+
+def test_a_history_that_torch_refuses_to_look_for():
+    """Of a view made without gradients and written since not even `grad_fn` can be read: that is what came of it."""
+    base = torch.ones(2, requires_grad=True).clone()
+    with torch.no_grad():
+        view = base[:1]
+    base.mul_(2)
+    assert isinstance(differentiate([view]), RuntimeError)

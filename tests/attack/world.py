@@ -185,7 +185,10 @@ def reachable(value: Any, depth: int = 3) -> list[Any]:
 def differentiate(result: Any) -> BaseException | None:
     """Sends gradients through what came back, as a user who trains would. A backward that raises leaves no gradients:
     how many there are depends on how many operations one node holds, and the next call would add to them."""
-    outputs = [t for t in reachable(result) if isinstance(t, torch.Tensor) and t.grad_fn is not None]
+    try:
+        outputs = [t for t in reachable(result) if isinstance(t, torch.Tensor) and t.grad_fn is not None]
+    except RuntimeError as e:  # a view made without gradients, and written since: torch refuses to look
+        return e
     if not outputs:
         return None
     leaves = _leaves([t.grad_fn for t in outputs])
