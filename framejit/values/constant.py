@@ -77,6 +77,10 @@ class ConstantValue(Value):
         if type(value) is slice:
             self.built_once = True
 
+    @property
+    def enters_natively(self) -> bool:  # type: ignore[override]
+        return type(self.value) is torch.device
+
     def python_type(self) -> type:
         return type(self.value)
 

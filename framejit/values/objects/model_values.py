@@ -11,6 +11,7 @@ import framejit.models
 from framejit.models import (  # noqa: F401  register models
     arrays,
     comparing,
+    devices,
     folds,
     heaps,
     itertools_iterators,

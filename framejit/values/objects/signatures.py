@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 
@@ -75,6 +77,7 @@ _METHOD_TEXTS: dict[tuple[type, ...], dict[str, str]] = {
         "index": _SEARCH, "insert": "self, index, x, /", "rotate": "self, n=1, /",
         "__init__": "self, iterable=(), maxlen=None",
     },
+    (torch.device,): {"__enter__": _SELF, "__exit__": _SELF_REST},
     (types.GeneratorType,): {"send": _SELF_ONE, "close": _SELF, "throw": "self, type, value=None, traceback=None, /"},
 }
 

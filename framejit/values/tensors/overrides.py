@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
+from torch.utils._device import DeviceContext
 
 from framejit.fakes.light_torch import light
 from framejit.guards.sources import static_lookup
@@ -444,7 +445,7 @@ def _enter_mode(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
     mode = realize(frame, args[0]) if len(args) == 1 and not kwargs else NONE
     if not isinstance(mode, ObjectValue) or not isinstance(static_lookup(mode.cls, _NAME, None), types.FunctionType):
         return None
-    if is_of_torch(module_of(mode.cls)):
+    if is_of_torch(module_of(mode.cls)) and mode.cls is not DeviceContext:
         return None
     frame.capture.effects.version += 1
     frame.capture.overrides.enter(mode, frame.seq)
