@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, is_user_object, realize
+from framejit.values.inspection import has_operators, is_a
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -20,6 +21,9 @@ def as_index(frame: Frame, value: Value) -> Any:
         if value.python_type() is not int:
             raise Unsupported(f"__index__ that returns {value.describe()}", "FJ122")
     try:
-        return value.constant()
+        found = value.constant()
     except NotConstant:
-        raise Unsupported(f"{value.describe()} as an index", "FJ122") from None
+        found = None
+    if found is None and not value.is_constant() or is_a(found, type) and has_operators(found):
+        raise Unsupported(f"{value.describe()} as an index", "FJ122")
+    return found

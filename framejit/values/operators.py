@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit.guards.sources import static_lookup
-from framejit.signals import NotConstant, Unsupported
+from framejit.signals import Unsupported
 from framejit.values.arrays.array_functions import operate
 from framejit.values.arrays.ndarray import NumberValue, NumpyValue
 from framejit.values.base import Value, realize
@@ -18,6 +18,7 @@ from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, plain
+from framejit.values.inspection import has_operators
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.read_number import ReadNumberValue, compute
@@ -202,7 +203,8 @@ def _joins_or_raises(method: Any) -> bool:
 
 
 def _overrides(value: Value, method: str) -> bool:
-    return isinstance(value, ObjectValue) and _has(value, method)
+    is_own = isinstance(value, ObjectValue) or (isinstance(value, ClassValue) and has_operators(value.cls))
+    return is_own and _has(value, method)
 
 
 def _own(a: Value, b: Value, *methods: str) -> bool:
@@ -326,11 +328,8 @@ def equal(frame: Frame, a: Value, b: Value) -> bool:
     known = on_sizes(operator.eq, a, b)
     if known is not None:
         return bool(known.constant())
-    try:
+    if a.is_constant() and b.is_constant():
         x, y = a.constant(), b.constant()
-    except NotConstant:
-        pass
-    else:
         return bool(x == y) or (x is y or type(x) in (float, complex)) and frame.same(a, b)
     if isinstance(a, TensorValue) != isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a

@@ -13,8 +13,10 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import Source
+from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, guarded_constant, is_constant_object
+from framejit.values.inspection import compares_itself, is_a
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture
@@ -71,6 +73,9 @@ for it."""
 
 def wrap(capture: Capture, obj: Any, source: Source) -> Value:
     """The symbolic value of `obj`, which the running frame reads at `source`; guards what is assumed of it."""
+    meta = type(obj) if is_a(obj, type) else type(type(obj))
+    if compares_itself(meta):
+        raise Unsupported("a class that code of its metaclass compares or hashes")
     if is_constant_object(obj) and type(obj) not in _HOLDERS:
         for symbolic_number in _WRAPPERS.of_class(type(obj)):
             value = symbolic_number(capture, obj, source)

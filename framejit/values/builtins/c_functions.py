@@ -175,7 +175,7 @@ def _unbound(frame: Frame, function: Any, args: list[Value], kwargs: dict[str, V
         raise Unsupported(f"dict.{function.__name__}() of an OrderedDict, which keeps its order elsewhere")
     if isinstance(args[0], TensorValue) and function.__objclass__ is torch._C.TensorBase:
         return args[0].torch_method(frame, function.__name__, args[1:], kwargs)
-    if isinstance(args[0], ObjectValue):
+    if isinstance(args[0], ObjectValue | ClassValue):
         return BuiltinMethodValue(args[0], function.__name__, function).call(frame, args[1:], kwargs)
     return args[0].call_method(frame, function.__name__, args[1:], kwargs)
 

@@ -16,7 +16,8 @@ from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.objects.user_object import ObjectValue
+from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
 from framejit.values.read_number import ReadNumberValue, read_float
 from framejit.values.sym_int import SymIntValue
@@ -33,8 +34,8 @@ def _len(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return fold(frame, len, args, {})
     if static_lookup(args[0].python_type(), "__len__", None) is None:
         raise frame.raised(TypeError, f"object of type {args[0].python_type().__name__!r} has no len()")
-    if isinstance(args[0], ObjectValue):
-        return ConstantValue(args[0].length(frame))
+    if isinstance(args[0], ObjectValue | ClassValue):
+        return ConstantValue(length_by_method(frame, args[0]))
     return args[0].call_method(frame, "__len__", [], {})
 
 

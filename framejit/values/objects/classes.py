@@ -22,7 +22,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue, adds_only
 from framejit.values.containers.sets import SetValue, frozen
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import is_a, module_of, qualified_name
+from framejit.values.inspection import has_operators, is_a, module_of, qualified_name
 from framejit.values.objects.builtin_attributes import super_builtin_method
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
@@ -36,6 +36,7 @@ from framejit.values.objects.user_object import (
     class_attribute,
     guard_missing,
     native_class,
+    truth_by_methods,
 )
 from framejit.values.wrap import from_python, makes, wraps
 
@@ -74,6 +75,17 @@ class ClassValue(Value):
 
     def constant(self) -> Any:
         return self.cls
+
+    def is_constant(self) -> bool:
+        return not has_operators(self.cls)  # else operations on it run code of the program
+
+    def plain_copy(self, frame: Frame) -> Any:
+        if has_operators(self.cls):
+            raise Unsupported(f"text of {self.describe()}, whose metaclass has operators of its own")
+        return self.cls
+
+    def truth(self, frame: Frame) -> bool:
+        return truth_by_methods(frame, self) if has_operators(self.cls) else True
 
     # ---- attributes -------------------------------------------------------------------------
 
@@ -161,6 +173,19 @@ class ClassValue(Value):
         frame.capture.effects.set_attribute(self, self.cls, name, value)
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if has_operators(self.cls) and name[:2] == "__" and name[-2:] == "__":
+            found = static_lookup(type(self.cls), name, None)
+            if is_a(found, types.FunctionType):
+                return bind_attribute(frame, found, self, type(self.cls), name).call(frame, args, kwargs)
+        return self._method_of_type(frame, name, args, kwargs)
+
+    def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if static is type.__dict__["__call__"]:  # by super(), from the metaclass's own
+            made = _construct_builtin(frame, self.cls, args, kwargs)
+            return made if made is not None else made_by_type(frame, self.cls, args, kwargs)
+        return self._method_of_type(frame, name, args, kwargs)
+
+    def _method_of_type(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__getitem__" and issubclass(self.cls, enum.Enum):
             if (
                 type(self.cls).__getitem__ is not enum.EnumMeta.__getitem__
@@ -231,6 +256,11 @@ def instantiate(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Va
     meta_call = static_lookup(type(cls), "__call__")
     if meta_call is not type.__dict__["__call__"] and module_of(type(cls)) != "torch":
         return bind_attribute(frame, meta_call, ClassValue(cls), type(cls), "__call__").call(frame, args, kwargs)
+    return made_by_type(frame, cls, args, kwargs)
+
+
+def made_by_type(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`type.__call__(cls, *args, **kwargs)`, whatever the metaclass of the class has in its place."""
     if issubclass(cls, torch.Tensor):
         raise Unsupported(
             f"making a {cls.__qualname__} inside captured code", "FJ113", "make it outside and pass it in"

@@ -32,7 +32,7 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
         return any(is_instance(frame, value, t) for t in (target if isinstance(target, tuple) else target.__args__))
     if value.python_type() is target:
         return True
-    if value.is_constant():
+    if value.is_constant() and not _has_own_check(target):
         _refuse_user_checks(target)
         # of a number that is not assumed only the type is known
         return isinstance(type(value.value)() if isinstance(value, SymNumberValue) else value.constant(), target)
@@ -49,6 +49,14 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
     if is_a(check, types.FunctionType):
         return _ask(frame, target, "__instancecheck__", value)
     return _by_example(value, target)
+
+
+def _has_own_check(target: Any) -> bool:
+    """Whether the metaclass of a class has an `__instancecheck__` of the program's own."""
+    meta = type(target)
+    return is_a(static_lookup(meta, "__instancecheck__", None), types.FunctionType) and module_of(meta) not in (
+        "abc", "typing", "typing_extensions",
+    )
 
 
 def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:

@@ -59,6 +59,28 @@ FieldGetter = type(namedtuple("Pair", "first second").first)  # type: ignore[att
 _SLOT_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
+def truth_by_methods(frame: Frame, value: Value) -> bool:
+    """`bool(value)`, by the special methods of its class."""
+    cls = value.python_type()
+    if static_lookup(cls, "__bool__", None) is not None:
+        answer = value.call_method(frame, "__bool__", [], {})
+        if answer.python_type() is not bool:
+            said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
+            raise wrong_answer(frame, cls, "__bool__", bool, answer, said)
+        return frame.truth(answer)
+    return static_lookup(cls, "__len__", None) is None or length_by_method(frame, value) > 0
+
+
+def length_by_method(frame: Frame, value: Value) -> int:
+    """`len(value)`, by the `__len__` of its class."""
+    size = value.call_method(frame, "__len__", [], {}).constant()
+    if not isinstance(size, int) or size > sys.maxsize:
+        raise Unsupported(f"__len__() of {value.describe()} gives something that is no length")
+    if size < 0:
+        raise frame.raised(ValueError, "__len__() should return >= 0")
+    return int(size)
+
+
 class ObjectValue(Value):
     """An instance of `cls`: an existing one (`obj`, with a source), or one made here (`obj` is None).
 
@@ -266,22 +288,7 @@ class ObjectValue(Value):
         return call_inherited(frame, self, name, static, args, kwargs)
 
     def truth(self, frame: Frame) -> bool:
-        if static_lookup(self.cls, "__bool__", None) is not None:
-            answer = self.call_method(frame, "__bool__", [], {})
-            if answer.python_type() is not bool:
-                said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
-                raise wrong_answer(frame, self.cls, "__bool__", bool, answer, said)
-            return frame.truth(answer)
-        return static_lookup(self.cls, "__len__", None) is None or self.length(frame) > 0
-
-    def length(self, frame: Frame) -> int:
-        """`len(self)`."""
-        size = self.call_method(frame, "__len__", [], {}).constant()
-        if not isinstance(size, int) or size > sys.maxsize:
-            raise Unsupported(f"__len__() of {self.describe()} gives something that is no length")
-        if size < 0:
-            raise frame.raised(ValueError, "__len__() should return >= 0")
-        return int(size)
+        return truth_by_methods(frame, self)
 
     def iterator(self, frame: Frame) -> Value:
         method = self.special(frame, "__iter__")
