@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from framejit.models.registry import models
+from framejit.models.model_registry import models
 
 _C = torch._C
 

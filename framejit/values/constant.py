@@ -17,7 +17,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.indices import as_index
-from framejit.values.inspection import is_a
+from framejit.values.inspection import is_a, member_has_code
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -49,8 +49,10 @@ _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix 
 def is_constant_object(obj: Any) -> bool:
     """True for objects whose value can't change, so that knowing them once is knowing them for ever."""
     cls = type(obj)
-    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES or is_a(obj, enum.Enum):
+    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES:
         return True
+    if is_a(obj, enum.Enum):
+        return not member_has_code(obj)
     if cls in (tuple, frozenset, torch.Size):
         return all(map(is_constant_object, obj))
     if cls is slice:

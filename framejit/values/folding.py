@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue, is_constant_object
-from framejit.values.inspection import has_operators, instance_dict, is_a
+from framejit.values.inspection import instance_dict, is_a, runs_code
 from framejit.values.sym_int import on_sizes
 from framejit.values.wrap import from_python
 
@@ -43,9 +43,9 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
         for part in (getattr(function, "__self__", None), *real_args, *real_kwargs.values())
     ):
         raise Unsupported("what is made of a class that was made here, and would hold the one of the capture")
-    if any(is_a(part, type) and has_operators(part) for part in real_args):
+    if any(map(runs_code, real_args)):
         raise Unsupported(
-            f"{getattr(function, '__qualname__', function)}() of a class whose metaclass has operators of its own"
+            f"{getattr(function, '__qualname__', function)}() of a class or enum with operators of the program's own"
         )
     called = _unless_it_warns if getattr(function, "__name__", "") in _MAY_WARN else operator.call
     try:
@@ -59,6 +59,7 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
             return value
     if (
         not is_constant_object(result)
+        and not is_a(result, enum.Enum)
         and type(result) not in (list, tuple, dict, set)
         or is_a(result, enum.Enum)
         and not _is_member(result)

@@ -5,8 +5,11 @@ neither may happen, for the program itself did not ask.
 """
 from __future__ import annotations
 
+import enum
 import gc
+import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from framejit.guards.type_flags import HEAP_TYPE
@@ -69,32 +72,58 @@ def namespace_of(obj: Any) -> Any:
     return dict_behind(_DICT.__get__(obj)) if is_a(obj, type) else obj.__dict__
 
 
+_IN_C = (*BUILTIN_TYPES, types.GetSetDescriptorType, types.MemberDescriptorType)
 _NO_OPERATIONS = frozenset("""
     __new__ __init__ __call__ __prepare__ __init_subclass__ __set_name__ __class_getitem__ __mro_entries__
     __instancecheck__ __subclasscheck__ __getattr__ __setattr__ __delattr__
     __module__ __qualname__ __name__ __doc__ __dict__ __weakref__ __slots__ __classcell__ __classdictcell__
     __annotations__ __annotate__ __annotate_func__ __annotations_cache__ __type_params__ __firstlineno__
-    __static_attributes__ __orig_bases__ __parameters__
+    __static_attributes__ __orig_bases__ __parameters__ __match_args__ __reduce_ex__ __reduce__ __new_member__
 """.split())
-"""What a metaclass may have without any operation on its classes meaning something else than on others."""
-_KNOWN_METACLASSES = ("abc", "enum", "typing", "typing_extensions", "ctypes", "_ctypes")
+"""What a metaclass or an enum may have without any operation on its classes or members meaning something else than on
+others."""
 
 
 def has_operators(cls: type) -> bool:
     """Whether the metaclass of a class gives it operators of the program's own: `len(cls)`, `cls + 1`, `cls == other`,
     `repr(cls)`."""
     meta = type(cls)
-    if meta is type:
-        return False
-    for klass in _MRO.__get__(meta):
-        if klass is type:
+    return meta is not type and any(
+        name[:2] == "__" and name not in _NO_OPERATIONS for name in _names_of_program(meta, type)
+    )
+
+
+def _names_of_program(cls: type, until: type) -> Iterator[str]:
+    """The names that classes of the program's own define, of the bases of a class before one that is known. What is
+    written in C runs none of its code."""
+    for klass in _MRO.__get__(cls):
+        if klass is until:
             break
-        module = module_of(klass)
-        if module in _KNOWN_METACLASSES or is_of_torch(module):
-            continue
-        if any(name[:2] == "__" and name not in _NO_OPERATIONS for name in namespace_of(klass)):
-            return True
-    return False
+        root = module_of(klass).partition(".")[0]
+        if root != "torch" and (root == "__main__" or root not in sys.stdlib_module_names):
+            yield from (name for name, found in namespace_of(klass).items() if not is_a(found, _IN_C))
+
+
+def member_has_operators(member: enum.Enum) -> bool:
+    """Whether operations on a member of an enum run code of the program's own."""
+    return any(name[:2] == "__" and name not in _NO_OPERATIONS for name in _names_of_program(type(member), enum.Enum))
+
+
+def member_has_code(member: enum.Enum) -> bool:
+    """Whether an enum has methods or properties of the program's own, or the member attributes."""
+    cls = type(member)
+    names = {*_names_of_program(cls, enum.Enum), *(instance_dict(member) or ())}
+    known = namespace_of(cls).get("_member_map_", {})
+    return any(
+        name not in known and not (name[:1] == "_" and name[-1:] == "_") for name in names
+    ) or member_has_operators(member)
+
+
+def runs_code(obj: Any) -> bool:
+    """Whether operations on a constant, or on a part of one, run code of the program's own."""
+    if is_a(obj, (tuple, frozenset)):
+        return any(map(runs_code, obj))
+    return has_operators(obj) if is_a(obj, type) else is_a(obj, enum.Enum) and member_has_operators(obj)
 
 
 def compares_itself(meta: type) -> bool:

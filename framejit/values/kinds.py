@@ -23,6 +23,7 @@ from framejit.values.containers import deque, dict_views, existing_iterators, ex
 from framejit.values.objects import (
     class_statement,
     classes,
+    enum_members,
     exception_values,
     existing_objects,
     function_values,

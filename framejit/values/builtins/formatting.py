@@ -16,6 +16,8 @@ from framejit.values.containers.sets import SetValue
 from framejit.values.folding import fold, fold_plain
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a
+from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.enum_members import EnumMemberValue
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
@@ -25,16 +27,17 @@ if TYPE_CHECKING:
 def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     value = args[0] if args else ConstantValue("")
-    if isinstance(value, ObjectValue):
+    if isinstance(value, ObjectValue) or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant():
+        cls = value.python_type()
         method = {"str": "__str__", "repr": "__repr__", "ascii": "__repr__", "format": "__format__"}[function.__name__]
-        found = static_lookup(value.cls, method)
+        found = static_lookup(cls, method)
         if method == "__str__" and found is object.__str__:
-            method, found = "__repr__", static_lookup(value.cls, "__repr__")
-        if is_a(found, types.FunctionType) or issubclass(value.cls, BaseException):
+            method, found = "__repr__", static_lookup(cls, "__repr__")
+        if is_a(found, types.FunctionType) or issubclass(cls, BaseException):
             text = realize(frame, value.call_method(frame, method, args[1:], {}))
             if not issubclass(text.python_type(), str):
                 raise wrong_answer(
-                    frame, value.cls, method, function, text,
+                    frame, cls, method, function, text,
                     f"{method} returned non-string (type {text.python_type().__name__})",
                 )
             return text

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import TYPE_CHECKING, Any
 
-from framejit.guards.sources import static_lookup
+from framejit.guards.sources import AttrSource, const_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.inspection import is_a, type_name
+from framejit.values.constant import ConstantValue
+from framejit.values.inspection import instance_dict, is_a, type_name
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.user_object import bind_attribute, class_attribute
 from framejit.values.wrap import from_python
@@ -24,12 +26,24 @@ def super_builtin_method(frame: Frame, owner: Value, name: str, static: Any, kla
     return bind_attribute(frame, static, owner, owner.python_type(), name, klass)
 
 
+def attribute_of_member(frame: Frame, member: enum.Enum, name: str) -> Value:
+    """An attribute that a member of an enum has, or may come to have, besides those of its class."""
+    source = const_source(member)
+    held = instance_dict(member) or {}
+    if name in held:
+        return frame.wrap(held[name], AttrSource(source, name))
+    frame.capture.guard_no_attribute(source, name)
+    raise frame.raised(AttributeError, f"{type(member).__name__!r} object has no attribute {name!r}")
+
+
 def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
     """Attribute `name` of a value of a built-in type: a method, or a constant attribute."""
     cls = value.python_type()
     if name == "__class__":
         return from_python(cls)
     static = static_lookup(cls, name, None)
+    if static is None and is_a(value, ConstantValue) and is_a(value.constant(), enum.Enum):
+        return attribute_of_member(frame, value.constant(), name)
     if static is None:
         if value.is_constant() and hasattr(value.constant(), name):
             return from_python(getattr(value.constant(), name))

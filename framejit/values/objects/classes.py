@@ -79,6 +79,9 @@ class ClassValue(Value):
     def is_constant(self) -> bool:
         return not has_operators(self.cls)  # else operations on it run code of the program
 
+    def table_key(self, capture: Capture) -> Any:
+        return self.cls if has_operators(self.cls) and self.cls not in capture.made_classes else None
+
     def plain_copy(self, frame: Frame) -> Any:
         if has_operators(self.cls):
             raise Unsupported(f"text of {self.describe()}, whose metaclass has operators of its own")
@@ -218,7 +221,7 @@ class ClassValue(Value):
 
     def iterate(self, frame: Frame) -> Iterator[Value]:
         if issubclass(self.cls, enum.Enum):
-            return iter([ConstantValue(m) for m in self.cls])
+            return iter([from_python(m) for m in self.cls])
         raise frame.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
 
     # ---- instantiation ------------------------------------------------------------------------
@@ -291,7 +294,7 @@ def enum_member(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Val
     ):
         for member in cls:
             if type(member._value_) is type(values[0]) and member._value_ == values[0] or member is values[0]:
-                return ConstantValue(member)
+                return from_python(member)
         if issubclass(cls, enum.Flag) and cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
             return fold(frame, cls, args, {})
     raise Unsupported(f"calling {cls.__qualname__} with something that is no value of a member")

@@ -91,7 +91,7 @@ USES = {
     "@": lambda cls, x: cls @ x,
     "repr": lambda cls, x: len(repr(cls)),
     "f-string": lambda cls, x: len(f"{cls}"),
-    "%": lambda cls, x: len("%s" % cls),
+    "%": lambda cls, x: len("%s" % cls),  # noqa: UP031
     "index": lambda cls, x: list(range(9))[cls],
     "range": lambda cls, x: len(range(cls)),
     "float": lambda cls, x: float(cls),

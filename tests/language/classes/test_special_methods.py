@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from support import check
+from support import ANY, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -194,3 +194,11 @@ class Factor(float):
 def test_numbers_of_a_programs_class_as_arguments_of_operations(fn):
     x = torch.arange(16.0).view(4, 4)
     check(fn, x, Count(3), Factor(0.5), changed=[(x, Count(2), Factor(0.5)), (x, Count(3), Factor(2.0)), (x, 3, 0.5)])
+
+
+def test_an_int_of_a_programs_class_is_an_index_as_it_is():
+    """CPython does not ask its `__index__`."""
+    check(
+        lambda x, n: (x * [5, 6, 7, 8][n], (1, 2, 3, 4)[n], "abcd"[n:]), torch.ones(2), Count(3), breaks=None,
+        graphs=ANY, changed=[(torch.ones(2), Count(2)), (torch.ones(2), 3)],
+    )
