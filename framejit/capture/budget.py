@@ -38,6 +38,11 @@ class Budget:
         self._ops = 0
         self._next_look = _LOOK
 
+    @property
+    def since_operation(self) -> int:
+        """Steps since the last tensor operation."""
+        return self._run
+
     def new_attempt(self) -> None:
         """The capture starts again; what it took to get as far as an operation does not count twice."""
         self._run = self._ops = 0

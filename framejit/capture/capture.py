@@ -73,6 +73,9 @@ def exception_handled_now(module: Any) -> BaseException | None:
     return found
 
 
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+
+
 class Capture:
     """The state shared by all frames of one attempt.
 
@@ -163,6 +166,14 @@ class Capture:
             if self.frame is None or self.frame is self.root:
                 raise SkipFrame(e.reason, e.code) from None
             raise Restart(self.root.seq, e) from None
+
+    def leave_recursion(self, refusal: Unsupported, arguments: Iterable[Value]) -> None:
+        """Code on plain numbers calls itself deeper than can be inlined: the outermost call is made for real. To break
+        here would take as many frames apart, at each call that returns."""
+        if self.budget.since_operation < self.seq - self.root.seq or self.frame is self.root:
+            return
+        if all(argument.python_type() in _PLAIN for argument in arguments):
+            raise Restart(self.root.seq, refusal)
 
     def progress(self) -> tuple[int, int]:
         """Changes when an instruction had an effect that can't be taken back."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.bytecode.instr import Location
+from framejit.config import config
 from framejit.events.place import Place
 from framejit.guards.sources import (
     BuiltinSource,
@@ -386,6 +387,8 @@ class Frame(Operations):
         """Run a Python function inside this frame."""
         refusal = refuse_inlining(fn, self.depth)
         if refusal is not None:
+            if self.depth >= config.max_inline_depth:
+                self.capture.leave_recursion(refusal, bound.values())
             try:
                 raise refusal
             finally:

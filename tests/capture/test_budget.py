@@ -106,3 +106,61 @@ def test_seconds_and_memory(setting):
 def test_under_fullgraph_it_raises():
     with pytest.raises(GraphBreakError, match="instructions were captured without a tensor operation"):
         framejit.optimize(loop, backend=CountingBackend(), fullgraph=True)(X, LONG)
+
+
+def ackermann(x, n):
+    def value(m, n):
+        return n + 1 if m == 0 else value(m - 1, 1) if n == 0 else value(m - 1, value(m, n - 1))
+
+    return x * value(2, n)
+
+
+def test_deep_recursion_on_numbers_is_one_call_made_for_real():
+    """Taken apart where no more calls can be inlined, it was 64 frames at each call that returned."""
+    pair = check(ackermann, X, 60, graphs=1, breaks=1)
+    assert "calls deep" in pair.breaks[0][2]
+
+
+def test_deep_recursion_on_tensors_is_taken_apart():
+    def down(x, n):
+        return x if n == 0 else down(x, n - 1) + 1
+
+    check(lambda x, n: down(x, n), X, 80, graphs=None, breaks=None)
+
+
+def sieve(x, n):
+    prime = [True] * n
+    for i in range(2, 400):
+        if prime[i]:
+            for j in range(i * i, n, i):
+                prime[j] = False
+    return x * sum(prime)
+
+
+def test_writes_into_long_lists_cost_as_much_as_into_short_ones():
+    seconds = []
+    for n in (2_000, 200_000):
+        began = time.thread_time()
+        with framejit.config.patch(capture_steps=10_000):
+            check(sieve, X, n, graphs=None, breaks=None, ops=None)
+        seconds.append(time.thread_time() - began)
+    assert seconds[1] < 20 * seconds[0]  # once 200 times as much
+
+
+def test_errors_of_changes_to_lists_change_nothing():
+    def fn(x, items):
+        said = []
+        for change in (
+            lambda: items.__setitem__(9, 1), lambda: items.pop(9), lambda: [].pop(), lambda: items.__delitem__(9),
+            lambda: items.__setitem__(slice(0, 3, 2), [1]), lambda: items.insert("a", 1),
+        ):
+            try:
+                change()
+            except (IndexError, ValueError, TypeError) as e:
+                said.append(f"{type(e).__name__}: {e}")
+        items += items
+        items[1:2] = items
+        del items[-1], items[::3]
+        return x * len(items), said, items
+
+    check(fn, X, [1, 2, 3], graphs=None, breaks=None)

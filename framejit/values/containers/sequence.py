@@ -408,7 +408,7 @@ class ListValue(SequenceValue):
         return [i.proxy() for i in self.items]
 
     def touch(self, frame: Frame) -> None:
-        """Called before each change."""
+        """Called at each change."""
         frame.capture.effects.changed(self)
         self.changes += 1
 
@@ -419,7 +419,8 @@ class ListValue(SequenceValue):
     def _extend(self, frame: Frame, other: Value) -> None:
         """Append items one at a time, as they come: what gives them may read this very list."""
         if other is self or isinstance(other, SequenceValue) and other.python_type() in (list, tuple):
-            self.change(frame, self.items + other.items)
+            self.touch(frame)
+            self.items.extend(other.items)
             return
         for item in gathered(frame, other):
             self.touch(frame)
@@ -505,12 +506,11 @@ class ListValue(SequenceValue):
 
     def _edit(self, frame: Frame, method: Callable[..., Any], *args: Any) -> Any:
         """Change the items by a real method of lists; what it raises, the program raises."""
-        items = list(self.items)
         try:
-            result = method(items, *args)
+            result = method(self.items, *args)
         except (IndexError, ValueError, TypeError, OverflowError) as e:
-            raise frame.raised(type(e), str(e)) from None
-        self.change(frame, items)
+            raise frame.raised(type(e), str(e)) from None  # and nothing has changed
+        self.touch(frame)
         return result
 
     @method("sort")
