@@ -1,12 +1,12 @@
 """Any backend of torch.compile by name or callable, and framejit as a backend of torch.compile."""
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import framejit
 from framejit.backends import registry, torch_backends
+
+import forked
 
 
 def f(x, w):
@@ -70,7 +70,7 @@ def test_naming_one_does_not_import_dynamo():
         "import sys, framejit; framejit.optimize(lambda x: x, backend='inductor'); print('torch._dynamo' in "
         "sys.modules)"
     )
-    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "False"
+    assert forked.run(["-c", program], timeout=60).stdout.strip() == "False"
 
 
 def test_framejit_as_a_backend_of_torch_compile():

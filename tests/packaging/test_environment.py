@@ -10,6 +10,8 @@ import torch
 from framejit.environment import compat
 from framejit.errors import UnsupportedEnvironment
 
+import forked
+
 
 @pytest.mark.parametrize("version", [(3, 10, 0), (3, 16, 0)])
 def test_other_versions_of_python(monkeypatch, version):
@@ -97,7 +99,7 @@ for warning in told:
     ids=["enabled by the import", "kept off", "enabled before"],
 )
 def test_import_without_the_lock(enabled, expected):
-    done = subprocess.run([sys.executable, "-c", WITHOUT_LOCK.format(enabled=enabled)], capture_output=True, text=True)
+    done = forked.run(["-c", WITHOUT_LOCK.format(enabled=enabled)], timeout=60)
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
