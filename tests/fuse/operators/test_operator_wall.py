@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -29,11 +30,18 @@ def report() -> Iterator[Report]:
     print(f"\n{collected}")
 
 
-@pytest.mark.parametrize("name", operators())
-def test_operator(name: str, report: Report) -> None:
+@cache
+def checked(name: str) -> Report:
+    """What came of an operator's cases: each is tried once, whichever tests ask."""
     own = Report()
     with framejit.config.patch(debug=True):
         check_operator(name, own)
+    return own
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator(name: str, report: Report) -> None:
+    own = checked(name)
     report.merge(own)
     assert not own.failures, "\n".join(own.failures)
 
@@ -46,8 +54,7 @@ def test_operator_through_optimize(name: str) -> None:
 
 @pytest.mark.parametrize("name", KNOWN_FUSED)
 def test_what_is_meant_to_be_fused_is(name: str) -> None:
-    own = Report()
-    check_operator(name, own)
+    own = checked(name)
     assert own.counts["float32"]["fused"] > own.counts["float32"]["extern"] + own.counts["float32"]["refused"], str(own)
 
 
