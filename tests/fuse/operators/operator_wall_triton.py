@@ -176,10 +176,9 @@ def as_on_gpu(case: Case, expected: list[Any]) -> list[Any]:
 
 def lowered_for_gpu(case: Case, n_results: int) -> LoweredGraph:
     """What a case is lowered to where its tensors are on a GPU. None is needed. Raises NotFusable."""
+    fakes = gpu_fakes(case.tensors)
     with torch.no_grad():
-        return lower(
-            graph_of_fakes(_on_gpu(case.function), gpu_fakes(case.tensors), n_results), gpu_fakes(case.tensors)
-        )
+        return lower(graph_of_fakes(_on_gpu(case.function), fakes, n_results), fakes)
 
 
 def gpu_fakes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
