@@ -7,7 +7,7 @@ from typing import Final
 
 FILES: Final = (
     *(
-        "pointwise", "activations", "reductions", "scans", "normalisation", "softmax", "losses", "creation",
+        "pointwise", "activations", "reductions", "moments", "scans", "normalisation", "softmax", "losses", "creation",
         "rearrange", "indexing", "pooling",
     ),
     "gradients",

@@ -17,7 +17,8 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.mutation import write
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.operators.reductions import Reduction, moments, reduction, without_dims
+from framejit.backends.fuse.lowering.operators.moments import moments
+from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction, without_dims
 from framejit.backends.fuse.lowering.storages import Storages
 
 

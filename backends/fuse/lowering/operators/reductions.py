@@ -24,7 +24,7 @@ from framejit.backends.fuse.targets.lookup import target_of
 Step = Callable[[Expr], Expr]
 
 WHOLE: Final = 16
-"""Of which parts of a row whose length is not known have a multiple of elements: 16 bytes of the smallest dtype."""
+"""Parts of a row whose length is not known have a multiple of so many elements: 16 bytes of the smallest dtype."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Reduction:
     dims: Sequence[int]
     """What it is over."""
     dtype: torch.dtype
-    """Of the result, in memory."""
+    """The result's, in memory."""
     accumulate: torch.dtype | None = None
     """The accumulator's; None for that which the elements are computed in."""
     before: Step | None = None
     after: Step | None = None
     keepdim: bool = True
     strides: Sequence[int] | None = None
-    """Of the result; None if they are to be contiguous."""
+    """The result's; None if they are to be contiguous."""
 
     @property
     def is_positional(self) -> bool:
@@ -84,7 +84,7 @@ def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
         b.realise(empty)
         return Tensor.of(empty)
     parts = 1 if what.is_positional else _parts(x, what)
-    return _in_parts(b, x, what, parts) if parts > 1 else _at_once(b, x, what)
+    return _in_parts(b, x, what, parts) if parts > 1 else at_once(b, x, what)
 
 
 def _parts(x: Tensor, what: Reduction) -> int:
@@ -107,37 +107,38 @@ def _crosses(x: Tensor, what: Reduction) -> bool:
     return moved[True] > moved[False]
 
 
-def _at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
-    """Each row by one turn of the outer loops."""
+def at_once(b: Builder, x: Tensor, what: Reduction) -> Tensor:
+    """Each row by one turn of the parallel loops."""
     dims, accumulate = what.dims, what.accumulator(x)
     sizes, strides = what.result(x)
     rank = len(x.sizes)
-    # a result's own strides order the outer loops; the inner ones follow memory where the order is free
+    # a result's own strides order the parallel loops; the reductions follow memory where the order is free
     places = {
         dim: stride
         for dim, stride in zip([dim for dim in range(rank) if what.keepdim or dim not in dims], strides)
         if dim not in dims
     }
     kept = [1 if dim in dims else size for dim, size in enumerate(x.sizes)]
-    outer_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(rank)]) if dim not in dims]
-    inner_dims = [
+    parallel_dims = [dim for dim in by_stride(kept, [places.get(dim, 0) for dim in range(rank)]) if dim not in dims]
+    reduction_dims = [
         dim
         for dim in (sorted(dims) if what.is_positional else by_stride(x.sizes, x.strides))
         if dim in dims and x.sizes[dim] != 1
     ]
-    variables = {dim: fresh_var("r" if dim in dims else "i", x.sizes[dim]) for dim in (*outer_dims, *inner_dims)}
+    variables = {dim: fresh_var("r" if dim in dims else "i", x.sizes[dim]) for dim in (*parallel_dims, *reduction_dims)}
     indices = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(rank)]
     value = what.element(x, indices)
     value = value if what.is_positional else cast(value, accumulate)
     buffer = b.buffer(sizes, strides, what.dtype, x.device)
     place = strided([Index({}) if dim in dims else indices[dim] for dim in places], places.values())
-    inner = tuple(variables[dim] for dim in inner_dims)
-    if inner:
+    reduction_vars = tuple(variables[dim] for dim in reduction_dims)
+    if reduction_vars:
         value = reduce(what.kind, value, None if what.is_positional else accumulate)
     elif what.is_positional:
         value = const(0, torch.int64)
     b.compute(
-        tuple(variables[dim] for dim in outer_dims), inner, [Store(buffer.name, place, what.finished(value))],
+        tuple(variables[dim] for dim in parallel_dims), reduction_vars,
+        [Store(buffer.name, place, what.finished(value))],
         x.device, b.origins_of(x),
     )
     return Tensor.of(b.held(buffer))
@@ -149,25 +150,25 @@ def _in_parts(b: Builder, x: Tensor, what: Reduction, wanted: int) -> Tensor:
     whole, order = _outermost(x, dims, wanted)
     cut = order[0]
     pieces, length = _cut(x.sizes[cut], max(wanted // math.prod(x.sizes[dim] for dim in whole), 1))
-    outer_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
-    outer = {dim: fresh_var("i", x.sizes[dim]) for dim in (*outer_dims, *whole)}
-    inner = {dim: fresh_var("r", x.sizes[dim]) for dim in order[1:]}
+    parallel_dims = [dim for dim in range(len(x.sizes)) if dim not in dims and x.sizes[dim] != 1]
+    parallel_vars = {dim: fresh_var("i", x.sizes[dim]) for dim in (*parallel_dims, *whole)}
+    reduction_vars = {dim: fresh_var("r", x.sizes[dim]) for dim in order[1:]}
     piece, rest = fresh_var("i", pieces), fresh_var("r", length)
-    indices = [Index.of(outer.get(dim) or inner.get(dim) or 0) for dim in range(len(x.sizes))]
+    indices = [Index.of(parallel_vars.get(dim) or reduction_vars.get(dim) or 0) for dim in range(len(x.sizes))]
     indices[cut] = Index.of(piece) * length + rest
     value = cast(what.element(x, indices), accumulate)
     if not surely_equal(pieces * length, x.sizes[cut]):
         inside = a.lt(index_value(indices[cut]), x.sizes[cut])
         value = masked(inside, value, _identity(what.kind, accumulate))
-    shape = [*(x.sizes[dim] for dim in outer_dims), *(x.sizes[dim] for dim in whole), pieces]
+    shape = [*(x.sizes[dim] for dim in parallel_dims), *(x.sizes[dim] for dim in whole), pieces]
     partial = b.buffer(shape, contiguous_strides(shape), accumulate, x.device)
-    loops = (*outer.values(), piece)
+    loops = (*parallel_vars.values(), piece)
     store = Store(partial.name, strided(loops, partial.strides), reduce(what.kind, value, accumulate))
-    b.compute(loops, (rest, *inner.values()), [store], x.device, b.origins_of(x))
+    b.compute(loops, (rest, *reduction_vars.values()), [store], x.device, b.origins_of(x))
     sizes, strides = what.result(x)
     own = [stride for size, stride in zip(sizes, strides) if size != 1]
     of_parts = replace(
-        what, dims=range(len(outer_dims), len(shape)), accumulate=accumulate, before=None, after=what.finished,
+        what, dims=range(len(parallel_dims), len(shape)), accumulate=accumulate, before=None, after=what.finished,
         keepdim=False, strides=own,
     )
     total = reduction(b, Tensor.of(b.held(partial)), of_parts)
@@ -175,7 +176,7 @@ def _in_parts(b: Builder, x: Tensor, what: Reduction, wanted: int) -> Tensor:
 
 
 def _outermost(x: Tensor, dims: Sequence[int], wanted: int) -> tuple[list[int], list[int]]:
-    """Of the dimensions with the longest steps, which are reduced, as many as do not make more parts than wanted; and
+    """As many of the reduced dimensions, those with the longest steps first, as do not make more parts than wanted; and
     the rest, one at least."""
     order = [dim for dim in by_stride(x.sizes, x.strides) if dim in dims]
     whole: list[int] = []
@@ -196,6 +197,33 @@ def _cut(size: Any, wanted: int) -> tuple[int, Any]:
     return pieces, length
 
 
+def split_in_parts(b: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[int], int] | None:
+    """`x` with a dimension cut in two, where it is reduced in parts and neighbours in memory belong to different rows;
+    the dimensions of a part, and those that count parts; the dimension that is new. None where it isn't, or the parts
+    would not be equal."""
+    if target_of(x.device).sums_in_double:
+        return None
+    what = Reduction("sum", dims, dtype=compute_dtype(x.dtype))
+    wanted = _parts(x, what)
+    if wanted == 1 or not _crosses(x, what):
+        return None
+    whole, order = _outermost(x, dims, wanted)
+    cut, least = order[0], max(1, wanted // math.prod(x.sizes[dim] for dim in whole))
+    near = (*range(least, 4 * least), *range(least, max(1, least // 4), -1))
+    pieces = next((n for n in near if surely_divides(n, x.sizes[cut])), None)
+    if pieces is None:
+        return None
+    length = x.sizes[cut] // pieces
+
+    def reader(indices: Sequence[Index]) -> Expr:
+        return x.at([*indices[:cut], indices[cut] * length + indices[cut + 1], *indices[cut + 2 :]])
+
+    sizes = [*x.sizes[:cut], pieces, length, *x.sizes[cut + 1 :]]
+    parted = b.indexed(reader, x, sizes=sizes, dtype=x.dtype, device=x.device)
+    moved = [dim if dim <= cut else dim + 1 for dim in (*whole, *order)]
+    return parted, [cut + 1, *moved[len(whole) + 1 :]], moved[: len(whole) + 1], cut + 1
+
+
 def _identity(kind: str, dtype: torch.dtype) -> Expr:
     neutral: dict[str, Any] = {
         "sum": 0, "prod": 1, "max": a.lowest(dtype), "min": a.greatest(dtype), "any": False, "all": True, "xor": 0,
@@ -212,7 +240,7 @@ def normal_dims(dims: int | Sequence[int] | None, rank: int) -> list[int]:
     return [dim % rank for dim in dims] if dims and rank else list(range(rank))
 
 
-def _can(b: Builder, out: Value, x: Tensor, kind: str, dtype: torch.dtype) -> bool:
+def can_reduce(b: Builder, out: Value, x: Tensor, kind: str, dtype: torch.dtype) -> bool:
     return out.dtype in FUSED_DTYPES and x.dtype in FUSED_DTYPES and supports(f"reduce_{kind}", dtype, x.device)
 
 
@@ -221,7 +249,7 @@ def reduced(
     after: Step | None = None
 ) -> Any:
     """A reduction with the sizes, strides and dtype of `out`, or NotImplemented."""
-    if not _can(b, out, x, kind, accumulate):
+    if not can_reduce(b, out, x, kind, accumulate):
         return NotImplemented
     keepdim = out.dim() == len(x.sizes)
     return reduction(b, x, Reduction(kind, dims, out.dtype, accumulate, before, after, keepdim, out.stride()))
@@ -284,7 +312,7 @@ def _extreme(b: Builder, out: Any, kind: str, x: Tensor, rest: Sequence[Any]) ->
     dims = normal_dims(rest[0] if rest else None, len(x.sizes))
     if isinstance(out, Value):
         return reduced(b, out, kind, x, dims, accumulate=compute_dtype(x.dtype))
-    if not x.sizes or not _can(b, out[0], x, f"arg{kind}", compute_dtype(x.dtype)):
+    if not x.sizes or not can_reduce(b, out[0], x, f"arg{kind}", compute_dtype(x.dtype)):
         return NotImplemented
     b.computed_once(x)
     values = reduced(b, out[0], kind, x, dims, accumulate=compute_dtype(x.dtype))
@@ -359,7 +387,7 @@ def _count_nonzero(b: Builder, out: Value, x: Tensor, dim: Any = None) -> Any:
 
 @lowers("logsumexp")
 def _logsumexp(b: Builder, out: Value, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
-    if not x.dtype.is_floating_point or not _can(b, out, x, "max", compute_dtype(x.dtype)):
+    if not x.dtype.is_floating_point or not can_reduce(b, out, x, "max", compute_dtype(x.dtype)):
         return NotImplemented
     b.computed_once(x)
     dims = normal_dims(dims, len(x.sizes))
@@ -411,190 +439,3 @@ def _vector_norm(
 @lowers("norm.ScalarOpt_dim")
 def _norm(b: Builder, out: Value, x: Tensor, p: float | None, dims: Any, keepdim: bool = False) -> Any:
     return _vector_norm(b, out, x, 2 if p is None else p, dims, keepdim)
-
-
-# ---- variances ----
-
-
-def moments(
-    b: Builder, x: Tensor, dims: Sequence[int], correction: float, exact: bool = True, root: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance over `dims`, which stay as dimensions of one element, in the dtype that values are computed in.
-
-    Of values far from zero a sum is only roughly right, and so is a mean made of it. The distances from such a rough
-    mean are exact or nearly so; their own mean tells what the rough one lacks, and what their squares have too much. It
-    costs an addition an element, which is saved where `exact` is False: what is normalised by them has the rounding
-    error of the mean anyway, and eager's is no better. On GPUs, what is reduced in parts over columns is gone through
-    only once (`_moments_in_parts`). With `root`, the root of the variance is wanted: squares are
-    then summed in double precision on a CPU, as eager's, in which those of huge and tiny distances have room.
-    """
-    kind = compute_dtype(x.dtype)
-    count = math.prod(x.sizes[dim] for dim in dims)
-    b.computed_once(x)
-    split = None if root else _split(b, x, dims)
-    if split is not None:
-        return _moments_in_parts(b, *split, count, _corrected(count, correction))
-    rough = reduction(b, x, Reduction("sum", dims, dtype=kind, after=lambda value: a.div(value, count)))
-    distance = b.map(a.sub, x, rough, dtype=kind)
-    free = _corrected(count, correction)
-    if not exact:
-        return rough, reduction(
-            b, distance, Reduction("sum", dims, dtype=kind, before=a.square, after=lambda value: a.div(value, free))
-        )
-    # accumulators of float32 end in one of float64 on a CPU, which is kept: of two numbers that are taken from one
-    # another, each rounding shows
-    wide = torch.float64 if target_of(x.device).sums_in_double else kind
-    lacking = reduction(
-        b,
-        distance,
-        Reduction("sum", dims, dtype=wide, accumulate=kind, after=lambda value: a.div(cast(value, wide), count)),
-    )
-    summed = wide if root else kind
-    squares = reduction(
-        b,
-        distance,
-        Reduction("sum", dims, dtype=wide, accumulate=summed, before=lambda value: a.square(cast(value, summed))),
-    )
-
-    mean = b.map(lambda value, lack: cast(a.add(cast(value, wide), lack), kind), rough, lacking, dtype=kind)
-    return mean, b.map(
-        lambda sums, lack: cast(_variance_of(sums, lack, count, free), summed), squares, lacking, dtype=summed, ops=5
-    )
-
-
-def _variance_of(squares: Expr, lacking: Expr, count: int, free: float) -> Expr:
-    """What the squares of distances from a rough mean come to, whose own mean is `lacking`."""
-    surplus = a.mul(a.mul(lacking, count), lacking)
-    rest = a.where(
-        a.lt(surplus, squares),
-        a.sub(squares, surplus),
-        a.where(a.lt(squares, math.inf), a.mul(lacking, 0.0), squares),
-    )
-    return a.div(rest, free)
-
-
-def _split(b: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[int], int] | None:
-    """`x` with a dimension cut in two, where it is reduced in parts and neighbours in memory belong to different rows;
-    the dimensions of a part, and those that count parts; the dimension that is new. None where it isn't, or the parts
-    would not be equal."""
-    if target_of(x.device).sums_in_double:
-        return None
-    what = Reduction("sum", dims, dtype=compute_dtype(x.dtype))
-    wanted = _parts(x, what)
-    if wanted == 1 or not _crosses(x, what):
-        return None
-    whole, order = _outermost(x, dims, wanted)
-    cut, least = order[0], max(1, wanted // math.prod(x.sizes[dim] for dim in whole))
-    near = (*range(least, 4 * least), *range(least, max(1, least // 4), -1))
-    pieces = next((n for n in near if surely_divides(n, x.sizes[cut])), None)
-    if pieces is None:
-        return None
-    length = x.sizes[cut] // pieces
-
-    def reader(indices: Sequence[Index]) -> Expr:
-        return x.at([*indices[:cut], indices[cut] * length + indices[cut + 1], *indices[cut + 2 :]])
-
-    sizes = [*x.sizes[:cut], pieces, length, *x.sizes[cut + 1 :]]
-    parted = b.indexed(reader, x, sizes=sizes, dtype=x.dtype, device=x.device)
-    moved = [dim if dim <= cut else dim + 1 for dim in (*whole, *order)]
-    return parted, [cut + 1, *moved[len(whole) + 1 :]], moved[: len(whole) + 1], cut + 1
-
-
-def _moments_in_parts(
-    b: Builder, x: Tensor, inside: Sequence[int], parts: Sequence[int], extra: int, count: int, free: float
-) -> tuple[Tensor, Tensor]:
-    """`moments` of what was split, which is gone through once: of each part the sums of distances from its first
-    element and of their squares; of these those of distances from the mean of all first elements. (How sums about one
-    number become those about another: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing
-    Sample Variances, 1979.)
-
-    What cancels is bounded: an element of n numbers is no further from their mean than the root of n times their
-    variance, so that squares have at most n times the rounding error that they would have about the mean; in data
-    without such outliers, some three times.
-    """
-    kind = compute_dtype(x.dtype)
-    length = math.prod(x.sizes[dim] for dim in inside)
-    number = math.prod(x.sizes[dim] for dim in parts)
-    sizes = [1 if dim in inside else size for dim, size in enumerate(x.sizes)]
-    # what comes of a row's parts lies side by side
-    order = [dim for dim in range(len(x.sizes)) if dim not in parts and dim not in inside] + [*parts]
-    strides = [0] * len(x.sizes)
-    for dim, stride in zip(order, contiguous_strides([x.sizes[dim] for dim in order])):
-        strides[dim] = stride
-
-    def total(value: Tensor, dims: Sequence[int], divisor: int = 1, square: bool = False) -> Tensor:
-        before, after = a.square if square else None, (lambda value: a.div(value, divisor)) if divisor > 1 else None
-        own = strides if dims is inside else None
-        return _at_once(b, value, Reduction("sum", dims, kind, before=before, after=after, strides=own))
-
-    first = b.indexed(
-        lambda indices: cast(x.at([Index({}) if dim in inside else index for dim, index in enumerate(indices)]), kind),
-        x, sizes=sizes, dtype=kind, device=x.device,
-    )
-    distance = b.map(a.sub, x, first, dtype=kind)
-    # first elements are kept as sums are: the kernel that puts parts together then goes through memory in one order
-    first, lacking, squares = total(first, inside), total(distance, inside), total(distance, inside, square=True)
-    common = total(first, parts, number)
-    between = b.map(a.sub, first, common, dtype=kind)
-    lack = b.map(lambda own, apart: a.add(own, a.mul(apart, length)), lacking, between, dtype=kind, ops=2)
-    moved = b.map(
-        lambda own, lacks, apart: a.add(own, a.mul(apart, a.add(a.mul(lacks, 2), a.mul(apart, length)))),
-        squares, lacking, between, dtype=kind, ops=5,
-    )
-    rest = total(lack, parts, count)
-    # eager's moments of what is not finite are NaN
-    mean = b.map(lambda value, more: a.add(a.add(value, more), a.mul(more, 0.0)), common, rest, dtype=kind, ops=3)
-    variance = b.map(
-        lambda sums, more: a.add(_variance_of(sums, more, count, free), a.mul(more, 0.0)), total(moved, parts), rest,
-        dtype=kind, ops=7,
-    )
-    return without_dims(b, mean, [extra]), without_dims(b, variance, [extra])
-
-
-def _corrected(count: int, correction: float) -> float:
-    """How many deviations are free."""
-    return max(0, count - int(correction)) if float(correction).is_integer() else max(0.0, int(count) - correction)
-
-
-def _variance(
-    b: Builder, out: Any, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any], root: bool, both: bool
-) -> Any:
-    result = out[0] if both else out
-    if not x.dtype.is_floating_point or not _can(b, result, x, "sum", compute_dtype(x.dtype)):
-        return NotImplemented
-    if rest and isinstance(rest[0], bool):  # var(x, unbiased)
-        dims, correction = None, float(rest[0])
-    else:
-        dims = rest[0] if rest else kwargs.get("dim")
-        given = rest[1] if len(rest) > 1 else kwargs.get("correction")
-        correction = 1.0 if given is None else float(given)
-    dims = normal_dims(dims, len(x.sizes))
-    if _corrected(math.prod(x.sizes[dim] for dim in dims), correction) <= 0 or any(size == 0 for size in x.sizes):
-        return NotImplemented  # ATen warns of it
-    mean, variance = moments(b, x, dims, correction, root=root)
-    if root:
-        variance = b.map(lambda value: op("sqrt", value), variance, dtype=result.dtype)
-    pair = [b.map(lambda value: value, item, dtype=result.dtype, ops=0) for item in (variance, mean)]
-    if result.dim() != len(x.sizes):
-        pair = [without_dims(b, item, dims) for item in pair]
-    return tuple(pair) if both else pair[0]
-
-
-@lowers("var")
-def _var(b: Builder, out: Any, x: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    return _variance(b, out, x, rest, kwargs, root=False, both=False)
-
-
-@lowers("std")
-def _std(b: Builder, out: Any, x: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    return _variance(b, out, x, rest, kwargs, root=True, both=False)
-
-
-@lowers("var_mean")
-def _var_mean(b: Builder, out: Any, x: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    return _variance(b, out, x, rest, kwargs, root=False, both=True)
-
-
-@lowers("std_mean")
-def _std_mean(b: Builder, out: Any, x: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    return _variance(b, out, x, rest, kwargs, root=True, both=True)
