@@ -276,12 +276,16 @@ print(active)
     assert run(program, PYTHON_JIT="0").split() == ["False"]
 
 
-def test_a_subinterpreter():
+@pytest.mark.parametrize("first", ["", "import framejit"])
+def test_a_subinterpreter(first):
+    """With a lock of its own and with the main interpreter's, whether or not framejit works in that one."""
     program = """
 try:
     import _interpreters as interpreters
+    kinds = [("isolated",), ("legacy",)]
 except ModuleNotFoundError:
     import _xxsubinterpreters as interpreters
+    kinds = [()]
 source = '''
 try:
     import framejit
@@ -290,7 +294,10 @@ except ImportError as e:
 else:
     raise AssertionError("imported")
 '''
-failure = interpreters.run_string(interpreters.create(), source)
-assert failure is None, failure
+for kind in kinds:
+    made = interpreters.create(*kind)
+    failure = interpreters.run_string(made, source)
+    assert failure is None, failure
+    interpreters.destroy(made)
 """
-    run(program)
+    run(f"{first}\n{program}")
