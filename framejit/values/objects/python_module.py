@@ -46,22 +46,32 @@ class PythonModuleValue(Value):
             if name not in known.items:
                 raise Unsupported(f"reading {self.module.__name__}.{name}, which its dict had not")
             return realize(frame, known.items[name])
+        static = static_lookup(type(self.module), name, None)
+        if is_a(static, (property, types.FunctionType, classmethod, staticmethod)) and (
+            is_a(static, property) or name not in namespace
+        ):
+            frame.capture.add_guard(self.source, native.C_TYPE, type(self.module))
+            return frame.class_attribute(self, type(self.module), name)
         if name in namespace:
             return frame.wrap(namespace[name], key_source(DictSource(self.source), name))
         own = namespace.get("__getattr__")
         if (
             is_a(own, types.FunctionType)
             and not is_of_torch(namespace.get("__name__"))
-            and static_lookup(type(self.module), name, None) is None
+            and static is None
         ):
             frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+            frame.capture.add_guard(self.source, native.C_TYPE, type(self.module))
             return frame.wrap(own, key_source(DictSource(self.source), "__getattr__")).call(
                 frame, [ConstantValue(name)], {}
             )
         try:
             value = getattr(self.module, name)  # __getattr__ of the module, __dict__, __name__ ...
         except AttributeError as e:
-            frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+            for missing in (name, "__getattr__"):
+                if missing not in namespace:
+                    frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, missing)
+            frame.capture.add_guard(self.source, native.C_TYPE, type(self.module))
             raise frame.raised(AttributeError, str(e)) from None
         return frame.wrap(value, AttrSource(self.source, name))
 

@@ -8,6 +8,8 @@ import torch
 
 import framejit
 
+from support import check_state
+
 
 def module(name, **parts):
     made = types.ModuleType(name)
@@ -145,3 +147,50 @@ def test_the_program_imports_in_its_own_way(monkeypatch):
         assert compiled(torch.ones(2)).tolist() == [4, 4]
     assert asked == ["framejit_made_up"]
     assert compiled(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_what_a_module_is_asked_for_may_come_later():
+    """An attribute that it has not: its `__getattr__`, or another class, may give it from then on."""
+
+    def make():
+        made = types.ModuleType("made")
+        made.k = 2
+        calls = []
+
+        class Computes(types.ModuleType):
+            @property
+            def q(self):
+                calls.append("q")
+                return self.k * 2
+
+            def method(self):
+                return self.k
+
+        def missing(name):
+            if name != "late":
+                raise AttributeError(name)
+            return 6
+
+        def change():
+            step = next(steps)
+            if step == 2:
+                made.__getattr__ = missing
+            elif step == 3:
+                made.__class__ = Computes
+            elif step == 4:
+                made.k = 8
+            elif step == 5:
+                del made.__getattr__
+            return calls
+
+        def fn(x):
+            y = x * made.k
+            for name in ("late", "q"):
+                if hasattr(made, name):
+                    y = y + getattr(made, name)
+            return y, made.method() if hasattr(made, "method") else None
+
+        steps = iter(range(9))
+        return fn, change
+
+    check_state(make, *[(torch.ones(2),)] * 7)
