@@ -99,17 +99,17 @@ def _names_of_program(cls: type, until: type) -> Iterator[str]:
     for klass in _MRO.__get__(cls):
         if klass is until:
             break
-        if _is_of_program(module_of(klass)):
+        if is_of_program(module_of(klass)):
             # enum puts functions of its own into the classes that it makes
             yield from (name for name, found in namespace_of(klass).items() if not _is_known(found))
 
 
 def _is_known(found: Any) -> bool:
     """Whether what stands in a class of the program is code of Python's or torch's."""
-    return is_a(found, _IN_C) or is_a(found, types.FunctionType) and not _is_of_program(found.__module__)
+    return is_a(found, _IN_C) or is_a(found, types.FunctionType) and not is_of_program(found.__module__)
 
 
-def _is_of_program(module: str | None) -> bool:
+def is_of_program(module: str | None) -> bool:
     """Whether a module of this name is neither torch's nor of the standard library."""
     root = (module or "").partition(".")[0]
     return root != "torch" and (root == "__main__" or root not in sys.stdlib_module_names)

@@ -22,7 +22,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue, adds_only
 from framejit.values.containers.sets import SetValue, frozen
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import has_operators, is_a, module_of, qualified_name
+from framejit.values.inspection import has_operators, is_a, is_of_program, module_of, qualified_name
 from framejit.values.objects.builtin_attributes import super_builtin_method
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
@@ -201,6 +201,10 @@ class ClassValue(Value):
                 raise frame.raised(KeyError, args[0])
             return from_python(member)
         if name == "__getitem__":  # list[int] and friends
+            own = static_lookup(self.cls, "__class_getitem__")
+            function = own.__func__ if is_a(own, (classmethod, staticmethod)) else own
+            if is_a(function, types.FunctionType) and is_of_program(function.__module__):
+                return self.getattr(frame, "__class_getitem__").call(frame, args, kwargs)
             if not all(a.is_constant() for a in args):
                 return super().call_method(frame, name, args, kwargs)
             return fold(frame, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Classes whose metaclass has methods of the program's own: operators on a class, calls of it, and its truth."""
 
 import operator
+import typing
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from support import ANY, check_state
 
 X = torch.ones(2)
+T = typing.TypeVar("T")
 
 
 def classes():
@@ -198,3 +200,33 @@ def test_calls_by_super():
         return fn, lambda: (Counts.made, len(Once.known))
 
     check_state(make, (X,), (X,), (X,), graphs=ANY)
+
+
+def test_subscripts_of_a_class():
+    """`__class_getitem__` of the program's own is called by each call; that of `Generic` is not captured."""
+
+    def make():
+        class Table:
+            rows = [1]
+
+            def __class_getitem__(cls, place):
+                return cls.rows[0] + place
+
+        class Child(Table):
+            pass
+
+        class Box(typing.Generic[T]):
+            pass
+
+        numbers = iter([1, 1, 4, 2])
+
+        def state():
+            Table.rows[0] = next(numbers)
+            return Table.rows
+
+        def fn(x, n):
+            return x * Table[2] + Child[n], list[int], Box[int] is Box[int]
+
+        return fn, state
+
+    check_state(make, *[(X, 3)] * 4, breaks=None)
