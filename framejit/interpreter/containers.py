@@ -203,7 +203,7 @@ _HAS_SPEC, _CONVERSION = 1, 2  # a flag, and where the kind of conversion begins
 
 @opcode("BUILD_INTERPOLATION", since=(3, 14))
 def build_interpolation(frame: Frame, ins: Instruction) -> None:
-    from framejit.values.objects.templates import InterpolationValue  # needs what 3.14 has
+    from framejit.values.containers.templates import InterpolationValue  # needs what 3.14 has
 
     spec = frame.pop() if ins.arg & _HAS_SPEC else ConstantValue("")
     expression, value = frame.pop(), frame.pop_unseen()
@@ -213,7 +213,7 @@ def build_interpolation(frame: Frame, ins: Instruction) -> None:
 
 @opcode("BUILD_TEMPLATE", since=(3, 14))
 def build_template(frame: Frame, ins: Instruction) -> None:
-    from framejit.values.objects.templates import TemplateValue  # needs what 3.14 has
+    from framejit.values.containers.templates import TemplateValue  # needs what 3.14 has
 
     interpolations, strings = frame.pop(), frame.pop()
     frame.push(TemplateValue(frame.constants(frame.iterate(strings)), TupleValue(list(frame.iterate(interpolations)))))
