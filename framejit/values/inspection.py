@@ -140,7 +140,7 @@ def runs_code(obj: Any) -> bool:
 def compares_itself(meta: type) -> bool:
     """Whether code of the program tells classes of this metaclass apart, which then must not stand in any table of
     framejit's."""
-    if meta is type:
+    if meta is type or is_of_torch(module_of(meta)):
         return False
     return any(
         is_a(namespace_of(klass).get(name), types.FunctionType)
