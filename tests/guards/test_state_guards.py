@@ -1,4 +1,6 @@
 """Guards on the thread's torch state: grad mode, inference mode, autocast, default dtype and device, function modes."""
+import copy
+
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -140,3 +142,26 @@ def test_state_of_another_thread_does_not_matter():
     thread.join()
     torch.testing.assert_close(seen[0], X @ X + 1)
     p.call(X, captures=False)
+
+
+def test_what_python_remembers_in_the_class_of_tensors_is_no_method():
+    """Copying or pickling a tensor for the first time leaves names in `torch.Tensor`."""
+
+    def fn(x):
+        return x.sin() + 1
+
+    if "__slotnames__" in vars(torch.Tensor):
+        del torch.Tensor.__slotnames__
+    pair = Pair(lambda: fn)
+    pair.call(torch.ones(3))
+    copy.deepcopy(torch.ones(1))
+    assert "__slotnames__" in vars(torch.Tensor)
+    pair.call(torch.ones(3), captures=False)
+    torch.Tensor.__slotnames__ = []
+    pair.call(torch.ones(3), captures=False)
+    torch.Tensor.made_up = 1
+    try:
+        pair.call(torch.ones(3), captures=True)
+    finally:
+        del torch.Tensor.made_up, torch.Tensor.__slotnames__
+    pair.call(torch.ones(3), captures=False)

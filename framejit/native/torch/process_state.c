@@ -17,16 +17,41 @@ static int n_known;
 static uint32_t last_number;
 static PyObject *name_level, *name_any;
 
+/* Whether Python itself puts a name into the class when it is first pickled or copied (copyreg), or asked for its
+ * annotations: no method is looked up by it. */
+static int is_remembered(PyObject *key)
+{
+    static const char *const names[] = {"__slotnames__", "__annotations__", "__annotations_cache__"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (PyUnicode_CompareWithASCIIString(key, names[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* `copy` was taken without the names that are remembered. */
 static int same_contents(PyObject *dict, PyObject *copy)
 {
     PyObject *key, *value;
-    Py_ssize_t pos = 0;
-    if (PyDict_GET_SIZE(dict) != PyDict_GET_SIZE(copy))
-        return 0;
-    while (PyDict_Next(dict, &pos, &key, &value))
-        if (!PyUnicode_CheckExact(key) || PyDict_GetItemWithError(copy, key) != value)
+    Py_ssize_t pos = 0, n = 0;
+    while (PyDict_Next(dict, &pos, &key, &value)) {
+        if (!PyUnicode_CheckExact(key))
             return 0;
-    return 1;
+        if (PyDict_GetItemWithError(copy, key) == value)
+            n++;
+        else if (!is_remembered(key))
+            return 0;
+    }
+    return n == PyDict_GET_SIZE(copy);
+}
+
+static PyObject *copied_contents(PyObject *dict)
+{
+    PyObject *key, *value, *copy = PyDict_New();
+    Py_ssize_t pos = 0;
+    while (copy != NULL && PyDict_Next(dict, &pos, &key, &value))
+        if ((!PyUnicode_CheckExact(key) || !is_remembered(key)) && PyDict_SetItem(copy, key, value) < 0)
+            Py_CLEAR(copy);
+    return copy;
 }
 
 static int is_now(const Methods *methods)
@@ -41,7 +66,7 @@ static void note_methods(void)
 {
     Methods made = {.number = ++last_number};
     for (int i = 0; i < N_CLASSES; i++)
-        made.contents[i] = PyDict_Copy(classes[i]->tp_dict);
+        made.contents[i] = copied_contents(classes[i]->tp_dict);
     if (n_known == MAX_KNOWN)
         n_known--;
     Methods oldest = known[n_known];
