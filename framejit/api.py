@@ -174,15 +174,15 @@ def status() -> Status:
     """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
     records = ledger.records()
     measure_coverage(records)
-    return Status(tuple(records), ledger.reverted(), ledger.unfused())
+    return Status(tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained())
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:
     """Choose what is written to stderr, or to `stream`; nothing by default.
 
-    guards, recompiles, graph_breaks, bytecode, graph, fusion, output_code, perf, cache, verify, status, or all; `+name`
-    is more, `-name` one line for each event; `file=FILE` appends to a file, `json` writes JSON lines, `help` says all
-    this. The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
+    guards, recompiles, graph_breaks, bytecode, graph, fusion, training, output_code, perf, cache, verify, status, or
+    all; `+name` is more, `-name` one line for each event; `file=FILE` appends to a file, `json` writes JSON lines,
+    `help` says all this. The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
     """
     log_writer.set(split_names(names), stream, status)
 

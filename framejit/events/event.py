@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards",
     ),
     "fusion": ("graph_id", "graph", "text", "reason"),
+    "training": ("graph_id", "graph", "kernels", "kept", "computed_again"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "kernel_failed": ("kernel", "error", "instead"),
     "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from framejit.events.event import Event
 from framejit.events.status_table import table
+from framejit.events.training import Training
 
 Key = tuple[str, str, int]  # function, file, first line
 
@@ -111,6 +112,7 @@ class Ledger:
         """The function of each graph that has not decided yet."""
         self._reverted: list[Reverted] = []
         self._unfused: list[Unfused] = []
+        self._trained: list[Training] = []
 
     def note(self, event: Event) -> None:
         handler = getattr(self, f"_{event.kind}", None)
@@ -132,6 +134,7 @@ class Ledger:
             self._undecided.clear()
             self._reverted.clear()
             self._unfused.clear()
+            self._trained.clear()
 
     def reverted(self) -> tuple[Reverted, ...]:
         """The graphs that proved slower than eager, in the order in which that was found out."""
@@ -142,6 +145,11 @@ class Ledger:
         """The graphs of which the backend could make nothing, in the order in which it said so."""
         with self._lock:
             return tuple(self._unfused)
+
+    def trained(self) -> tuple[Training, ...]:
+        """The graphs that were compiled with their backward, in that order."""
+        with self._lock:
+            return tuple(self._trained)
 
     def _record(self, fields: dict[str, Any]) -> FunctionRecord:
         key = (fields["function"], fields["file"], fields["line"])
@@ -177,6 +185,10 @@ class Ledger:
             self._unfused.append(Unfused(graph, function, fields["reason"]))
         else:
             self._undecided[graph] = function
+
+    def _training(self, fields: dict[str, Any]) -> None:
+        record = self._capturing.get(threading.get_ident())
+        self._trained.append(Training.of(fields, record.function if record is not None else ""))
 
     def _perf(self, fields: dict[str, Any]) -> None:
         function = self._undecided.pop(fields["graph"], "")
@@ -225,10 +237,13 @@ class Status:
     """Compiled graphs that are not used, with both times."""
     unfused: tuple[Unfused, ...] = ()
     """Graphs of which the backend could make nothing, with the reason."""
+    trained: tuple[Training, ...] = ()
+    """Graphs that were compiled with their backward: kernels of both halves, what is kept and what is computed
+    again."""
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The records as plain data."""
         return [record.to_dict() for record in self.functions]
 
     def __str__(self) -> str:
-        return table(self.functions, self.reverted, self.unfused)
+        return table(self.functions, self.reverted, self.unfused, self.trained)

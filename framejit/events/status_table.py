@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from framejit.events.ledger import FunctionRecord, Reverted, Unfused
+    from framejit.events.training import Training
 
 HEADINGS = (
     "function", "state", "graphs", "ops", "breaks", "recompiles", "entries", "hits", "in graphs", "compile s",
@@ -14,12 +15,16 @@ HEADINGS = (
 )
 
 
-def table(records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = ()) -> str:
+def table(
+    records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = (),
+    trained: Sequence[Training] = ()
+) -> str:
     parts = [_functions(records)]
     for heading, graphs in (((
         "not used, because ATen measured quicker:"
     ), reverted), ("not fused, and run as ATen operations:", unfused)):
         parts += [heading, *(f"  {graph}" for graph in graphs)] if graphs else []
+    parts += ["compiled with their backward:", *(f"  {graph.summary}" for graph in trained)] if trained else []
     return "\n".join(parts)
 
 

@@ -9,6 +9,7 @@ from framejit.events.bytecode_text import one_below_the_other, side_by_side
 from framejit.events.choice import Level
 from framejit.events.event import Event
 from framejit.events.place import Place
+from framejit.events.training import Training
 
 Writer = Callable[[Event, str, Level], str]
 
@@ -99,6 +100,10 @@ def fusion(event: Event, where: str, level: Level) -> str:
     return f"fusion of {_graph(event, where)}\n{event.text}"
 
 
+def training(event: Event, where: str, level: Level) -> str:
+    return str(Training.of(event.fields, where))
+
+
 def output_code(event: Event, where: str, level: Level) -> str:
     return f"{event.language} code of kernel {event.name} for {_graph(event, where)}\n{event.source}"
 
@@ -161,6 +166,7 @@ LOGS: dict[str, Log] = {
     "bytecode": Log("bytecode", bytecode, "the original and the rewritten bytecode, side by side"),
     "graph": Log("graph", graph, "the captured graphs"),
     "fusion": Log("fusion", fusion, "which operations were fused into which kernels"),
+    "training": Log("training", training, "what graphs keep for the backward, by line, and what it computes again"),
     "output_code": Log("output_code", output_code, "the kernels' source"),
     "kernel_failures": Log(
         "kernel_failed", kernel_failed, "which kernels a device's compiler failed on, and what was tried instead"

@@ -14,6 +14,7 @@ from framejit.backends.conditional import branches
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
 from framejit.events.timeline import Span, spans
+from framejit.events.training import Training
 from framejit.findings import schema
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
@@ -63,6 +64,10 @@ class Explanation:
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
         self.frames: list[Frame] = []
+        self.training: list[Training] = []
+        """The graphs that were compiled with their backward."""
+        self.unfused: list[str] = []
+        """The graphs that run as ATen operations, and what keeps each from being fused."""
         self.events: list[Event] = []
         """What happened, in order, without the program's objects."""
         self.result: Any = None
@@ -108,6 +113,18 @@ class Explanation:
         self.graphs.append(
             Graph(event.graph_id, self._functions.get(event.frame_id, ""), event.n_ops, text, event.graph_module)
         )
+
+    def _training(self, event: Event) -> None:
+        self.training.append(Training.of(event.fields, self._function_of(event.graph_id)))
+
+    def _fusion(self, event: Event) -> None:
+        if event.reason:
+            function = self._function_of(event.graph_id)
+            of = f" of {function}" if function else ""
+            self.unfused.append(f"{event.fields.get('graph', event.graph_id)}{of} runs as ATen: {event.reason}")
+
+    def _function_of(self, graph_id: int | None) -> str:
+        return next((graph.function for graph in self.graphs if graph.graph_id == graph_id), "")
 
     def _graph_break(self, event: Event) -> None:
         finding = Finding.of(event)
@@ -218,7 +235,7 @@ class Explanation:
             *([_count(recompiles, "recompile")] if recompiles else []),
         ]
         parts = [", ".join(summary), *map(str, self.findings), *self._notes_in_words(), *map(str, self.recompiles)]
-        parts += [*self._left_out_in_words(), *self._graphs_in_words()]
+        parts += [*self._left_out_in_words(), *self._graphs_in_words(), *map(str, self.training), *self.unfused]
         if isinstance(self.error, BaseException):
             parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
         elif self.error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from framejit.errors import FramejitError
 from framejit.events.timeline import Span
+from framejit.events.training import Training
 from framejit.findings.explanation import Explanation, Frame, Graph
 from framejit.findings.finding import Finding
 from framejit.findings.recompiles import Recompile
@@ -44,6 +45,9 @@ def from_dict(data: dict[str, Any]) -> Explanation:
         explanation._found[finding.key] = finding
     explanation._recompiles.restore([Recompile.from_dict(item) for item in data["recompiles"]])
     explanation.graphs = [Graph(g["id"], g["function"], g["operations"], g["code"]) for g in data["graphs"]]
+    # reports of earlier versions have neither
+    explanation.training = [Training.from_dict(graph) for graph in data.get("training", ())]
+    explanation.unfused = [*data.get("unfused", ())]
     explanation.frames = [Frame(**frame) for frame in data["frames"]]
     explanation.error = data["error"]
     # reports of earlier versions have none, and no cost

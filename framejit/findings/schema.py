@@ -38,6 +38,8 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
         "findings": [asdict(finding) for finding in findings],
         "recompiles": [recompile.to_dict() for recompile in explanation.recompiles],
         "graphs": [{"id": g.graph_id, "function": g.function, "operations": g.n_ops, "code": g.code} for g in graphs],
+        "training": [graph.to_dict() for graph in explanation.training],
+        "unfused": [*explanation.unfused],
         "frames": [asdict(frame) for frame in frames],
         "timeline": to_dicts(explanation.timeline),
         "error": f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error,

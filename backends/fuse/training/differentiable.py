@@ -74,6 +74,7 @@ class Differentiable:
         self.results = recorded.results.at(sizes_now(symbolic_sizes))
         partition = parted(recorded.joint())
         joint = partition.joint
+        self.kept, self.computed_again = partition.kept_by_line(), partition.computed_again_by_line()
         self._forward = Half(partition.forward, partition.forward_nodes, compiles, None, symbolic_sizes)
         self.fate = Fate()
         sources = {value: (True, position) for position, value in enumerate(joint.inputs)}

@@ -22,7 +22,7 @@ from framejit.backends.fuse.plan.symbolic_plan import plan_of
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import PlanFor
-from framejit.events import warn
+from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.symbols.conditions import Condition
 
@@ -64,6 +64,14 @@ def _differentiable(
     made = Differentiable(gm, examples, compiles, accounts, symbolic_sizes, buckets)
     for backward in of_backwards.values():
         backward.run = made
+    kernels = {
+        "forward": [kernel.name for kernel in account.kernels],
+        "backward": [kernel.name for backward in of_backwards.values() for kernel in backward.kernels],
+    }
+    emit(
+        "training", graph_id=account.graph_id, graph=account.name, kernels=kernels, kept=made.kept,
+        computed_again=made.computed_again,
+    )
     return made
 
 

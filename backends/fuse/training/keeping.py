@@ -53,7 +53,7 @@ def storages_to_keep(
 
     def add(storage: Storage) -> None:
         if storage not in sizes and storage not in free:
-            size = sizes[storage] = 1 if storage in alive else max(_bytes(storage.first), 1)
+            size = sizes[storage] = 1 if storage in alive else max(bytes_of(storage.first), 1)
             if storage in exposed and storage not in kept_by_eager:
                 flow.add_edge((storage, "in"), (storage, "out"))
             else:
@@ -87,7 +87,8 @@ def storages_to_keep(
     return [storage.first for storage in _cut(flow, [*sizes])]
 
 
-def _bytes(value: Value) -> int:
+def bytes_of(value: Value) -> int:
+    """The memory that a value takes, with the sizes of now."""
     return int(hint(as_size(value.numel()))) * value.itemsize
 
 

@@ -8,6 +8,7 @@ in torch's functorch.compile, 2022). Only what fuses is computed again: it costs
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.extern import may_speak_when_run
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
-from framejit.backends.fuse.training.keeping import is_lowered, storages_to_keep
+from framejit.backends.fuse.training.keeping import bytes_of, is_lowered, storages_to_keep
 from framejit.backends.fuse.training.recorder import is_of_backward
 
 
@@ -67,6 +68,24 @@ class Partition:
             joint.graph, joint.inputs, names, self.forward_nodes, [*joint.outputs, *self.made()],
             joint.graph.counted_writes,
         )
+
+    def kept_by_line(self) -> list[tuple[str, int]]:
+        """The lines of the program whose values are kept, besides what it holds itself, and their bytes; the most
+        first."""
+        kept: Counter[str] = Counter()
+        for value in self.made():
+            kept[value.maker.origin if value.maker is not None else ""] += bytes_of(value)
+        return kept.most_common()
+
+    def computed_again_by_line(self) -> list[tuple[str, int]]:
+        """The lines of which backwards compute operations again, and how many; the most first."""
+        again = Counter(
+            node.origin
+            for part in self.backwards.values()
+            for node in part.nodes
+            if not is_of_backward(node) and any(value.base is None for value in node.results)
+        )
+        return again.most_common()
 
     def made(self) -> list[Value]:
         """What is kept and is neither an input, nor what one holds at the end, nor an output."""
