@@ -24,6 +24,7 @@ from tests.attack.world import Observed, World, alive, quiet_collector, rest_of
 from comparison import Comparison
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
+FRAMES = re.compile(r"\nframe #0: .*", re.DOTALL)
 INTERNAL = ("defect in framejit", "could not be compiled and runs as ATen")
 
 
@@ -103,7 +104,7 @@ class Strict(Comparison):
             self.same(a.grad, b.grad, f"{path}.grad")
 
     def exception(self, a: BaseException, b: BaseException, path: str) -> None:
-        one, two = ADDRESS.sub("0x", str(a)), ADDRESS.sub("0x", str(b))
+        one, two = _message(a), _message(b)
         assert one == two, f"{path}: message {one!r} expected, got {two!r}"
         for link in ("__cause__", "__context__"):
             self.same(getattr(a, link), getattr(b, link), f"{path}.{link}")
@@ -323,6 +324,12 @@ def unstable(program: Program, i: int, kind: str, expected: Observed, fact: Any)
     )
 
 
+def _message(error: BaseException) -> str:
+    """What an error says, without addresses, and without the frames of C++ that some messages of torch's list: compiled
+    code is called from others."""
+    return ADDRESS.sub("0x", FRAMES.sub("", str(error)))
+
+
 def _values(seen: Observed) -> Any:
     """All that may share tensors."""
     return seen.result, seen.arguments, seen.state
@@ -359,6 +366,9 @@ def beyond_rounding(program: Program, i: int, facts: list[tuple[str, Any, Any]],
         room = (
             allowed[path].max() if path in allowed and allowed[path].numel() else torch.zeros(())
         ) * 8 + 16 * eps * a.abs().nan_to_num(0, 0)
+        if path.endswith(".grad"):
+            # backwards begin with ones, and what should cancel need not: of a softmax's a sum of which is one
+            room = room + eps
         wrong = ~((a - b).abs().nan_to_num(math.inf, math.inf) <= room) & ~(a == b) & ~(a.isnan() & b.isnan())
         if a.dtype == torch.float16:
             wrong &= ~((a.isinf() | b.isinf()) & (a.abs() > 3e4) & (b.abs() > 3e4))

@@ -87,6 +87,31 @@ def test_rounding_is_no_difference():
     assert comparer.compare(Program(1, text, "fuse", {})) is None
 
 
+@pytest.mark.parametrize("left, differs", [(3e-8, False), (3e-6, True)])
+def test_gradients_that_cancel_but_for_rounding_are_no_difference(left, differs):
+    """A softmax's numbers sum to one, so that the gradient of their sum is zero, or as much as rounding leaves."""
+    strict = comparer.Strict(exact=False)
+    strict.same(leaf_with_gradient(0.0), leaf_with_gradient(left), "x")
+    program = Program(0, f"{HEAD}\ndef fn(x):\n    return x\n{CALLS}", "eager", {})
+    assert strict.suspects
+    assert (comparer.beyond_rounding(program, 0, [], strict) is not None) is differs
+
+
+def leaf_with_gradient(number: float) -> torch.Tensor:
+    leaf = torch.ones(4, requires_grad=True)
+    leaf.grad = torch.full((4,), number)
+    return leaf
+
+
+def test_frames_of_c_in_messages_are_no_difference():
+    def raised(text: str) -> RuntimeError:
+        return RuntimeError(f"no such dimension\nframe #0: {text} (0x7f)\nframe #1: _start")
+
+    comparer.Strict(exact=False).same(raised("one"), raised("another"), "exception")
+    with pytest.raises(AssertionError, match="no such dimension"):
+        comparer.Strict(exact=False).same(raised("one"), RuntimeError("no such size\nframe #0: one"), "exception")
+
+
 def test_more_than_rounding_is_one(monkeypatch):
     text = "import torch\ndef fn(x):\n    return x.sin() * (1 if PLAIN else 1 + 1e-5)\nPLAIN = True\n" + CALLS
     world = comparer.World

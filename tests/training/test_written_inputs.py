@@ -1,12 +1,15 @@
 """Graphs that write into their inputs and need gradients fuse: autograd counts the writes, inputs come out of the
 graph's node then, and what they were before has its gradient."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import framejit
+from framejit.errors import FramejitWarning
 
 from support import seed
 from twins import Twins, leaf, same
@@ -247,3 +250,48 @@ def test_parameters_written_without_gradients():
         return out, w, w._version, torch.autograd.grad(out.sum(), [x, w])
 
     Twins(fn, leaf(3, 3), leaf(3, 3), None).both(use)
+
+
+def test_leaves_made_in_inference_mode():
+    def program(x):
+        made = torch.ones(2, requires_grad=True, dtype=torch.float64)
+        return x * made, made
+
+    def use(fn, x):
+        with torch.inference_mode():
+            return [out.detach().clone() for out in fn(x)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FramejitWarning)
+        Twins(program, leaf(3, 2).detach(), fused=False).both(use)
+
+
+@pytest.mark.parametrize(
+    "views", [lambda t: t.split(1), lambda t: t.unbind(0), torch.no_grad()(lambda t: [t.view(-1)])]
+)
+def test_views_whose_base_is_written_afterwards(views):
+    def program(x):
+        y = x / 2
+        parts = views(y)
+        y.view(-1).mul_(2)
+        return y, parts[0]
+
+    def use(fn, x):
+        x.grad = None
+        y, part = fn(x)
+        y.sum().backward()
+        return y.detach().clone(), part.detach().clone(), x.grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FramejitWarning)
+        Twins(program, leaf(3, 2), fused=False).both(use)
+
+
+def test_gradients_of_gradients_beside_a_view_of_an_input():
+    def use(fn, x, y):
+        view, out = fn(x, y)
+        (g,) = torch.autograd.grad(out.sum(), y, create_graph=True)
+        (second,) = torch.autograd.grad(g.sum(), y)
+        return view.detach().clone(), g.detach().clone(), second
+
+    Twins(lambda x, y: (x.view(-1), (y + 1).sin()), leaf(1, 5), leaf(1, 5)).both(use)

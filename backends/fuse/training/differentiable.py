@@ -95,6 +95,8 @@ class Differentiable:
         differentiable = {
             position for segment in self.segments if isinstance(segment, CompiledSegment) for position in segment.inputs
         }
+        # what a result is a view of leads to that view, if the graph is run again
+        differentiable.update(self.results.viewed_inputs())
         self.differentiable = [position in differentiable for position in range(len(joint.inputs))]
         """Whether gradients go to an input, for each of the inputs."""
 

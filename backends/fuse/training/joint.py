@@ -144,7 +144,7 @@ class Recorded:
             raise NeedsGradients("a result is a view of what is not known")
         if any(self.results.roots[place].is_leaf for place in self.differentiable):
             raise NeedsGradients("a result that is made inside asks for gradients of its own")
-        if any(self.results.returned[place].grad_fn is None for place in self.results.differentiable_views):
+        if not all(_has_history(self.results.returned[place]) for place in self.results.differentiable_views):
             raise NeedsGradients("a view asks for gradients of its own")
         with _on_fakes(self.graph), light():
             self.results.check()
@@ -234,6 +234,15 @@ class Recorded:
         return SegmentBackward(
             number, incoming, [None if fake is None else recorder.known(fake) for fake in outgoing]
         ), of_borders
+
+
+def _has_history(view: torch.Tensor) -> bool:
+    """Whether autograd knows what a view was made of. Raises NeedsGradients where it refuses to say: of one of several
+    views that one operation made, or that was made without gradients, once its base was written in place."""
+    try:
+        return view.grad_fn is not None
+    except RuntimeError as refusal:
+        raise NeedsGradients("a result is a view that autograd has lost the history of") from refusal
 
 
 class _ForwardRun(Run):

@@ -115,7 +115,7 @@ class Results:
             self.views[position] = self._view(position)
         self.writes = [
             (place, root._version) for place, root in enumerate(self.roots)
-            if isinstance(root, torch.Tensor) and root._version and place not in self.tied
+            if isinstance(root, torch.Tensor) and not root.is_inference() and root._version and place not in self.tied
         ]
         """Of what is written in place before it is given: the place, and how many writes autograd has counted."""
         self.differentiable_views = [position for position in aliases if returned[position].requires_grad]
@@ -163,6 +163,11 @@ class Results:
     def views_among(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
         """The results that are differentiable views."""
         return [outputs[position] for position in self.differentiable_views]
+
+    def viewed_inputs(self) -> list[int]:
+        """The positions of inputs that differentiable views are made of."""
+        views = [self.views[position] for position in self.differentiable_views]
+        return [view.place for view in views if view.base is Base.INPUT]
 
     def check(self) -> None:
         """Raises NeedsGradients where a view that is made again is not what eager's is; NotFusable where that may be
