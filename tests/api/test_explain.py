@@ -95,6 +95,7 @@ def test_json():
     assert data["schema"] == "framejit.explain/1"
     assert {
         "schema", "findings", "graphs", "frames", "recompiles", "summary", "versions", "error", "timeline", "cost",
+        "training", "unfused",
     } == set(data)
     [finding] = data["findings"]
     assert {"code", "file", "line", "column", "function", "reason", "hint", "count"} <= set(finding)

@@ -49,7 +49,7 @@ _WITHOUT_NEW = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION: it can not be called
 _TOLD_BY_TYPE = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 _PURE = (
     torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo, int, float, complex, bool, str, bytes, frozenset,
-    range,
+    range, types.GenericAlias,
 )
 
 
