@@ -48,7 +48,7 @@ class StandIn(ModuleType):
         self._content = content
         self._keepable = keepable  # what modules that are loaded meanwhile may hold on to
         # a thread that looks for the module while this is put in its place loads it by this
-        self.__spec__ = ModuleSpec(name, _Complete())
+        self.__spec__ = ModuleSpec(name, _Loaded())
         self.__path__: list[str] = []  # submodules are looked for, and `_Finder` finds them
 
     def __getattr__(self, name: str) -> Any:
@@ -217,57 +217,78 @@ def _load_beside_stand_ins(name: str) -> ModuleType:
         sys.meta_path.insert(0, _completer)
 
 
-class _Completer:
+@contextmanager
+def _without_lock_of(name: str) -> Iterator[None]:
+    """The thread that loads a module holds the import system's lock for it. Another thread, which imports the whole
+    package, needs that lock, and this thread waits for the package: so it gives the lock up meanwhile. The import
+    system has no public name for the lock (`_ModuleLock` in CPython's Lib/importlib/_bootstrap.py)."""
+    lock = importlib._bootstrap._get_module_lock(name)  # type: ignore[attr-defined]
+    if lock.owner != threading.get_ident():  # somebody calls the loader by hand
+        yield
+        return
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()
+
+
+class _Loaded(Loader):
+    """Hands over a module that something else loads, which keeps its own specification."""
+
+    def load(self, name: str) -> ModuleType:
+        with _without_lock_of(name):
+            return real(name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = self.load(spec.name)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        for_now = module.__spec__
+        if for_now is not None and for_now.loader is self:  # some modules let nobody set it
+            module.__spec__ = for_now.loader_state
+
+
+class _Completer(_Loaded):
     """Gives the package its real exception class as soon as anything imports the module that raises it, and is gone."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != SYMBOLS or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        symbols = real(SYMBOLS)
+        return ModuleSpec(name, self) if name == SYMBOLS else None
+
+    def load(self, name: str) -> ModuleType:
+        with _changed:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+        symbols = super().load(name)
         for module in [m for n, m in sys.modules.items() if n.startswith(LOADED_BY_DISPATCH)]:
             for key, value in list(vars(module).items()):
                 if value is Never:
                     setattr(module, key, symbols.GuardOnDataDependentSymNode)
-        del sys.modules[name]
-        return ModuleSpec(name, _Loaded(symbols))
+        return symbols
 
 
-class _Complete(Loader):
-    """Has the real module imported in place of a stand-in."""
+class _Finder(_Loaded):
+    """First in line while stand-ins are in place: has every import done without them, so that no module keeps one.
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return real(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module is complete."""
-
-
-class _Finder:
-    """First in line while stand-ins are in place: has every import done without them, so that no module keeps one."""
+    The import system asks finders while it holds a lock for all imports of the process. Another thread that loads a
+    module may wait for that lock, and what is imported here for that thread: so a module is looked for here, and
+    imported only when it is to be loaded.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         inside = any(name.startswith(f"{stand_in}.") for stand_in in STAND_INS)
         if target is not None or (_here.loading and not inside):  # a reload; a part of what is loaded
             return None
-        module = _load_beside_stand_ins(name) if name == LOADED_BY_DISPATCH and _here.depth else real(name)
-        # While the name is taken, the import system would load the module by its own specification once more.
-        del sys.modules[name]
-        return ModuleSpec(name, _Loaded(module))
+        found = inside or name in STAND_INS or any(
+            finder.find_spec(name, path) for finder in sys.meta_path if finder is not self
+        )
+        return ModuleSpec(name, self) if found else None
 
-
-class _Loaded(Loader):
-    """Hands over a module that is complete."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not self.spec:  # some modules let nobody set it
-            module.__spec__ = self.spec
+    def load(self, name: str) -> ModuleType:
+        beside = name == LOADED_BY_DISPATCH and _here.depth
+        return _load_beside_stand_ins(name) if beside else super().load(name)
 
 
 _finder = _Finder()

@@ -131,6 +131,50 @@ assert not failed, failed
 """)
 
 
+def test_a_real_module_and_one_that_another_thread_imports_do_not_wait_for_each_other(tmp_path):
+    """The import system finds modules one at a time: while the real one runs, another thread's can be found."""
+    (tmp_path / "of_another_thread.py").write_text("")
+    python(STAND_INS + f"""
+from importlib.machinery import PathFinder
+sys.path.append({str(tmp_path)!r})
+begun, done, waited = threading.Event(), threading.Event(), []
+class WaitsForTheOther:
+    def find_spec(self, name, path=None, target=None):
+        spec = PathFinder.find_spec(name, path) if name == "torch._dynamo.config" else None
+        if spec is not None:
+            execute = spec.loader.exec_module
+            def wait_and_execute(module):
+                begun.set()
+                waited.append(done.wait(30))
+                execute(module)
+            spec.loader.exec_module = wait_and_execute
+        return spec
+sys.meta_path.insert(0, WaitsForTheOther())
+def import_other():
+    assert begun.wait(100)
+    import of_another_thread
+    done.set()
+thread = threading.Thread(target=import_other)
+thread.start()
+with light():
+    import torch._dynamo.guards
+thread.join()
+assert waited == [True], waited
+""")
+
+
+def test_modules_are_looked_for_as_ever():
+    python(STAND_INS + """
+from importlib.util import find_spec
+with light():
+    assert find_spec("no_module_of_this_name") is None and find_spec("json.no_part_of_this_name") is None
+    colorsys = find_spec("colorsys")
+    assert colorsys is not None and "colorsys" not in sys.modules
+    import colorsys
+assert colorsys.__spec__.loader is colorsys.__loader__ and colorsys.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
+""")
+
+
 def test_what_torch_remembers_about_disabled_functions_is_undone():
     python(STAND_INS + """
 @torch._disable_dynamo
