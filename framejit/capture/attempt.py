@@ -12,6 +12,7 @@ from framejit.capture.budget import Budget
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.own_changes import FoundOwnChanges
 from framejit.capture.recompile import changing_numbers, explain_recompile
 from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry
 from framejit.capture.standing_aside import (
@@ -64,6 +65,12 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
+        except FoundOwnChanges as found:
+            for change in found.changes:
+                if change.sizes:
+                    dynamic.learn(change)
+                else:
+                    changing |= {change.source_name}
         except NeedsKnownSizes as e:
             name, file, line = compilation.function_place
             warn(
@@ -105,6 +112,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         result = capture.root.run()
     except Broken as broken:
         try:
+            capture.look_for_own_changes()
             return finish_at_break(compilation, capture, broken)
         finally:
             forget_frames(broken.reason)
@@ -114,6 +122,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         return plain_entry(
             compilation, capture, f"fewer tensor operations than config.min_graph_size: {capture.graph.n_ops}"
         )
+    capture.look_for_own_changes()
     capture.check_modes()
     capture.check_generators()
     if hooks_would_see_effects(capture):

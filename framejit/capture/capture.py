@@ -18,6 +18,7 @@ from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.layers_alike import LayersAlike
+from framejit.capture.own_changes import FoundOwnChanges, own_changes
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.events.place import Place
@@ -97,7 +98,7 @@ class Capture:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder(self)
-        self.effects = SideEffects()
+        self.effects = SideEffects(self._look_for_own_changes)
         self.overrides = OverrideState()
         self.frame: Frame | None = None
         self.seq = 0
@@ -292,6 +293,23 @@ class Capture:
         for tensor in self.graph.inputs:
             if tensor.fake._has_symbolic_sizes_strides and not isinstance(tensor.source, CallSource):
                 self.guard_place(tensor)
+
+    # ---- what captured code changes from call to call ---------------------------------------------
+
+    def _look_for_own_changes(self, holder: Value) -> None:
+        found = list(own_changes(self, holder))
+        if found:
+            raise FoundOwnChanges(found)
+
+    def look_for_own_changes(self) -> None:
+        """Start again where captured code changes what it assumes; asked when it has come to its end."""
+        found = [change for holder in self.effects.replayed() for change in own_changes(self, holder)]
+        if found:
+            raise FoundOwnChanges(found)
+
+    def assumes_equal(self, source: Source) -> bool:
+        """Whether what is read at the source is assumed to equal what it is now."""
+        return any(guard.check == native.C_EQUALS and guard.source == source for guard in self._guards.values())
 
     # ---- layers alike -----------------------------------------------------------------------------
 

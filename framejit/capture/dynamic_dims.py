@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -26,12 +27,22 @@ Dims = dict[int, Bounds]
 """For each dimension the sizes that are expected, both ends included."""
 
 
+@dataclass(frozen=True)
+class OwnChange:
+    """Captured code leaves another number at the source named, or, where `sizes` has any, a tensor of other sizes: for
+    each such dimension the size now and the next call's."""
+
+    source_name: str
+    sizes: tuple[tuple[int, int, int], ...] = ()
+
+
 @dataclass
 class DynamicDims:
     """What is known of a function's inputs when a capture of it begins.
 
     `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each
-    dimension that entries were made for, and `opened` the dimensions that an entry leaves open; `never` is
+    dimension that entries were made for, and `opened` the dimensions that an entry leaves open; `growing` has those of
+    which captured code itself changes the size, and `own_sizes` what these are now and will be; `never` is
     `dynamic=False`, or a backend that can't do without the sizes.
     """
 
@@ -39,6 +50,8 @@ class DynamicDims:
     never: bool = False
     assumed: dict[str, list[set[int]]] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
+    growing: dict[str, set[int]] = field(default_factory=dict)
+    own_sizes: set[int] = field(default_factory=set)
 
     @staticmethod
     def of_compilation(compilation: FrameCompilation) -> DynamicDims:
@@ -62,12 +75,23 @@ class DynamicDims:
                     sizes[dim].add(size)
                 self.opened[record.source_name] = self.opened.get(record.source_name, 0) | facts.free_sizes
 
+    def is_news(self, change: OwnChange) -> bool:
+        """Whether there is something about sizes in `change` that may make a difference."""
+        known = self.growing.get(_among_alike(change.source_name), set())
+        return not self.never and config.dynamic_after > 0 and not known.issuperset(dim for dim, *_ in change.sizes)
+
+    def learn(self, change: OwnChange) -> None:
+        """Take in sizes that captured code changes."""
+        for dim, *sizes in change.sizes:
+            self.growing.setdefault(_among_alike(change.source_name), set()).add(dim)
+            self.own_sizes.update(sizes)
+
     def of(self, tensor: torch.Tensor, source: Source) -> Dims:
         """The dimensions of an input that are to be symbols; never those of size 0 or 1, nor those of a module's
         parameters and buffers."""
         if self.never or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
             return {}
-        wanted: Dims = dict.fromkeys(self._changing(tensor, source.name()), (LEAST, INFINITE))
+        wanted: Dims = dict.fromkeys(self._changing(tensor, source), (LEAST, INFINITE))
         if self.everything and not _is_of_module(source):
             wanted.update(dict.fromkeys(range(tensor.dim()), (LEAST, INFINITE)))
         wanted.update(dict.fromkeys(getattr(tensor, DYNAMO_MARK, ()), (LEAST, INFINITE)))
@@ -83,13 +107,24 @@ class DynamicDims:
         nothing else to torch's operators."""
         return self.everything and type(number) is int and number >= LEAST and type(source) is ArgSource
 
-    def _changing(self, tensor: torch.Tensor, name: str) -> Iterator[int]:
-        """The dimensions that have come in config.dynamic_after sizes with this one, or of which an entry leaves the
-        size open."""
+    def _changing(self, tensor: torch.Tensor, source: Source) -> Iterator[int]:
+        """The dimensions that have come in config.dynamic_after sizes with this one, of which an entry leaves the size
+        open, or which captured code changes; where it changes some, those of other tensors that have their sizes."""
+        growing = self.growing.get(_among_alike(source.name()))
+        if growing is not None:
+            yield from growing
+        elif self.own_sizes and not _is_of_module(source):
+            yield from (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
+        name = source.name()
         opened = self.opened.get(name, 0)
         for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
             if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):
                 yield dim
+
+
+def _among_alike(source_name: str) -> str:
+    """What the names of one part have in common in objects that stand in a list, as the layers of a cache do."""
+    return re.sub(r"\[\d+\]", "[*]", source_name)
 
 
 def _is_of_module(source: Source | None) -> bool:

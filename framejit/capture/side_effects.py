@@ -1,7 +1,7 @@
 """What the captured code changed outside the graph, to be replayed after the graph has run."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,7 +65,10 @@ class InSight(NamedTuple):
 class SideEffects:
     """Changed values in order of first change; attribute writes on values that keep none; global writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, written: Callable[[Value], None]) -> None:
+        """`written` is called with a value once it was changed, at the latest when another one is."""
+        self._written = written
+        self._last: Value | None = None  # changed latest
         self._changed: dict[int, Value] = {}
         # the written function or class, as value and object
         self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}
@@ -85,6 +88,10 @@ class SideEffects:
         self.version += 1
         self.outside += value.source is not None
         self._changed.setdefault(id(value), value)
+        if self._last is not value:
+            last, self._last = self._last, value
+            if last is not None:
+                self._written(last)
 
     def went_on(self) -> None:
         """Called before code goes on that can't be put back to where it stood: a generator's."""
@@ -172,6 +179,7 @@ class SideEffects:
         """Let go of the values; those that were changed may hold each other."""
         for value in self._changed.values():
             value.close()
+        self._last = None
         self._deleted_globals.clear()
         for part in (self._changed, self._attributes, self._globals, self.written_tensors, self.cached_calls):
             part.clear()

@@ -380,6 +380,11 @@ class ListValue(SequenceValue):
         self._rewritten = look is None
 
     @property
+    def is_known(self) -> bool:
+        """Whether it was looked at, and its items are all there."""
+        return self._look is None
+
+    @property
     def items(self) -> list[Value]:
         """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
         if self._look is not None:
