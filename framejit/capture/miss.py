@@ -14,6 +14,7 @@ from framejit.capture.recompile import LimitReached
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.environment.own_builtins import builtins_are_replaced, untold
+from framejit.environment.signal_handlers import Interrupted, handlers_part, handlers_told_apart
 from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
@@ -43,8 +44,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     """Capture the frame `fn(*flat_args)`.
 
     Returns the entry to run, or None to run the function as it is. Raises only what the user asked for
-    (GraphBreakError, and InternalError, under fullgraph); else anything unexpected becomes one warning and plain
-    Python.
+    (GraphBreakError, and InternalError, under fullgraph), and what handlers of signals raise; else anything unexpected
+    becomes one warning and plain Python.
     """
     if builtins_are_replaced(fn.__code__):
         return None
@@ -59,6 +60,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             resting(),
             without_saved_tensor_hooks(),
             doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"),
+            handlers_told_apart(),
         ):
             return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
     except (GraphBreakError, BackendError) as e:
@@ -102,6 +104,19 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             _place(fn),
         )
         return None
+    except Interrupted as e:
+        return _interrupted(owner, fn, e.error)
+    except BaseException as e:
+        return _interrupted(owner, fn, e)
+
+
+def _interrupted(owner: Any, fn: FunctionType, error: BaseException) -> native.Entry:
+    """Nothing was captured. What goes on with a frame is run as plain Python, for the error to be raised there: in the
+    try and with blocks that the frame is in."""
+    error.__traceback__ = handlers_part(error)
+    if not hasattr(fn, "_framejit_resume"):
+        raise error
+    return owner.resume_points.interrupted_entry(fn, error)  # type: ignore[no-any-return]
 
 
 def _postpone(owner: Any, fn: FunctionType, reason: NotYet) -> None:

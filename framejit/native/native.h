@@ -69,10 +69,7 @@ extern PyTypeObject Entry_Type, Slot_Type, TailCall_Type;
 /* the function may empty the TailCall that args are of */
 PyObject *call_taking_over(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *trampoline(PyObject *result);  /* steals result; runs tail calls until a value comes */
-static inline PyObject *finish_call(PyObject *result)
-{
-    return FJ_UNLIKELY(result && Py_IS_TYPE(result, &TailCall_Type)) ? trampoline(result) : result;
-}
+PyObject *raise_waiting(PyObject *result);  /* steals result; raises what fj_scope.waiting is, instead */
 int entry_init(PyObject *module);
 
 /* ---- entry_cache.c: the list of entries a Dispatcher or a code object has ---- */
@@ -130,6 +127,7 @@ typedef struct {
     TailCall *tail_call;                    /* the one that is being made, borrowed from the trampoline */
     TailCall *handed_over;                  /* the one whose arguments the function that begins now may take over */
     PyObject *kept;                         /* borrowed from the TailCall that led to the frame that runs */
+    PyObject *waiting;  /* what a handler of a signal raised while a graph ran, for where the program goes on; or NULL */
     int active;
 } HookScope;
 extern FJ_THREAD_LOCAL HookScope fj_scope;

@@ -21,17 +21,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.decode import Decoded, Handler, Instruction, decode
 from framejit.bytecode.emitter import TAIL, Emitter
 from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL
-from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, Location, TryBegin, TryEnd
 from framejit.bytecode.liveness import RETURNS, UNBINDS
 from framejit.bytecode.resume_code import NOT_PASSED, Layout, ResumeCode, Site, StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
+from framejit.capture.breaks.signal_places import may_look_before, next_look
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
 from framejit.guards.sources import static_lookup
@@ -90,6 +91,17 @@ class ResumePoints:
             found._framejit_resume = resume  # type: ignore[attr-defined]
         return found
 
+    def interrupted(self, fn: FunctionType, error: BaseException) -> FunctionType:
+        """A function that goes on as a resume function does, and raises an exception there, before anything else."""
+        raising = _raising(fn)
+        native.raise_later(error)
+        return raising
+
+    def interrupted_entry(self, fn: FunctionType, error: BaseException) -> native.Entry:
+        """An entry for one call of a resume function, which raises an exception where that goes on."""
+        raising = self.interrupted(fn, error)
+        return native.Entry(raising.__code__, raising, native.GuardTree([]), (), native.RUNS_USER_CODE)
+
     def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
         kinds = [k for k in layout.stack if k not in NOT_PASSED]
         own = tuple(i for i, k in enumerate(kinds) if k == StackSlot.RESULT)
@@ -102,6 +114,23 @@ class ResumePoints:
             found = self.dispatchers[id(fn)] = native.Dispatcher(fn, self.on_miss, self.options)
             found.resume_points = self  # type: ignore[attr-defined]
         return found
+
+
+class _Raising(NamedTuple):
+    inner: FunctionType | None
+    """What raises where the frame waits for the end of a call; without one that is for the frame itself to do."""
+
+
+def _raising(fn: FunctionType) -> FunctionType:
+    resume: ResumeCode = fn._framejit_resume  # type: ignore[attr-defined]
+    inner = None
+    if resume.inner is not None and may_look_before(decode(resume.original), resume.index):
+        inner = _raising(resume.inner)  # type: ignore[arg-type]  # mypy binds the function to the tuple
+    n_inner = None if resume.inner is None else resume.inner.__code__.co_argcount
+    code, _, _ = _resume_code(resume.original, resume.index, resume.layout, n_inner, _Raising(inner))
+    made = native.function_with_builtins(code, fn.__globals__, fn.__builtins__)
+    made.__qualname__ = fn.__qualname__
+    return made
 
 
 def _listing(decoded: Decoded, labels: dict[int, Label]) -> tuple[list[Any], list[int]]:
@@ -159,6 +188,10 @@ def _listing(decoded: Decoded, labels: dict[int, Label]) -> tuple[list[Any], lis
     return body, indices
 
 
+def _location(ins: Instruction) -> Location | None:
+    return ins.original.location if ins.original else None
+
+
 def _enter(em: Emitter, layout: Layout) -> None:
     """Rebuild the stack from the arguments.
 
@@ -188,13 +221,20 @@ def _hand_over(em: Emitter, parameters: list[str]) -> None:
 INNER_FUNCTION = "__inner_function"
 
 
-def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | None) -> tuple[CodeType, list[int], int]:
+def _resume_code(
+    code: CodeType, index: int, layout: Layout, inner_args: int | None, raising: _Raising | None = None
+) -> tuple[CodeType, list[int], int]:
     """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how
-    many of these take the arguments over."""
+    many of these take the arguments over.
+
+    `raising`: what waits is raised where the frame goes on, in the try and with blocks that it is in there.
+    """
     decoded = decode(code)
     parameters = layout.parameters()
-    label = Label()
-    body, indices = _listing(decoded, {index if inner_args is None else index + 1: label})
+    at = index if inner_args is None else index + 1
+    look = next_look(decoded, at)
+    labels = {at: Label(), look: Label()}  # one of them, where both are the same place
+    body, indices = _listing(decoded, labels)
     em = Emitter(decoded.instructions[index].line or code.co_firstlineno)
     em.op("RESUME", 0)
     em.take_over_arguments()
@@ -203,8 +243,17 @@ def _resume_code(code: CodeType, index: int, layout: Layout, inner_args: int | N
     if inner_args is not None:
         names = [f"__inner{i}" for i in range(inner_args)]
         parameters += [INNER_FUNCTION, *names]
-        em.call(lambda: em.load_fast(INNER_FUNCTION), lambda: _hand_over(em, names), inner_args)
-    em.op("JUMP_FORWARD", label)
+        em.call(
+            lambda: em.op("LOAD_CONST", raising.inner) if raising and raising.inner else em.load_fast(INNER_FUNCTION),
+            lambda: _hand_over(em, names),
+            inner_args,
+        )
+    if raising is not None and raising.inner is None:
+        with em.apart() as looking, em.at(_location(decoded.instructions[look])):
+            em.handle_signals()
+        place = body.index(labels[look]) + 1
+        body[place:place] = looking
+    em.op("JUMP_FORWARD", labels[at])
     calls_inner = [
         i >= n_taking_over and isinstance(ins, Instr) and ins.name in ("CALL", "PRECALL")
         for i, ins in enumerate(em.instructions)
@@ -350,7 +399,8 @@ def _build_step(points: ResumePoints, frames: list[BrokenFrame]) -> native.Dispa
         together = len(frames) - 1
     else:
         together = max((i + 1 for i, f in enumerate(frames[:-1]) if f.instruction.handler is not None), default=0)
-    step = _resumed_together(points, frames[together:], layouts[together:])
+    looks = all(may_look_before(decode(frame.code), frame.instruction.index) for frame in frames[:-1])
+    step = _resumed_together(points, frames[together:], layouts[together:], looks)
     for depth in range(together - 1, -1, -1):
         prefixes = [f"__inner{i}_" for i in range(depth + 1, len(frames))]
         step = _calling_step(
@@ -407,6 +457,9 @@ class _TryRegions:
     outers: list[Outer]
     frame: BrokenFrame
     em: Emitter
+    looks: bool
+    """Whether signals may be looked for: not before the frame is left, if its caller is in the midst of leaving a block
+    by this call."""
     handlers: dict[int, tuple[Handler, Label, StackKinds]] = field(default_factory=dict)  # by where they begin
 
     def protect(self, index: int, stack: StackKinds, emit: Callable[[], None]) -> None:
@@ -424,12 +477,12 @@ class _TryRegions:
     def handle_signals(self, out: Exit) -> None:
         """What the broken instruction left waiting, as a signal that came meanwhile, is raised where plain Python would
         look for it next: in the block that the program goes on in, not on the way there, which is in none."""
-        if self.frame.handler_at(out.index) is not None:
-            self.protect(out.index, out.stack, self._look_for_signals)
-
-    def _look_for_signals(self) -> None:
-        self.em.call_object(native.handle_signals, list, 0)
-        self.em.pop()
+        decoded = decode(self.frame.code)
+        if not self.looks or not may_look_before(decoded, out.index):
+            self.em.call(lambda: self.em.op("LOAD_CONST", native.keep_signals), list, 0)
+            self.em.pop()
+        elif self.frame.handler_at(out.index) is not None or not may_look_before(decoded, self.frame.instruction.index):
+            self.protect(out.index, out.stack, self.em.handle_signals)
 
     def leave_for_handlers(self) -> list[Any]:
         """Behind all that was protected. Returns the copy of the code that is needed, if any."""
@@ -548,7 +601,9 @@ def _load_not_held(em: Emitter, is_cell: bool) -> None:
         em.op("LOAD_CONST", NOT_HELD)
 
 
-def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout]) -> native.Dispatcher:
+def _resumed_together(
+    points: ResumePoints, frames: list[BrokenFrame], layouts: list[Layout], looks: bool
+) -> native.Dispatcher:
     """Carry out the broken instruction of the last of `frames`, then resume them all.
 
     The instruction runs below a frame of each caller, so that tracebacks show them; the tail call it ends with
@@ -556,7 +611,7 @@ def _resumed_together(points: ResumePoints, frames: list[BrokenFrame], layouts: 
     """
     outers = [Outer(f, f.layout_resumed(), f"__outer{i}_", _given(f)) for i, f in enumerate(frames[:-1])]
     read, held = _step_parameters(frames, layouts, [*(o.prefix for o in outers), ""])
-    entry = _innermost_step(points, outers, frames[-1], layouts[-1], read + held)
+    entry = _innermost_step(points, outers, frames[-1], layouts[-1], read + held, looks)
     for outer in reversed(outers):
         entry = _passing_on(points, outer.frame, entry, [f"__pass{i}" for i in range(len(read) + len(held))])
     return _step_dispatcher(points, entry)
@@ -567,14 +622,14 @@ def _passing_on(points: ResumePoints, frame: BrokenFrame, inner: native.Entry, p
     em = Emitter(frame.instruction.line)
     em.op("RESUME", 0)
     em.take_over_arguments()
-    with em.at(frame.instruction.original.location if frame.instruction.original else None):
+    with em.at(_location(frame.instruction)):
         em.call(lambda: em.load_object(inner.function), lambda: _hand_over(em, parameters), len(parameters))
     em.return_value()
     return _step_entry(points, frame, em, [], parameters, Layout((), (), ()))
 
 
 def _innermost_step(
-    points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str]
+    points: ResumePoints, outers: list[Outer], frame: BrokenFrame, own: Layout, parameters: list[str], looks: bool
 ) -> native.Entry:
     ins = frame.instruction
     em = Emitter(ins.line)
@@ -585,10 +640,12 @@ def _innermost_step(
     jump = Label()
 
     def emit() -> None:
-        with em.at(ins.original.location if ins.original else None):
+        with em.at(_location(ins)):
+            if looks and may_look_before(decode(frame.code), ins.index):
+                em.handle_signals()  # those that came while the graph ran
             _emit_for_real(em, frame, jump)
 
-    regions = _TryRegions(points, outers, frame, em)
+    regions = _TryRegions(points, outers, frame, em, looks)
     regions.protect(ins.index, own.stack, emit)
     for out in outs:
         if out.is_jump:
@@ -596,7 +653,7 @@ def _innermost_step(
             if ins.name == "FOR_ITER":
                 for name in CLEARS_AWAY:
                     em.op(name)
-        with em.at(ins.original.location if ins.original else None):
+        with em.at(_location(ins)):
             regions.handle_signals(out)
         if meter.running:
             place = (frame.code.co_filename, ins.line or 0, ins.column, ins.end_column)
@@ -710,14 +767,14 @@ def _calling_step(
     _enter(em, own)
 
     def emit() -> None:
-        with em.at(frame.instruction.original.location if frame.instruction.original else None):
+        with em.at(_location(frame.instruction)):
             names = read_inside + held_inside
             em.call_object(
                 native.make_tail_call, lambda: em.call_slot(inner, TAIL, lambda: _hand_over(em, names), len(names))
             )
 
     after = Exit(frame.instruction.index + 1, (*own.stack, StackSlot.RESULT), False)
-    regions = _TryRegions(points, [], frame, em)
+    regions = _TryRegions(points, [], frame, em, looks=True)
     regions.protect(frame.instruction.index, own.stack, emit)
     _leave(points, [], frame, em, after)
     parameters = own.parameters() + read_inside + sorted(frame.held) + held_inside

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any, Final, NamedTuple, cast
 
 import torch
@@ -27,6 +27,7 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
+from framejit.environment.signal_handlers import handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
@@ -209,6 +210,7 @@ class GraphFailure:
     ) -> None:
         fn: Any = compilation.fn  # what mypy keeps of the type of functions between two runs has no __builtins__
         self._code, self._globals, self._builtins = flattened(fn.__code__), fn.__globals__, fn.__builtins__
+        self._resumed = compilation.fn if compilation.resume is not None else None
         self._owner, self._points, self._place = weakref.ref(compilation.owner), compilation.points, compilation.place
         self._may_break, self._backend = not compilation.options.fullgraph, compilation.options.backend_name
         self._module, self._sources = module, [value.source for value in inputs]
@@ -221,14 +223,10 @@ class GraphFailure:
 
     def __call__(self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], *args: Any) -> Any:
         """The tail call that runs the program's own code; None where the error is to go on as it is."""
-        if (
-            not isinstance(error, Exception)
-            or (self._has_effects and kept is None and _is_out_of_memory(error))
-            or _hooks_saw_the_graph()
-        ):
-            # an interrupt is none of the program's doing; nobody knows what was done before memory ran out, or may be
-            # done again with hooks
-            return None
+        if not isinstance(error, Exception) or handlers_part(error) is not None:
+            return self._interrupted(error, kept, cells, args)
+        if (self._has_effects and kept is None and _is_out_of_memory(error)) or _hooks_saw_the_graph():
+            return None  # nobody knows what was done before memory ran out, or may be done again with hooks
         text = f"{type(error).__name__}: {error}"
         error.__traceback__ = None  # frees what the graph had computed, and ends modes that it had entered
         for setter, values in self._initial_state:
@@ -240,11 +238,46 @@ class GraphFailure:
             return None
         if not _is_out_of_memory(error):
             self._learn(text, isinstance(error, Warning), cells, args)
-        plain = native.Dispatcher(
-            native.function_with_builtins(self._code, self._globals, self._builtins, cells), _never
-        )
+        plain = native.Dispatcher(self._plain(cells), _never)
         plain.skip = True
         return native.tail_call(plain, *args)
+
+    def _interrupted(
+        self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], args: tuple[Any, ...]
+    ) -> Any:
+        """A handler of a signal has raised in the midst of the graph, which interpreted Python runs.
+
+        All is done again if that can be, and then the error is raised where the program goes on, as it is for graphs
+        that look for no signals. A graph whose changes can't be undone stays as it is, and the error is raised where
+        its part of the frame begins.
+        """
+        error.__traceback__ = handlers_part(error)
+        for setter, values in self._initial_state:
+            setter(*values)
+        owner = self._owner()
+        entry = owned_entry(owner, self)
+        if (
+            entry is not None
+            and not self._has_effects
+            and not _hooks_saw_the_graph()
+            and native.raise_later(error)  # once: signals may come quicker than the graph runs
+        ):
+            again = native.Dispatcher(self._plain(cells), _never)
+            again.add_entry(entry)
+            return native.tail_call(again, *args)
+        try:
+            if kept is not None:
+                kept.restore()
+        except RuntimeError:
+            return None
+        if self._resumed is None:
+            return None
+        raising = native.Dispatcher(self._points.interrupted(self._resumed, error), _never)
+        raising.skip = True
+        return native.tail_call(raising, *args)
+
+    def _plain(self, cells: tuple[CellType, ...]) -> FunctionType:
+        return native.function_with_builtins(self._code, self._globals, self._builtins, cells)
 
     def _learn(self, text: str, was_warning: bool, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> None:
         self._failures += 1

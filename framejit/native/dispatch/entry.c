@@ -3,7 +3,7 @@
 #include "native.h"
 #include "dispatch/entry_run.h"
 
-enum { SLOT_VALUE, SLOT_TAIL };
+enum { SLOT_VALUE, SLOT_TAIL, SLOT_GRAPH };
 
 typedef struct {
     PyObject_HEAD
@@ -70,9 +70,73 @@ static PyObject *keep_for_traceback(PyObject *module, PyObject *const *args, Py_
     Py_RETURN_NONE;
 }
 
+/* ---- signals ----
+   What was computed and not yet written into the program's objects would be lost, were an exception raised between a
+   graph and what is done behind it. So a handler that raises is heard behind that: where the program goes on. */
+
+/* The error that is set, as an object, no longer set. */
+static PyObject *take_error(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback)
+        PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+/* Takes over the reference. The last to come is raised, and has those before as its context. */
+static void have_wait(PyObject *error)
+{
+    if (fj_scope.waiting)
+        PyException_SetContext(error, fj_scope.waiting);
+    fj_scope.waiting = error;
+}
+
+PyObject *raise_waiting(PyObject *result)
+{
+    PyObject *error = fj_scope.waiting, *other = result ? NULL : take_error();
+    fj_scope.waiting = NULL;
+    Py_XDECREF(result);
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    if (other && other != error)
+        PyException_SetContext(error, Py_NewRef(other));
+    Py_XDECREF(other);
+    Py_DECREF(error);
+    return NULL;
+}
+
+static PyObject *raise_later(PyObject *module, PyObject *error)
+{
+    (void)module;
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_SetString(PyExc_TypeError, "raise_later takes an exception");
+        return NULL;
+    }
+    int is_first = fj_scope.waiting == NULL;
+    have_wait(Py_NewRef(error));
+    return PyBool_FromLong(is_first);
+}
+
+static PyObject *keep_signals(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    if (PyErr_CheckSignals() < 0)
+        have_wait(take_error());
+    Py_RETURN_NONE;
+}
+
 static PyObject *handle_signals(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
+    if (FJ_UNLIKELY(fj_scope.waiting != NULL))
+        return raise_waiting(Py_NewRef(Py_None));
     if (PyErr_CheckSignals() < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -160,7 +224,7 @@ static PyObject *make_tail_call(PyObject *module, PyObject *call)
     c_call_give();  /* plain Python makes no call of C here, which would count as one level more */
     PyObject *result = trampoline(Py_NewRef(call));
     c_call_take();
-    return result;
+    return FJ_UNLIKELY(fj_scope.waiting != NULL) ? raise_waiting(result) : result;
 }
 
 /* ---- Slot ---- */
@@ -185,6 +249,15 @@ static PyObject *slot_call_value(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
+static PyObject *slot_call_graph(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *result = slot_call_value(self, args, nargsf, kwnames);
+    /* looked for here, so that the interpreter finds none behind the call */
+    if (FJ_UNLIKELY(result && PyErr_CheckSignals() < 0))
+        have_wait(take_error());
+    return result;
+}
+
 static PyObject *slot_tail(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *target = ((Slot *)self)->target;
@@ -200,13 +273,13 @@ static PyObject *slot_tail(PyObject *self, PyObject *const *args, size_t nargsf,
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"target", "kind", NULL};
-    static const vectorcallfunc calls[] = {slot_call_value, slot_tail};
+    static const vectorcallfunc calls[] = {slot_call_value, slot_tail, slot_call_graph};
     PyObject *target;
     int kind;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oi:Slot", names, &target, &kind))
         return NULL;
-    if (kind < SLOT_VALUE || kind > SLOT_TAIL) {
-        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value) or 1 (tail)");
+    if (kind < SLOT_VALUE || kind > SLOT_GRAPH) {
+        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value), 1 (tail) or 2 (graph)");
         return NULL;
     }
     if (kind == SLOT_TAIL && !Py_IS_TYPE(target, &Dispatcher_Type)) {
@@ -230,7 +303,7 @@ static void slot_dealloc(PyObject *self)
 
 static PyObject *slot_repr(PyObject *self)
 {
-    static const char *const kinds[] = {"value", "call", "tail"};
+    static const char *const kinds[] = {"value", "tail", "graph"};
     Slot *slot = (Slot *)self;
     PyObject *name = slot->target ? PyObject_Repr(slot->target) : PyUnicode_FromString("gone");
     PyObject *text = name ? PyUnicode_FromFormat("<Slot %s %U>", kinds[slot->kind], name) : NULL;
@@ -240,7 +313,7 @@ static PyObject *slot_repr(PyObject *self)
 
 static PyMemberDef slot_members[] = {
     {"target", T_OBJECT, offsetof(Slot, target), READONLY, "What the slot calls; None once its entry is gone."},
-    {"kind", T_INT, offsetof(Slot, kind), READONLY, "0 value, 1 call, 2 tail."},
+    {"kind", T_INT, offsetof(Slot, kind), READONLY, "0 value, 1 tail, 2 graph."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -448,7 +521,13 @@ static PyMethodDef methods[] = {
      "take_over_arguments(): the first thing that a function does which continues a frame: from here on it alone holds "
      "its arguments."},
     {"handle_signals", handle_signals, METH_NOARGS,
-     "handle_signals(): run the handlers of signals that have come; what they raise is raised here."},
+     "handle_signals(): run the handlers of signals that have come; what they raise is raised here, and before that "
+     "what waits."},
+    {"keep_signals", keep_signals, METH_NOARGS,
+     "keep_signals(): run the handlers of signals that have come; what they raise waits."},
+    {"raise_later", raise_later, METH_O,
+     "raise_later(error) -> bool: have an exception raised where the program goes on: by the next call of "
+     "handle_signals, or when the call ends that is being made. Whether no other waits."},
     {"keep_for_traceback", (PyCFunction)(void (*)(void))keep_for_traceback, METH_FASTCALL,
      "keep_for_traceback(call, kept): the frame that leaves through the tail call is in a traceback; it has the list "
      "`kept`, which is given what the frame holds that goes on."},
@@ -468,7 +547,8 @@ int entry_init(PyObject *module)
         || PyModule_AddType(module, &Entry_Type) < 0
         || PyModule_AddIntConstant(module, "RUNS_USER_CODE", ENTRY_RUNS_USER_CODE) < 0
         || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0
-        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
+        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0
+        || PyModule_AddIntConstant(module, "SLOT_GRAPH", SLOT_GRAPH) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }

@@ -22,4 +22,12 @@ static inline PyObject *entry_run(Entry *entry, PyObject *const *args, size_t na
     fj_scope.active = active;
     return result;
 }
+
+/* What a call that was made comes to: the tail calls it ended with are made, and what waits is raised. */
+static inline PyObject *finish_call(PyObject *result)
+{
+    if (FJ_UNLIKELY(result && Py_IS_TYPE(result, &TailCall_Type)))
+        result = trampoline(result);
+    return FJ_UNLIKELY(fj_scope.waiting != NULL) ? raise_waiting(result) : result;
+}
 #endif

@@ -6,6 +6,7 @@
  * something to do. */
 #include "native.h"
 #include "cpython/c_stack.h"
+#include "dispatch/entry_run.h"
 #include "dispatch/frame_entry.h"
 #include "cpython/cpython_layout.h"
 
