@@ -37,6 +37,7 @@ C_LEN: int
 C_KEYS: int
 C_NO_KEY: int
 C_NO_ATTR: int
+C_LACKS: int
 C_TENSOR: int
 C_RECORD: int
 C_SAME: int

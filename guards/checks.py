@@ -59,6 +59,9 @@ CHECKS: Final[dict[int, CheckKind]] = {  # in the order in which the checks of o
     native.C_NO_KEY: CheckKind(
         lambda key, where, also: f"{short(key)} not in {where}", mismatch.explain_key, keeps_payload=True
     ),
+    native.C_LACKS: CheckKind(
+        lambda name, where, also: f"class {where} lacks {name!r}", mismatch.explain_attribute, keeps_payload=True
+    ),
     native.C_KEYS: CheckKind(
         lambda keys, where, also: f"keys of {where} are {short(keys)}", mismatch.explain_keys, keeps_payload=True
     ),

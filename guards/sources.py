@@ -6,7 +6,10 @@ Sources are immutable, compared structurally, and form chains through `base`.
 """
 from __future__ import annotations
 
+import contextlib
 import operator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -389,21 +392,47 @@ class TypeLookupSource(Step):
         return f"{self.origin.name()}.{self.attr}"
 
 
-_MISSING = object()
+ABSENT = object()
+"""What a class that lacks an attribute holds in its place."""
+LookedUp = Callable[[type, str, Any], None]
+"""Is told of a class, the name of an attribute, and what the class's MRO holds under it."""
 
 
+class _Listening(threading.local):
+    told: LookedUp | None = None
+
+
+_listening = _Listening()
 # a metaclass may answer for them in its own way
 _mro, _names = (vars(type)[name].__get__ for name in ("__mro__", "__dict__"))
 
 
-def static_lookup(cls: type, attr: str, default: Any = _MISSING) -> Any:
+def static_lookup(cls: type, attr: str, default: Any = ABSENT) -> Any:
     """What the MRO of `cls` holds under `attr`, no descriptor applied; AttributeError or `default` without one."""
     for klass in _mro(cls):
         if attr in (names := _names(klass)):
-            return names[attr]
-    if default is _MISSING:
+            found = names[attr]
+            break
+    else:
+        found = ABSENT
+    if _listening.told is not None:
+        _listening.told(cls, attr, found)
+    if found is not ABSENT:
+        return found
+    if default is ABSENT:
         raise AttributeError(attr)
     return default
+
+
+@contextlib.contextmanager
+def lookups_told_to(told: LookedUp) -> Iterator[None]:
+    """What this thread looks up in classes is told of, for the duration of the block."""
+    before = _listening.told
+    _listening.told = told
+    try:
+        yield
+    finally:
+        _listening.told = before
 
 
 @source

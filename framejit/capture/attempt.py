@@ -26,6 +26,7 @@ from framejit.environment.imports_under_way import is_being_imported
 from framejit.events import emit, warn
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
+from framejit.guards.sources import lookups_told_to
 from framejit.interpreter.policy import frame_reader, may_hold_tensors
 from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, WithoutTensors, forget_frames
 
@@ -58,7 +59,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
         if compilation.options.fullgraph:  # elsewhere the graph breaks, and what comes after knows the sizes
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes)
         try:
-            return _attempt(compilation, capture)
+            with lookups_told_to(capture.class_lookups.told):
+                return _attempt(compilation, capture)
         except RecursionError:
             raise SkipFrame("values are nested too deep to capture", "FJ203") from None
         except Restart as again:

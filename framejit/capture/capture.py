@@ -13,6 +13,7 @@ import torch
 
 from framejit import _native as native
 from framejit.capture.budget import Budget, OverBudget
+from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder, Origin
@@ -115,6 +116,7 @@ class Capture:
         self.weak_references: dict[int, Value] = {}
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.class_lookups = ClassLookups(self)
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
         self.ids_taken = False  # whether the captured code called id()
         self._guards: dict[Any, Guard] = {}
@@ -493,12 +495,14 @@ class Capture:
     def break_before_final(self) -> None:
         """Start again and break the graph at an operation that may raise after something that can't be taken back, if
         there is one."""
-        node = self.graph_effects().precautions().final
+        effects = self.graph_effects()
+        node = effects.precautions().final or effects.refused_after_warning
         if node is not None and node in self.graph.origins:
             self.break_at(
                 self.graph.origins[node].seq,
                 Unsupported(
-                    f"{label(node.target)} may raise, and a write before it could not be taken back then", "FJ163"
+                    f"{label(node.target)} may raise, and what was done before it could not be taken back then",
+                    "FJ163",
                 ),
             )
 

@@ -22,6 +22,7 @@ from framejit.values.inspection import has_operators
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.read_number import ReadNumberValue, compute
+from framejit.values.size_number import computed_from_sizes
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.overrides import handed_over
@@ -61,7 +62,11 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
     function, in_place_function, name = BINARY[symbol]
     a, b = _numbers_of_numpy(frame, a, b)
-    expression = on_sizes(function, a, b) or (_joined_sizes(a, b) if symbol == "+" else None)
+    expression = (
+        on_sizes(function, a, b)
+        or computed_from_sizes(frame.capture, function, a, b)
+        or (_joined_sizes(a, b) if symbol == "+" else None)
+    )
     if expression is not None:
         return expression
     a, b = _scalars(a, b, function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -86,7 +87,8 @@ class SymIntValue(Value):
         dims = [(leaf[1], False) if isinstance(leaf, tuple) else (leaf.dim, leaf.is_stride) for leaf in leaves]
 
         def compute(*inputs: Any) -> int:
-            return evaluate(expression, {symbol: _read(*place) for symbol, place in zip(symbols, zip(inputs, dims))})
+            places = zip(inputs, dims)
+            return evaluate(expression, {symbol: read_size(*place) for symbol, place in zip(symbols, places)})
 
         cg.em.call_object(
             compute,
@@ -97,7 +99,9 @@ class SymIntValue(Value):
         )
 
 
-def _read(value: Any, place: tuple[int, bool]) -> int:
+def read_size(value: Any, place: tuple[int, bool]) -> int:
+    """A size of a tensor, or its stride, as `place` says: a dimension, or NUMBER where the value is the int itself or
+    holds it."""
     dim, is_stride = place
     if dim == NUMBER:
         return int(value.item()) if isinstance(value, torch.Tensor) else value
@@ -177,9 +181,12 @@ def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
         if of_data is not None and function in _COMPARISONS and _depends_on_data(numbers[0] - numbers[1]):
             return SizeQuestion(function, list(values), _undecided(of_data))
         return from_python(function(*numbers))
+    if function is operator.pow and isinstance(values[0], SymIntValue) and type(numbers[1]) is int:
+        return from_python(math.prod([numbers[0]] * numbers[1])) if 1 <= numbers[1] <= _MOST_FACTORS else None
     return None
 
 
+_MOST_FACTORS: Final = 4
 _DECIDES = frozenset((operator.floordiv, operator.mod, min, max))
 """Functions whose expression may be simplified by what torch's shape functions take for granted."""
 _DIVISIONS = frozenset((operator.floordiv, operator.mod))

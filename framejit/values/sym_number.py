@@ -44,6 +44,7 @@ ELEMENTWISE = frozenset(
         operator.ge,
     )
 )
+_IN_FLOAT32 = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
 
 
 class SymNumberValue(Value):
@@ -131,6 +132,8 @@ class SymNumberValue(Value):
             and -(2**63) <= self.value < 2**63
             and function not in (operator.truediv, operator.itruediv)
         )
+        if function in _IN_FLOAT32 and tensor.fake.dtype in (torch.float16, torch.bfloat16):
+            return self  # as an argument (number_arguments.py)
         made = self.in_dtype(tensor.fake.dtype) if function in ELEMENTWISE and exact else None
         return ConstantValue(self.constant()) if made is None else made
 

@@ -163,9 +163,19 @@ def warns_beside_an_attribute(x, state):
         return y
 
 
+def warns_behind_a_seed(x, state):
+    torch.manual_seed(2)  # no operation of torch's that could be tried
+    y = x.var(0)
+    try:
+        return y + x.to(torch.complex64).clamp(0)
+    except RuntimeError:
+        return y
+
+
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize(
-    "fn", [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute]
+    "fn",
+    [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute, warns_behind_a_seed],
 )
 def test_a_graph_that_raises_has_warned_of_nothing(fn, backend):
     compiled = framejit.optimize(fn, backend=backend)

@@ -124,6 +124,14 @@ class GraphEffects:
         devices = {torch.device("cpu"), *(example.device for _, example in self._inputs)}
         return [position for position, node in enumerate(self.nodes) if _may_be_refused(node, devices)]
 
+    @property
+    def refused_after_warning(self) -> fx.Node | None:
+        """The first operation that may raise whatever the numbers after a warning, in a graph that can't be tried:
+        what was shown can't be taken back, and the program's own run would show it again."""
+        if not self.warning or self.can_be_rehearsed:
+            return None
+        return next((self.nodes[position] for position in self.refusing if position > self.warning[0]), None)
+
     def precautions(self, first_run: bool = False) -> Precautions:
         """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`,
         because it may raise whatever they are."""

@@ -149,6 +149,14 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
         check->payload = Py_NewRef(payload);
         tree->runs_python = 1;
         return 0;
+    case C_LACKS:
+        if (!PyUnicode_CheckExact(payload)) {
+            PyErr_SetString(PyExc_TypeError, "C_LACKS takes a name");
+            return -1;
+        }
+        check->payload = Py_NewRef(payload);
+        PyUnicode_InternInPlace(&check->payload);
+        return 0;
     case C_TENSOR:
         check->tensor = tensor_spec_new(payload);
         if (check->tensor == NULL)

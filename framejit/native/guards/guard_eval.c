@@ -74,6 +74,8 @@ static FJ_APART PyObject *read_attribute(Node *node, PyObject *parent, PyObject 
         if (is_name(name, "__kwdefaults__"))
             return fn->func_kwdefaults ? fn->func_kwdefaults : Py_None;
     }
+    else if (PyType_Check(parent) && is_name(node->key, "__mro__"))
+        return ((PyTypeObject *)parent)->tp_mro;
     else if (PyModule_CheckExact(parent) && _PyType_Lookup(&PyModule_Type, node->key) == NULL) {
         PyObject *value = lookup(node, PyModule_GetDict(parent));
         if (value || PyErr_Occurred())
@@ -259,6 +261,22 @@ static FJ_APART int check_no_attr(Check *check, PyObject *value)
     return found == NULL;
 }
 
+/* What the MRO of a class does not hold. The version of a class is no other's, and changes with all that its MRO
+ * holds. */
+static int check_lacks(Check *check, PyObject *value)
+{
+    PyTypeObject *type = (PyTypeObject *)value;
+    if (!PyType_Check(value))
+        return FAIL;
+    if (FJ_LIKELY(type->tp_version_tag != 0 && type->tp_version_tag == check->version))
+        return PASS;
+    if (_PyType_Lookup(type, check->payload) != NULL)
+        return FAIL;
+    if (fj_layout.types)
+        check->version = type->tp_version_tag ? type->tp_version_tag : NO_VERSION;
+    return PASS;
+}
+
 static int compare_pointers(const void *a, const void *b)
 {
     uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
@@ -306,6 +324,8 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
         return check_dict(check, value, frame);
     case C_NO_ATTR:
         return check_no_attr(check, value);
+    case C_LACKS:
+        return check_lacks(check, value);
     case C_RECORD:
         if (frame->hold)
             Py_XSETREF(records[check->number], Py_NewRef(value));

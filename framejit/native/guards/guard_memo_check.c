@@ -96,6 +96,11 @@ int memo_build_check(MemoBuilder *b, Check *check, Level *level, const Node *nod
         return check_dict(b, check, level, node);
     case C_NO_ATTR:
         return check_no_attribute(b, check, level, node);
+    case C_LACKS:
+        if (!PyType_Check(value) || (!level->known && memo_pin_type(b, level, node) != VOUCHED)
+            || memo_pin_type_contents(b, level) != VOUCHED)
+            return RESIDUAL;
+        return _PyType_Lookup((PyTypeObject *)value, check->payload) == NULL ? VOUCHED : ABANDON;
     case C_TENSOR:
         return memo_add_tensor(b, value, check->tensor);
     case C_RECORD:
@@ -116,7 +121,7 @@ int memo_build_check(MemoBuilder *b, Check *check, Level *level, const Node *nod
 int memo_check_may_run_python(const Check *check)
 {
     switch (check->kind) {
-    case C_TYPE: case C_ID: case C_LEN: case C_RECORD: case C_SAME: case C_DISTINCT: case C_STATE:
+    case C_TYPE: case C_ID: case C_LEN: case C_LACKS: case C_RECORD: case C_SAME: case C_DISTINCT: case C_STATE:
         return 0;
     case C_EQUALS:
         return !constant_is_plain(check->payload);

@@ -84,6 +84,11 @@ static int read_attribute(MemoBuilder *b, const Node *node, const Node *parent_n
     PyObject *obj = parent->value;
     if (memo_pin_type(b, parent, parent_node) != VOUCHED)
         return RESIDUAL;
+    if (PyType_Check(obj) && PyUnicode_CompareWithASCIIString(node->key, "__mro__") == 0) {
+        out->value = ((PyTypeObject *)obj)->tp_mro;
+        out->known = 1;
+        return memo_pin_type_contents(b, parent);
+    }
     if (PyFunction_Check(obj))
         return read_function_part(b, (PyFunctionObject *)obj, node->key, out);
     if (PyModule_CheckExact(obj) && _PyType_Lookup(&PyModule_Type, node->key) == NULL)

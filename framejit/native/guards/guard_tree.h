@@ -12,7 +12,7 @@
     X(ARG) X(CLOSURE_CELL) X(GLOBAL) X(BUILTIN) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(GETITEM) \
     X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(CALL) X(DICT_KEY_AT) X(STATE)
 #define CHECKS(X) \
-    X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(NO_KEY) X(NO_ATTR) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
+    X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(NO_KEY) X(NO_ATTR) X(LACKS) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
     X(PY) X(TRUTH) X(SIZES) X(VERSION)
 
 #define AS_ENUM(name) A_##name,
@@ -43,7 +43,8 @@ typedef struct {
         const DictRecord *record; /* checks of a dictionary's keys: of the one for which this check last passed */
     };
     union {
-        /* checks of a dictionary's keys: the version of it when this check last passed; C_VERSION: the tensor's */
+        /* checks of a dictionary's keys: the version of it when this check last passed; C_LACKS: the class's;
+         * C_VERSION: the tensor's */
         uint64_t version;
         Py_ssize_t other;         /* C_SAME: the second record slot */
     };

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, Source, TypeLookupSource, const_source, static_lookup
+from framejit.guards.sources import AttrSource, IndexSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.models.model_registry import REALS, is_modelled
 from framejit.signals import Raised, SkipFrame, Unsupported
@@ -34,7 +34,6 @@ from framejit.values.objects.user_object import (
     ObjectValue,
     bind_attribute,
     class_attribute,
-    guard_missing,
     native_class,
     truth_by_methods,
 )
@@ -139,7 +138,6 @@ class ClassValue(Value):
             return bind_attribute(frame, meta, self, type(self.cls), name)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is _ABSENT:
-            guard_missing(frame, self.cls, name)
             raise frame.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
         if name == "__new__" and static is object.__new__:
             return from_python(object.__new__)
@@ -388,6 +386,24 @@ def make_super(start: Value, owner: Value) -> SuperValue:
     return SuperValue(start.cls, owner)
 
 
+def _after(cls: type, start: type) -> tuple[type, ...]:
+    """The classes in which `super(start, obj)` looks, of an object of class `cls`."""
+    mro = cls.__mro__
+    return mro[mro.index(start) + 1 :] if start in mro else ()
+
+
+def _guarded_start(capture: Capture, cls: type, start: type) -> type | None:
+    """The class whose own lookup finds what `super(start, obj)` finds, guarded to come after `start`; None where more
+    bases than one make an order of their own."""
+    rest = _after(cls, start)
+    if rest[0].__mro__ != rest or not is_python_class(rest[0]):
+        return None
+    if is_python_class(cls) and cls not in capture.made_classes:
+        order = AttrSource(const_source(cls), "__mro__")
+        capture.add_guard(IndexSource(order, cls.__mro__.index(start) + 1), native.C_ID, rest[0])
+    return rest[0]
+
+
 class SuperValue(Value):
     """`super(start, owner)`: the MRO of the owner's class after `start`."""
 
@@ -407,10 +423,10 @@ class SuperValue(Value):
         if name == "__class__":
             return ClassValue(super)
         frame.capture.effects.check_not_inherited(cls, name)
-        mro = cls.__mro__
-        for klass in mro[mro.index(self.start) + 1 :] if self.start in mro else ():
+        for klass in _after(cls, self.start):
             if name in klass.__dict__:
                 static = klass.__dict__[name]
+                klass = _guarded_start(frame.capture, cls, self.start) or klass
                 if not is_a(static, (types.FunctionType, property, staticmethod, classmethod)) and not on_class:
                     return super_builtin_method(frame, self.owner, name, static, klass)
                 if is_a(static, staticmethod) and name == "__new__":

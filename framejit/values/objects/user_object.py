@@ -154,6 +154,10 @@ class ObjectValue(Value):
             return bind_attribute(frame, static, self, self.cls, name)
         found = self.instance_attribute(frame, name, shadowing=static is not _ABSENT)
         if found is not None:
+            if static is not _ABSENT and self.cls.__flags__ & HEAP_TYPE:  # else it might be a data descriptor by now
+                frame.capture.add_guard(
+                    TypeLookupSource(const_source(self.cls), name), native.C_TYPE, type(static)
+                )
             return found
         if static is not _ABSENT:
             return bind_attribute(frame, static, self, self.cls, name)
@@ -164,7 +168,6 @@ class ObjectValue(Value):
                 "its own way",
                 "FJ111",
             )
-        guard_missing(frame, self.cls, name)
         raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def claims_another_class(self) -> bool:
@@ -366,16 +369,6 @@ def check_ordinary(value: Value, method: Any, name: str) -> None:
         is_a(method, types.WrapperDescriptorType) and method.__name__ == name
     ):
         raise Unsupported(f"{name} of {value.describe()}, which is a {type(method).__name__}")
-
-
-def guard_missing(frame: Frame, cls: type, name: str) -> None:
-    """Guard that the class still lacks an attribute that was looked for."""
-    if (
-        cls.__flags__ & HEAP_TYPE
-        and static_lookup(type(cls), name, _ABSENT) is _ABSENT
-        and static_lookup(type(cls), "__getattr__", None) is None
-    ):
-        frame.capture.add_guard(const_source(cls), native.C_NO_ATTR, name)
 
 
 def class_attribute(frame: Frame, value: Value, cls: type, name: str) -> Value:

@@ -189,6 +189,9 @@ class Builder:
             return rng.choice((reference.keys(tuple(value)), reference.length(len(value)), *absent))
         if isinstance(value, (list, tuple, set, frozenset)) and rng.random() < 0.5:
             return reference.length(len(value))
+        if isinstance(value, type) and rng.random() < 0.3:
+            lacking = [name for name in (*NAMES, "nothing") if not any(name in vars(c) for c in value.__mro__)]
+            return reference.class_lacks(rng.choice(lacking))
         kind = rng.randrange(9)
         if kind < 2:
             return reference.type_is(type(value))

@@ -244,6 +244,13 @@ def attribute_absent(name: str) -> Check:
     return Check(native.C_NO_ATTR, name, lambda value, _: not hasattr(value, name))
 
 
+def class_lacks(name: str) -> Check:
+    def holds(value: Any, _: Any) -> bool:
+        return isinstance(value, type) and not any(name in vars(cls) for cls in value.__mro__)
+
+    return Check(native.C_LACKS, name, holds)
+
+
 def tensor(example: torch.Tensor, free_sizes: int = 0, free_strides: int = 0) -> Check:
     expected = metadata(example)
 

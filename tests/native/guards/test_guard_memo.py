@@ -301,6 +301,27 @@ def test_the_attributes_of_a_class():
     assert not agree(built, ())
 
 
+def test_what_a_class_lacks_and_the_order_of_its_bases():
+    class Base:
+        pass
+
+    class Derived(Base):
+        pass
+
+    order = node(A.A_ATTR, "__mro__", (C.C_LEN, 3), children=[node(A.A_INDEX, 1, (C.C_ID, Base))])
+    built = warm(tree(node(A.A_CONST, Derived, (C.C_LACKS, "extra"), children=[order]), padding()), ())
+    Base.extra = 1
+    assert not agree(built, ())
+    del Base.extra
+    assert agree(built, ())
+    Derived.extra = 1
+    assert not agree(built, ())
+    del Derived.extra
+    assert agree(built, ())
+    Derived.__bases__ = (type("Base", (), {}),)
+    assert not agree(built, ())
+
+
 def test_the_metaclass_of_a_class():
     built = warm(tree(node(A.A_CONST, WithMeta, (C.C_NO_ATTR, "extra")), padding()), ())
     Meta.extra = 1

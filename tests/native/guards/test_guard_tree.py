@@ -353,6 +353,8 @@ def test_absence():
             raise KeyError
 
     assert not passes(Raising(), (C.C_NO_ATTR, "a"))
+    assert passes(Plain, (C.C_LACKS, "a")) and not passes(Raising, (C.C_LACKS, "a")) and not passes(5, (C.C_LACKS, "a"))
+    assert passes(type("Named", (Plain,), {}), (C.C_LACKS, "__name__"))  # which its metaclass has
     table = {}
     built = tree(arg(0, (C.C_NO_KEY, "a"), (C.C_LEN, 0)))
     for _ in range(3):
@@ -525,6 +527,7 @@ def test_what_cannot_be_held_weakly_is_held():
         ([node(A.A_BINOP, ("no_such_operator", 1))], 0), ([node(A.A_CALL, 3)], 0), ([arg(0, (C.C_TYPE, 3))], 0),
         ([arg(0, (C.C_LEN, "x"))], 0), ([arg(0, (C.C_KEYS, []))], 0), ([arg(0, (C.C_NO_KEY, []))], 0),
         ([arg(0, (C.C_NO_ATTR, 3))], 0),
+        ([arg(0, (C.C_LACKS, 3))], 0),
         ([arg(0, (C.C_RECORD, 0))], 0), ([arg(0, (C.C_RECORD, -1))], 1), ([arg(0, (C.C_SAME, (0, 1)))], 1),
         ([arg(0, (C.C_SAME, 3))], 1),
         ([arg(0, (C.C_DISTINCT, (0, 1)))], 1), ([arg(0, (C.C_PY, 3))], 0), ([arg(0, (C.C_STATE, 3))], 0), ([], -1),

@@ -1,0 +1,187 @@
+"""Guards on classes: what a class is given, or no longer has, between calls, where a captured call saw that it lacked
+it or had it from Python or torch."""
+import pytest
+import torch
+
+from support import Pair
+
+X = torch.tensor([1.0, 2.0])
+
+
+class Changing:
+    """A class, its base, and an instance; `run` is what is compiled."""
+
+    def __init__(self, run):
+        class Base:
+            step = 10.0
+
+            def method(self, x):
+                return x + self.step
+
+        class Middle(Base):
+            pass
+
+        class Made(Middle):
+            step = 20.0
+
+            def __init__(self):
+                self.scale = 2.0
+
+            def method(self, x):
+                return super().method(x) * 3
+
+        self.base, self.middle, self.cls, self.obj = Base, Middle, Made, Made()
+        self.function = lambda x: run(x, self.obj)
+
+
+def scaled(x, obj):
+    return x * obj.scale
+
+
+def decided(x, obj):
+    return x + 1 if obj else x - 1
+
+
+def compared(x, obj):
+    return x * (obj == 3)
+
+
+def asked(x, obj):
+    return x * getattr(obj, "absent", 5.0)
+
+
+def written(x, obj):
+    obj.scale = x.sum()
+    return obj.scale * x
+
+
+def called(x, obj):
+    return obj.method(x)
+
+
+def contained(x, obj):
+    try:
+        return x * len(obj)
+    except TypeError as e:
+        return str(e), x
+
+
+def nine(self, name):
+    return 9.0 if name == "scale" else object.__getattribute__(self, name)
+
+
+CHANGES = {
+    "__getattribute__": (scaled, "cls", nine),
+    "__getattribute__ of a base": (scaled, "base", nine),
+    "property": (scaled, "cls", property(lambda self: 7.0)),
+    "property of a base": (scaled, "base", property(lambda self: 7.0)),
+    "__bool__": (decided, "cls", lambda self: False),
+    "__len__": (decided, "base", lambda self: 0),
+    "__eq__": (compared, "cls", lambda self, other: True),
+    "__getattr__": (asked, "cls", lambda self, name: 4.0),
+    "absent": (asked, "base", 6.0),
+    "__setattr__": (written, "cls", lambda self, name, value: object.__setattr__(self, name, value * 2)),
+    "scale": (written, "cls", property(lambda self: 3.0, lambda self, value: None)),
+    "method of a class between": (called, "middle", lambda self, x: x * 100),
+    "len of what had none": (contained, "middle", lambda self: 2),
+}
+NAMES = {
+    "__getattribute__ of a base": "__getattribute__", "property": "scale", "property of a base": "scale",
+    "method of a class between": "method", "len of what had none": "__len__",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_is_given_an_attribute(change):
+    run, where, value = CHANGES[change]
+    sides = []
+
+    def make():
+        sides.append(Changing(run))
+        return sides[-1].function
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+    name = NAMES.get(change, change)
+    for side in sides:
+        setattr(getattr(side, where), name, value)
+    pair.call(X)
+    pair.call(X)
+    for side in sides:
+        delattr(getattr(side, where), name)
+    pair.call(X, captures=False)
+
+
+def test_other_bases():
+    sides = []
+
+    def make():
+        sides.append(Changing(called))
+        return sides[-1].function
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+    for side in sides:
+        side.middle.__bases__ = (type("Other", (side.base,), {"method": lambda self, x: x - 1}),)
+    pair.call(X, captures=True)
+    for side in sides:
+        side.cls.__bases__ = (type("Another", (side.base,), {"method": lambda self, x: x - 2}),)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+
+
+def test_a_module_that_looks_attributes_up_in_its_own_way():
+    classes = []
+
+    def make():
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(2))
+                self.scale = 2.0
+
+            def forward(self, x):
+                return x * self.weight * self.scale
+
+        classes.append(Net)
+        net = Net()
+        return lambda x: net(x)
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+    plain = torch.nn.Module.__getattr__
+    for name, answer in {
+        "__getattr__": lambda self, name: 3.0 if name == "weight" else plain(self, name),
+        "__getattribute__": nine,
+        "__call__": lambda self, x: x - 1,
+    }.items():
+        for cls in classes:
+            setattr(cls, name, answer)
+        pair.call(X, captures=True)
+        for cls in classes:
+            delattr(cls, name)
+        pair.call(X, captures=False)
+
+
+def test_numbers_that_a_class_counts_are_no_reason_to_capture_anew():
+    def make():
+        class Counted:
+            calls = 0
+
+            def run(self, x):
+                return x + 1
+
+        def count(x):
+            Counted.calls += 1
+            return Counted.calls
+
+        obj = Counted()
+        return (lambda x: obj.run(x)), lambda: count(X)
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    for _ in range(3):
+        pair.call(X, captures=False)
