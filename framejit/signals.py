@@ -40,11 +40,11 @@ class SkipFrame(Exception):
 
 
 class WithoutTensors(SkipFrame):
-    """A frame that the hook met has nothing to do with tensors: it has no part in any graph, even where all of a call
-    is wanted in one."""
+    """A frame that the hook met has nothing to compute with tensors: it has no part in any graph, even where all of a
+    call is wanted in one."""
 
-    def __init__(self) -> None:
-        super().__init__("no tensor or module among the arguments", "FJ207")
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "FJ207")
 
 
 class NotYet(SkipFrame):

@@ -27,7 +27,7 @@ from framejit.events import emit, warn
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
-from framejit.interpreter.policy import frame_reader, may_hold_tensors
+from framejit.interpreter.policy import frame_reader, makes_module, may_hold_tensors
 from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, WithoutTensors, forget_frames
 
 MAX_RESTARTS = 200
@@ -41,6 +41,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     """
     fn, flat_args = compilation.fn, compilation.flat_args
     if is_being_imported(DYNAMO):  # an operation under a dispatch mode looks into it
+        # Sympy and its like, imported with it, call thousands of functions 90,000 times: each is asked about once.
+        _check_worth_capturing(compilation)
         raise ImportUnderWay("torch._dynamo is being imported", "FJ212")
     emit("capture_started", **compilation.place, fn=fn, flat_args=flat_args)
     aside = reason_to_stand_aside()
@@ -103,10 +105,20 @@ def _check_capturable(compilation: FrameCompilation) -> None:
     reader = frame_reader(code, whole=True)
     if reader is not None:
         raise SkipFrame(reader, "FJ201")
-    if not isinstance(compilation.owner, native.Dispatcher) and not may_hold_tensors(compilation.flat_args):
-        raise WithoutTensors
+    _check_worth_capturing(compilation)
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise SkipFrame("a generator or coroutine, whose frame runs in pieces", "FJ208")
+
+
+def _check_worth_capturing(compilation: FrameCompilation) -> None:
+    """Raise WithoutTensors for a frame that nobody named if no tensor or module is in sight of it, or if it makes a
+    module: that is done once, and to compile it takes longer."""
+    if isinstance(compilation.owner, native.Dispatcher):
+        return
+    if makes_module(compilation.fn.__code__, compilation.flat_args):
+        raise WithoutTensors("a module is being made")
+    if not may_hold_tensors(compilation.flat_args):
+        raise WithoutTensors("no tensor or module among the arguments")
 
 
 def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | None:

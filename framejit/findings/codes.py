@@ -48,7 +48,7 @@ CODES: dict[str, str] = {
     "FJ204": "a graph break at an instruction that can't be carried out alone",
     "FJ205": "capture did not settle",
     "FJ206": "a graph break before the place where a function resumes",
-    "FJ207": "no tensors among the arguments",
+    "FJ207": "no tensors among the arguments, or a module being made",
     "FJ208": "a generator or coroutine is not captured as a whole",
     "FJ210": "a function was compiled as often as it may be",
     "FJ211": "capturing costs more than it may",

@@ -152,6 +152,11 @@ def may_hold_tensors(flat_args: tuple[Any, ...]) -> bool:
     return False
 
 
+def makes_module(code: CodeType, flat_args: tuple[Any, ...]) -> bool:
+    """Whether it is a constructor of modules."""
+    return code.co_name == "__init__" and bool(flat_args) and is_a(flat_args[0], (torch.nn.Module,))
+
+
 def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
     """Whether frames of `code`, seen by the hook, are worth and safe to capture."""
     name = globals.get("__name__") or ""

@@ -171,6 +171,55 @@ def test_disabled_by_the_environment(shell, script):
     assert "no function" in done.stderr
 
 
+def test_what_is_called_once_or_while_others_import_costs_little(shell):
+    """A module's constructor is not compiled, and a function without tensors is asked about once, even while
+    torch._dynamo is being imported."""
+    shell.write(
+        "made.py",
+        """
+        import sys, types
+        from importlib.machinery import ModuleSpec
+        from collections import Counter
+        import torch
+        import framejit
+
+        seen = Counter()
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(3) * 2)
+                self.register_buffer("shift", self.weight.detach() + 1)
+
+            def forward(self, x):
+                return x * self.weight + self.shift
+
+        def plain(n):
+            return n + 1
+
+        def listen(event):
+            if event.kind == "frame_done":
+                seen[event.function, event.state] += 1
+
+        framejit.events.subscribe(listen)
+        print(Net()(torch.ones(3)))
+        real = sys.modules.pop("torch._dynamo", None)
+        half = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+        half.__spec__ = ModuleSpec("torch._dynamo", None)
+        half.__spec__._initializing = True
+        total = sum([plain(n) for n in range(100)])
+        del sys.modules["torch._dynamo"]
+        print(total, {name: state for name, state in list(seen) if name in ("Net.__init__", "Net.forward")})
+        print(seen["plain", "skipped"], seen["plain", "eager"])
+        """,
+    )
+    done = shell.framejit("run", "made.py")
+    assert done.stdout.splitlines()[1:] == [
+        "5050 {'Net.__init__': 'skipped', 'Net.forward': 'compiled'}", "1 0",
+    ], done.stdout + done.stderr
+    assert done.stdout.splitlines()[0] == "tensor([5., 5., 5.], grad_fn=<CompiledBackward>)"
+
+
 def test_every_frame(shell):
     shell.write("json_user.py", "import json; print(json.loads(json.dumps({'a': [1, 2.5, None]})))")
     shell.same("json_user.py", framejit=("run", "--every-frame"))

@@ -33,7 +33,7 @@ from framejit.backends.fuse.thread_state import restored_thread_state, thread_st
 from framejit.backends.fuse.training.buckets import Buckets, by_node, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
-from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder, is_of_backward
+from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder, is_of_backward, is_without_gradient
 from framejit.backends.fuse.training.results import Results
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.may_raise import may_warn, operation_name
@@ -374,7 +374,7 @@ class _JointRecorder(TrainingRecorder):
             self._numbers.append(number)
             self._lines.append(self.origin)
         decomposition = DECOMPOSITIONS.get(func)
-        if decomposition is None or self._inside:
+        if decomposition is None or self._inside or (self.is_backward and is_without_gradient(func, args)):
             return super().carry_out(func, args, kwargs)
         self._inside = True
         try:

@@ -34,7 +34,7 @@ class TrainingRecorder(Recorder):
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_backward and not kwargs and _has_odd_columns(func, args):
             return self._in_longer_rows(func, args)
-        if self.is_backward and _is_without_gradient(func, args):
+        if self.is_backward and is_without_gradient(func, args):
             nothing = (None,) * len(func._schema.returns)
             return nothing if len(nothing) != 1 else None
         return super().carry_out(func, args, kwargs)
@@ -57,7 +57,7 @@ class TrainingRecorder(Recorder):
         return result
 
 
-def _is_without_gradient(func: Any, args: tuple[Any, ...]) -> bool:
+def is_without_gradient(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd calls an operation where no gradient comes, as behind the border of a segment. Its kernel gives
     none then; its fake would make some up."""
     return any(
