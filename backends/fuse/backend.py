@@ -73,7 +73,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         if opaque is not None:  # whose function must not run before the graph does
             return _left_to_aten(gm, opaque.why)
         if not has_symbolic_sizes(gm):
-            return fuse_graph(of_sizes(gm, example_inputs, ()), example_inputs)
+            return _compile_static(gm, example_inputs, ())[0]
         return BySize(gm, example_inputs, _compile_symbolic, _compile_static).switch()
     graph = _account(gm)
     remember(gm, graph)
@@ -238,7 +238,12 @@ def _compile_static(
     gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], sizes: tuple[int, ...]
 ) -> tuple[Callable[..., Any], CompiledGraph | None]:
     """Compile a graph for the sizes of the inputs."""
-    run = fuse_graph(of_sizes(gm, example_inputs, sizes), example_inputs)
+    try:
+        sized = of_sizes(gm, example_inputs, sizes)
+    except NotFusable as e:
+        run = _left_to_aten(gm, str(e))
+    else:
+        run = fuse_graph(sized, example_inputs)
     return run, recall(run)
 
 

@@ -252,6 +252,26 @@ def test_parameters_written_without_gradients():
     Twins(fn, leaf(3, 3), leaf(3, 3), None).both(use)
 
 
+@pytest.mark.parametrize("write", [
+    lambda y: F.leaky_relu(y, inplace=True),
+    lambda y: F.leaky_relu_(y, negative_slope=0.2),
+    lambda y: torch.ops.aten.hardtanh_(y, max_val=0.3),
+    lambda y: y.add_(y.detach().sin()),
+])
+def test_arguments_that_are_left_out(write):
+    """What an operation without the write has no default for, and what lowering knows under other names."""
+    def fn(x):
+        y = x * 2
+        write(y[1])
+        return y
+
+    def gradients(fn, x):
+        out = fn(x)
+        return out, torch.autograd.grad(out.square().sum(), x)
+
+    Twins(fn, leaf(4, 5)).both(gradients)
+
+
 def test_leaves_made_in_inference_mode():
     def program(x):
         made = torch.ones(2, requires_grad=True, dtype=torch.float64)

@@ -73,8 +73,11 @@ class Storages:
         tensor = Tensor(
             held.content, as_sizes(value.shape), as_sizes(value.strides), as_size(value.offset) - held.offset
         )
-        if held.input is not None and not lies_inside(tensor):
-            raise NotFusable("it looks past the ends of an input into the storage that the input is a part of")
+        if not lies_inside(tensor):
+            raise NotFusable(
+                "a view reaches past the tensor that it is a view of" if held.input is None else
+                "it looks past the ends of an input into the storage that the input is a part of"
+            )
         return tensor
 
     def _as_dtype(self, value: Value, held: Held) -> Tensor:

@@ -10,6 +10,7 @@ from torch import fx
 from framejit.backends.fuse.account.compiled_graph import SIZES
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.record import attribute_of
+from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state
 from framejit.backends.graph_identity import identify, identity
 from framejit.fakes.dropped_warnings import without_warnings
@@ -19,7 +20,7 @@ from framejit.fakes.light_torch import light
 
 def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, ...]) -> fx.GraphModule:
     """The graph with fakes of the inputs' own sizes, and numbers in place of what it computes of sizes. `sizes` are
-    those that the graph leaves open."""
+    those that the graph leaves open. Raises NotFusable where an operation raises for these sizes."""
     graph = fx.Graph()
     env: dict[fx.Node, Any] = {}
     values: dict[fx.Node, Any] = {}
@@ -34,7 +35,10 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
                     value = attribute_of(gm, str(node.target))
                     value = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
                 elif node.op != "output":
-                    value = _run(node, values)
+                    try:
+                        value = _run(node, values)
+                    except Exception as e:  # eager's operation raises when the graph runs
+                        raise NotFusable(f"{node.target} raises for these sizes: {type(e).__name__}: {e}") from e
                 values[node] = value
                 if type(value) is int:
                     env[node] = value  # no node: it is a number now

@@ -146,12 +146,11 @@ class _Functionalisation:
         if functional is None or not (node.args and node.args[0] is target):
             raise NotFusable(f"{node.operation.name()} has no form that makes a new tensor")
         args, kwargs = self._arguments(node)
-        missing = [
-            argument
-            for argument in node.operation._schema.arguments[len(args) :]
-            if argument.name not in kwargs and argument.has_default_value()
-        ]
-        kwargs |= {argument.name: argument.default_value for argument in missing}  # the other one may have none
+        for argument in node.operation._schema.arguments[len(args) :]:  # the other one may have no default
+            if not argument.kwarg_only:  # by place: lowering has names of its own
+                args = (*args, kwargs.pop(argument.name, argument.default_value))
+            elif argument.has_default_value():
+                kwargs.setdefault(argument.name, argument.default_value)
         content = self.contents[target.storage]
         node.detach()
         new = self._made(functional, args, kwargs, node.origin)
