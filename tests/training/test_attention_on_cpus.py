@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import framejit
+
 HALVES = (torch.bfloat16, torch.float16)
 
 
