@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from torch import fx
+
 _numbers = count(1)
 
 
@@ -24,3 +26,14 @@ class OpaqueCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+class CheckpointCall(OpaqueCall):
+    """A checkpoint of torch's: a graph inside of the graph of which gradients are to keep nothing but what it is given.
+
+    `module` is that graph. `keeps_random_state`: computed again, it draws the random numbers that it drew before.
+    """
+
+    def __init__(self, function: Callable[..., Any], module: fx.GraphModule, keeps_random_state: bool) -> None:
+        super().__init__(function, "checkpoint", "a part of it is computed again for gradients")
+        self.module, self.keeps_random_state = module, keeps_random_state

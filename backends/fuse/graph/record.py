@@ -26,7 +26,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
@@ -45,6 +45,10 @@ MISJUDGED: Final = frozenset(
     ("aten::max_unpool2d", "aten::max_unpool3d", "aten::embedding_bag.padding_idx", "aten::_embedding_bag")
 )
 """Operations whose results on fakes have other sizes or strides than the real ones."""
+
+CHECKPOINT: Final = "checkpoint "
+"""What the origin of an operation inside of one of the program's checkpoints begins with; behind it comes its number
+and a colon."""
 
 Whole = Callable[[torch._ops.OpOverload], bool]
 """Says of a composite operation whether it is wanted whole, so that what it consists of need not be recorded."""
@@ -88,6 +92,10 @@ class Run:
         self.gm, self.whole, self.conditions = gm, whole, conditions
         self.env: dict[fx.Node, Any] = {}
         self.hidden: dict[int, HiddenBase] = {}
+        self.checkpoints = 0
+        """How many of the program's checkpoints have begun."""
+        self.within = ""
+        """What origins begin with in the one that is being recorded."""
 
     def run(self) -> Graph:
         """What was recorded."""
@@ -119,18 +127,45 @@ class Run:
                     if node.op == "output":
                         self.graph.outputs = self.outputs(node.args[0])
                     elif node.op != "placeholder":
-                        recorder.origin, recorder.autocast = origin_of(node.meta.get("stack_trace")), _autocast_on()
-                        with without_warnings() as texts:
-                            self.env[node] = self._value(node)
-                        if texts:  # by the function that torch's Python interface has for it, which plans do without
-                            raise NotFusable(
-                                f"torch warns of {getattr(node.target, '__name__', node.target)}: "
-                                f"{texts[0].splitlines()[0]}"
-                            )
+                        self._carry_out(node)
                 self.left_state = thread_state()  # the guards of `recording` put some of it back when they end
             finally:
                 self._end_inference_modes()
         return self.graph
+
+    def _carry_out(self, node: fx.Node) -> None:
+        """Have the recorder see what a node does."""
+        self.recorder.origin = self.within + origin_of(node.meta.get("stack_trace"))
+        self.recorder.autocast = _autocast_on()
+        with without_warnings() as texts:
+            self.env[node] = self._value(node)
+        if texts:  # by the function that torch's Python interface has for it, which plans do without
+            raise NotFusable(
+                f"torch warns of {getattr(node.target, '__name__', node.target)}: {texts[0].splitlines()[0]}"
+            )
+
+    def _checkpointed(self, call: CheckpointCall, args: Any) -> Any:
+        """What a checkpoint gives, its operations recorded as those of this graph. One in another is part of that."""
+        around = self.within
+        if not around:
+            self.checkpoints += 1
+            self.within = f"{CHECKPOINT}{self.checkpoints}: "
+        before, given = len(self.graph.nodes), iter(args)
+        try:
+            for node in call.module.graph.nodes:
+                if node.op == "placeholder":
+                    self.env[node] = next(given)
+                elif node.op != "output":
+                    self._carry_out(node)
+        finally:
+            self.within = around
+        recorded = self.graph.nodes[before:]
+        if any(value.storage.first in self.graph.inputs for node in recorded for value in node.writes):
+            raise NotFusable("a checkpoint writes into an input, which is done again where it is computed again")
+        if not call.keeps_random_state and any(node.ordered for node in recorded):
+            raise NotFusable("a checkpoint draws other random numbers where it is computed again")
+        (output,) = [node for node in call.module.graph.nodes if node.op == "output"]
+        return fx.node.map_arg(output.args[0], self.env.__getitem__)
 
     def make_recorder(self) -> Recorder:
         """The recorder that writes the graph."""
@@ -154,6 +189,8 @@ class Run:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         if torch.is_grad_enabled() and self._needs_grad(node, args, kwargs):
             self.met_gradients()
+        if isinstance(node.target, CheckpointCall):
+            return self._checkpointed(node.target, args)
         if isinstance(node.target, OpaqueCall):
             raise NotFusable(node.target.why)
         try:

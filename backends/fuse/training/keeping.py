@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import networkx
@@ -15,6 +15,7 @@ from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
+from framejit.backends.fuse.training.recorder import checkpoint_of
 
 SOURCE: Final = "what can't be computed again"
 SINK: Final = "what the backward looks at"
@@ -34,11 +35,20 @@ def storages_to_keep(
     before the backward is the same then. What ATen's operations take in the backward lies in memory there, and is no
     step on the way to others: a chain of residual blocks would be computed again as a whole before the first of their
     gradients, and held until the last.
+
+    What the program's checkpoints make for themselves is never kept, random numbers excepted, and what they give to
+    others is never computed again.
     """
     flow = networkx.DiGraph()
     flow.add_nodes_from((SOURCE, SINK))
     exposed = {value.storage for value in (*joint.inputs, *joint.contents(), *values_in(joint.outputs))}
-    kept_by_eager = {joint.copied.get(value, value).storage for value in looked_at}
+    made_in = {value.storage: checkpoint_of(node) for node in forward for value in node.results if value.base is None}
+    given = _given(forward, made_in)
+    kept_by_eager = {
+        storage
+        for value in looked_at
+        if not made_in.get(storage := joint.copied.get(value, value).storage) or storage in given
+    } | given
     free = {value.storage for value in joint.graph.constants}
     # what eager keeps of the inputs, too, costs nothing
     alive = {value.storage for value in (*joint.inputs, *joint.contents())}
@@ -67,6 +77,14 @@ def storages_to_keep(
         for storage in fresh:
             add(storage)
             operands = {value.storage for value in node.values()}
+            if made_in[storage] and not node.ordered:
+                if storage in given and (storage not in exposed or storage in kept_by_eager):
+                    flow.add_edge(SOURCE, (storage, "in"))
+                    continue
+                flow[storage, "in"][storage, "out"].pop("capacity", None)
+                for operand in operands - free:
+                    flow.add_edge((operand, "out"), (storage, "in"))
+                continue
             if not _is_cheap(node):
                 flow.add_edge(SOURCE, (storage, "in"))
                 continue
@@ -85,6 +103,16 @@ def storages_to_keep(
         if value.storage not in free:
             flow.add_edge((value.storage, "out"), SINK)
     return [storage.first for storage in _cut(flow, [*sizes])]
+
+
+def _given(forward: Sequence[Node], made_in: Mapping[Storage, str]) -> set[Storage]:
+    """What checkpoints take of what was made outside of them, and what others take of theirs."""
+    return {
+        value.storage
+        for node in forward
+        for value in node.values()
+        if made_in.get(value.storage, "") != checkpoint_of(node)
+    }
 
 
 def bytes_of(value: Value) -> int:

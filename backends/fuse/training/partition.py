@@ -20,7 +20,7 @@ from framejit.backends.fuse.lowering.extern import may_speak_when_run
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
 from framejit.backends.fuse.training.keeping import bytes_of, is_lowered, storages_to_keep
-from framejit.backends.fuse.training.recorder import is_of_backward
+from framejit.backends.fuse.training.recorder import checkpoint_of, is_of_backward
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
         if any(node.writes or node.ordered for node in again):
             raise NeedsGradients("its backward looks at what is written in place later")
         nodes = again + needed[backward.segment]
+        if any(map(checkpoint_of, again)):
+            nodes = _late(again, needed[backward.segment])
         values = {*(value for node in nodes for value in node.values()), *values_in(backward.gradients)}
         taken = {value.storage for value in values}
         # what an earlier partition keeps is given, needed or not
@@ -124,6 +126,26 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
             raise NeedsGradients("its backward looks at what is not kept")
         parts[backward.segment] = BackwardPart(joint, backward, own, nodes)
     return Partition(joint, saved, _needed(forward, [*values_in(joint.outputs), *saved], set(), _must_run), parts)
+
+
+def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
+    """The nodes of a backward, and those that are computed again for it, each of these before the first that takes it:
+    of several checkpoints one is in memory at a time."""
+    waiting = {*again}
+    found: list[Node] = []
+    for last in nodes:
+        way = [last]
+        while way:
+            makers = {value.maker for value in way[-1].values()} | {
+                value.storage.first.maker for value in way[-1].values()
+            }
+            missing = next((node for node in again if node in waiting and node in makers), None)
+            if missing is not None:
+                waiting.discard(missing)
+                way.append(missing)
+            else:
+                found.append(way.pop())
+    return found + [node for node in again if node in waiting]
 
 
 def _looked_at(nodes: Sequence[Node], backward: SegmentBackward, incoming: set[Value]) -> list[Value]:

@@ -8,7 +8,7 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
@@ -79,7 +79,7 @@ def _checkpoint(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
 
     nodes = (*(tensor.node for tensor in tensors), *nested.outside)
     made = frame.capture.graph.add(
-        OpaqueCall(run, "checkpoint", "a part of it is computed again for gradients"),
+        CheckpointCall(run, nested.module, known.get("preserve_rng_state") is not False),
         nodes,
         tuple(r.fake for r in nested.results),
     )
