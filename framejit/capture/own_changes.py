@@ -37,8 +37,8 @@ def own_changes(capture: Capture, holder: Value) -> Iterator[OwnChange]:
         if isinstance(after, TensorValue):
             if type(before) is torch.Tensor:
                 yield from _sizes(capture, before, after)
-        elif type(before) in (int, float) and isinstance(after, ConstantValue) and type(after.value) is type(before):
-            if after.value != before and capture.assumes_equal(source):
+        elif type(before) in (int, float) and type(before) is after.python_type() and capture.assumes_equal(source):
+            if not (isinstance(after, ConstantValue) and after.value == before):
                 yield OwnChange(source.name())
 
 

@@ -59,6 +59,16 @@ def counter_in_module(x, h):
     return x / h.module.steps
 
 
+def running_total_of_data(x, h):
+    h.total = h.total + float(x.sum())
+    return x * 2
+
+
+def total_of_sizes(x, h):
+    h.steps = h.steps + x.shape[0]
+    return x * h.steps
+
+
 def cache(x, h):
     h.cache = torch.cat([h.cache, x])
     return h.cache.sum(0)
@@ -92,8 +102,8 @@ def shrinking(x, h):
 
 
 PROGRAMS = [
-    counter, running_total, counter_in_dict, counter_in_list, counter_in_module, cache, cache_in_dict, cache_in_list,
-    cache_in_buffer, cache_of_layers, shrinking,
+    counter, running_total, running_total_of_data, total_of_sizes, counter_in_dict, counter_in_list, counter_in_module,
+    cache, cache_in_dict, cache_in_list, cache_in_buffer, cache_of_layers, shrinking,
 ]
 
 
