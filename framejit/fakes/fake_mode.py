@@ -8,11 +8,13 @@ default dtype to be float32. Programs can see both.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.fakes.data_sizes import DataSizes
@@ -64,11 +66,24 @@ ANY_DTYPES: Final = frozenset(("where",))
 """Operations that do not convert their first argument."""
 
 
+class _NoStack:
+    """In the place of `traceback` while a mode is made. Torch would note the whole stack, with each file on it looked at
+    and its lines read, for a message that no fake of framejit's leads to."""
+
+    @staticmethod
+    def extract_stack() -> list[traceback.FrameSummary]:
+        return []
+
+
 class Fakes(FakeTensorMode):
     """A mode for fakes that have eager's metadata."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        vars(fake_tensor)["traceback"] = _NoStack
+        try:
+            super().__init__(**options)
+        finally:
+            vars(fake_tensor)["traceback"] = traceback
         self.operation_results = OperationResults(self)
         # without them, no operation is known whose result's sizes data decides
         self.data_sizes: DataSizes | None = None
