@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from tests.fuse.operators.operator_cases import operators  # noqa: E402
 from tests.fuse.operators.operator_wall_triton import TritonReport  # noqa: E402
-from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
+from tests.fuse.triton_kernels.machine_code import functions_of, machine_code  # noqa: E402
 
 pytestmark = pytest.mark.process
 
@@ -84,10 +84,11 @@ def test_what_is_meant_to_be_fused_is(name: str, report: TritonReport) -> None:
 def test_every_kernel_compiles_for_sm_90(report: TritonReport) -> None:
     sources = list(report.kernels.values())
     assert {source.key for source in sources} == set(report.kernels) == set().union(*report.users.values())
-    for start in range(0, len(sources), BATCH):
-        batch = sources[start : start + BATCH]
-        for source, binary in zip(batch, machine_code(batch), strict=True):
-            assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers)
+    with functions_of(sources):
+        for start in range(0, len(sources), BATCH):
+            batch = sources[start : start + BATCH]
+            for source, binary in zip(batch, machine_code(batch), strict=True):
+                assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers)
     print(f"\n{len(sources)} kernels of {len(report.users)} operators compiled for sm_90")
 
 
