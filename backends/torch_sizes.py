@@ -112,7 +112,7 @@ class _TorchGraph:
         """Make torch's symbols for an input with symbolic sizes."""
         for dim, size in enumerate(fake.shape):
             expression = expression_of(size)
-            symbol = _lone_symbol(expression)
+            symbol = expression.lone_symbol if expression is not None else None
             if symbol is None:
                 continue
             self.conditions = size.node.conditions  # type: ignore[attr-defined]
@@ -263,14 +263,6 @@ class _TorchGraph:
         raise NeedsKnownSizes(f"what it assumes does not hold: {expression}")
 
 
-def _lone_symbol(expression: Expression | None) -> Symbol | None:
-    """The symbol that an expression consists of, if it is one."""
-    if expression is None or len(expression.terms) != 1:
-        return None
-    ((product, coefficient),) = expression.terms.items()
-    return product[0] if coefficient == 1 and len(product) == 1 and isinstance(product[0], Symbol) else None
-
-
 def _carries_int(node: fx.Node) -> bool:
     """Whether an input has no memory and is there for a symbolic int only, its first size."""
     fake = node.meta["val"]
@@ -278,7 +270,8 @@ def _carries_int(node: fx.Node) -> bool:
         fake.dim() != 2
         or type(fake.shape[1]) is not int
         or fake.shape[1] != 0
-        or _lone_symbol(expression_of(fake.shape[0])) is None
+        or (size := expression_of(fake.shape[0])) is None
+        or size.lone_symbol is None
     ):
         return False
     return all(user.target is torch.ops.aten.sym_size.int for user in node.users)

@@ -105,10 +105,8 @@ def _symbol(size: Any) -> DataSymbol | None:
     if not isinstance(size, torch.SymInt):
         return None
     expression = expression_of(size)
-    if expression is None or len(expression.terms) != 1:
-        return None
-    ((product, coefficient),) = expression.terms.items()
-    return product[0] if coefficient == 1 and len(product) == 1 and isinstance(product[0], DataSymbol) else None
+    symbol = expression.lone_symbol if expression is not None else None
+    return symbol if isinstance(symbol, DataSymbol) else None
 
 
 def _nonzero(sizes: DataSizes, self: torch.Tensor) -> torch.Tensor:

@@ -67,8 +67,8 @@ ANY_DTYPES: Final = frozenset(("where",))
 
 
 class _NoStack:
-    """In the place of `traceback` while a mode is made. Torch would note the whole stack, with each file on it looked at
-    and its lines read, for a message that no fake of framejit's leads to."""
+    """In the place of `traceback` while a mode is made. Torch would note the stack, looking at each file on it and
+    reading its lines, for a message that no fake of framejit's leads to."""
 
     @staticmethod
     def extract_stack() -> list[traceback.FrameSummary]:

@@ -139,6 +139,14 @@ class Expression:
         """Whether some symbol in it is one that data decides."""
         return any(isinstance(symbol, DataSymbol) for symbol in self.symbols())
 
+    @property
+    def lone_symbol(self) -> Symbol | None:
+        """The symbol that it consists of, if it is one and nothing else."""
+        if len(self.terms) != 1:
+            return None
+        ((product, coefficient),) = self.terms.items()
+        return product[0] if coefficient == 1 and len(product) == 1 and isinstance(product[0], Symbol) else None
+
     def __add__(self, other: Expression) -> Expression:
         return _sum(self.terms, other.terms, 1)
 

@@ -260,13 +260,19 @@ class Run:
             return any(tensor.requires_grad for tensor in known)
         return any(tensor.requires_grad for tensor in tensors_in((*args, *kwargs.values())))
 
-    def outputs(self, value: Any) -> list[Any]:
-        """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
+    def returned(self, value: Any) -> list[Any]:
+        """What stands for the items of the tuple that the graph's `output` node has. Raises NotFusable where it is
+        none."""
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
-        outputs = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
-        if any(isinstance(item, (tuple, list, dict)) for item in outputs):
+        items = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
+        if any(isinstance(item, (tuple, list, dict)) for item in items):
             raise NotFusable("it returns a nested tuple")
+        return items
+
+    def outputs(self, value: Any) -> list[Any]:
+        """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
+        outputs = self.returned(value)
         for position, item in enumerate(value):
             shown = _shown(item) if isinstance(item, fx.Node) and item.op != "placeholder" else None
             if isinstance(shown, torch.Tensor):

@@ -315,11 +315,7 @@ class _ForwardRun(Run):
         return self.fakes
 
     def outputs(self, value: Any) -> list[Any]:
-        if not isinstance(value, (tuple, list)):
-            raise NotFusable("it returns something that is not a tuple")
-        returned = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
-        if any(isinstance(item, (tuple, list, dict)) for item in returned):
-            raise NotFusable("it returns a nested tuple")
+        returned = self.returned(value)
         shown = [self._shown(item, own) if isinstance(item, fx.Node) else own for own, item in zip(returned, value)]
         tied = [
             position

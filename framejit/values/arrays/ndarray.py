@@ -27,8 +27,9 @@ from framejit.values.arrays.array_memory import (
     tensor_of_number,
     tensor_over,
 )
-from framejit.values.base import Value, deep_realize
+from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.objects.bound_descriptor import NamedMethod
 from framejit.values.tensors.tensor import METHODS as TENSOR_METHODS
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wraps
@@ -206,29 +207,11 @@ class NumberValue(NumpyValue):
         cg.em.call_object(number_of, lambda: cg.load(self.tensor))
 
 
-class NumpyMethodValue(Value):
+class NumpyMethodValue(NamedMethod):
     """A method bound to an array or number."""
-
-    def __init__(self, owner: NumpyValue, name: str) -> None:
-        self.owner, self.name = owner, name
 
     def python_type(self) -> type:
         return BuiltinMethodType
-
-    def describe(self) -> str:
-        return f"method {self.name!r} of {self.owner.describe()}"
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.owner,))
-
-    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner.call_method(
-            frame, self.name, deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
-        )
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.owner)
-        cg.em.load_attr(self.name)
 
 
 @wraps(np.ndarray)

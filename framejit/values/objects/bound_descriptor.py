@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
-from framejit.values.base import Value
+from framejit.values.base import Value, deep_realize
 from framejit.values.inspection import is_a
 from framejit.values.wrap import from_python
+
+if TYPE_CHECKING:
+    from framejit.values.context import Codegen, Frame
 
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _WITH_OTHER_LOOKUP = (type, types.ModuleType, super)  # in C, where a call binds the method
 
 
-class BoundDescriptor(Value):
+class NamedMethod(Value):
+    """What `owner` has under `name`, to be called; where it leaves, it is read from `owner` once more."""
+
+    def __init__(self, owner: Value, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def describe(self) -> str:
+        return f"method {self.name!r} of {self.owner.describe()}"
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.owner,))
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.owner.call_method(
+            frame, self.name, deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
+        )
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load(self.owner)
+        cg.em.load_attr(self.name)
+
+
+class BoundDescriptor(NamedMethod):
     """Method `name` of the type of `owner`, which is written in C."""
 
-    owner: Value
-    name: str
     loaded_to_call = False
     """Whether it was loaded as the method of a call. CPython then binds nothing: it calls the type's descriptor with
     the object, whose complaints name the class that has the method, where those of a bound method name the class of the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
@@ -23,13 +22,8 @@ class BuiltinMethodValue(BoundDescriptor):
     """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
 
     def __init__(self, owner: Value, name: str, static: Any = None) -> None:
-        self.owner, self.name, self.static = owner, name, static
-
-    def describe(self) -> str:
-        return f"method {self.name!r} of {self.owner.describe()}"
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.owner,))
+        super().__init__(owner, name)
+        self.static = static
 
     def getattr(self, frame: Frame, name: str) -> Value:
         if name == "__self__":
@@ -56,5 +50,4 @@ class BuiltinMethodValue(BoundDescriptor):
                 type(self.static).__get__, lambda: (cg.em.load_object(self.static), cg.load(self.owner)), 2
             )
             return
-        cg.load(self.owner)
-        cg.em.load_attr(self.name)
+        super().reconstruct(cg)

@@ -2,7 +2,6 @@
 any of these they change nothing."""
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +10,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
 from framejit.values.handlers import HANDLERS, Handler
+from framejit.values.objects.bound_descriptor import NamedMethod
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -29,27 +29,17 @@ class DispatchGuardValue(Value):
         return self.cls
 
     def getattr(self, frame: Frame, name: str) -> Value:
-        return _MethodValue(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
+        return _EnterOrExit(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.capture.break_at(self.made_at, Unsupported(f"a graph break while a {self.cls.__name__} lives", "FJ119"))
 
 
-class _MethodValue(Value):
+class _EnterOrExit(NamedMethod):
     """Entering or leaving such a guard."""
 
-    def __init__(self, guard: DispatchGuardValue, name: str) -> None:
-        self.guard, self.name = guard, name
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.guard,))
-
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.guard if self.name == "__enter__" else NONE
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.guard)
-        cg.em.load_attr(self.name)
+        return self.owner if self.name == "__enter__" else NONE
 
 
 def _maker(cls: type) -> Handler:

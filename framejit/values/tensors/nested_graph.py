@@ -71,15 +71,20 @@ def tensors_of(result: Any) -> Iterator[torch.Tensor]:
 
 def valued(result: Any, tensors: Iterator[Value]) -> Value:
     """A structure of tensors as values, `tensors` in the place of its tensors."""
-    if isinstance(result, torch.Tensor):
-        return next(tensors)
-    if isinstance(result, (tuple, list)):
-        items = [valued(part, tensors) for part in result]
-        return ListValue(items) if isinstance(result, list) else TupleValue(items)
+    return _as_values(result, torch.Tensor, lambda tensor: next(tensors))
+
+
+def _as_values(structure: Any, kind: type, leaf: Callable[[Any], Value]) -> Value:
+    """Tuples, lists and dicts as values, `leaf` of each object of a kind, and constants."""
+    if isinstance(structure, kind):
+        return leaf(structure)
+    if isinstance(structure, (tuple, list)):
+        items = [_as_values(part, kind, leaf) for part in structure]
+        return ListValue(items) if isinstance(structure, list) else TupleValue(items)
     return (
-        DictValue({key: valued(part, tensors) for key, part in result.items()})
-        if isinstance(result, dict)
-        else ConstantValue(result)
+        DictValue({key: _as_values(part, kind, leaf) for key, part in structure.items()})
+        if isinstance(structure, dict)
+        else ConstantValue(structure)
     )
 
 
@@ -154,16 +159,8 @@ def refuse_data_sizes(nodes: list[fx.Node], what: str) -> None:
 
 
 def valued_form(form: Any, tensors: list[TensorValue]) -> Value:
-    if isinstance(form, Leaf):
-        return tensors[form.number]
-    if isinstance(form, (tuple, list)):
-        items = [valued_form(part, tensors) for part in form]
-        return ListValue(items) if isinstance(form, list) else TupleValue(items)
-    return (
-        DictValue({key: valued_form(part, tensors) for key, part in form.items()})
-        if isinstance(form, dict)
-        else ConstantValue(form)
-    )
+    """A structure as values, tensors in the places of the leaves that number them."""
+    return _as_values(form, Leaf, lambda place: tensors[place.number])
 
 
 def _operand(graph: fx.Graph, fake: torch.Tensor) -> fx.Node:

@@ -29,6 +29,7 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, is_of_torch, module_of
+from framejit.values.objects.bound_descriptor import NamedMethod
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, bind_attribute
 from framejit.values.sym_int import SymIntValue
@@ -333,7 +334,7 @@ class ProtocolGuardValue(Value):
         return self.kind
 
     def getattr(self, frame: Frame, name: str) -> Value:
-        return _ProtocolGuardMethod(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
+        return _EnterOrExit(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
 
     def enter(self, frame: Frame) -> Value:
         overrides = frame.capture.overrides
@@ -359,21 +360,13 @@ class ProtocolGuardValue(Value):
         cg.em.call_object(self.kind, lambda: None, 0)
 
 
-class _ProtocolGuardMethod(Value):
+class _EnterOrExit(NamedMethod):
     """Entering or leaving such a guard."""
 
-    def __init__(self, guard: ProtocolGuardValue, name: str) -> None:
-        self.guard, self.name = guard, name
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.guard,))
+    owner: ProtocolGuardValue
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.guard.enter(frame) if self.name == "__enter__" else self.guard.leave(frame)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.guard)
-        cg.em.load_attr(self.name)
+        return self.owner.enter(frame) if self.name == "__enter__" else self.owner.leave(frame)
 
 
 def _make_guard(kind: Any, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:

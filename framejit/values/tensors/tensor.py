@@ -415,23 +415,8 @@ class TensorMethodValue(BoundDescriptor):
 
     owner: TensorValue
 
-    def __init__(self, tensor: TensorValue, name: str) -> None:
-        self.owner, self.name = tensor, name
-
     def describe(self) -> str:
         return f"Tensor.{self.name}"
-
-    def children(self) -> Iterator[Value]:
-        return iter((self.owner,))
-
-    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner.call_method(
-            frame, self.name, deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
-        )
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.owner)
-        cg.em.load_attr(self.name)
 
 
 @wraps(torch.Tensor, subclasses=True, first=True)

@@ -574,6 +574,7 @@ def test_a_changed_file_is_ignored(folder):
     file.write_bytes(data)
     result, hit = fresh(f, x)
     assert not hit
+    assert plan_events()[-1][1] == "its file is torn, was changed, or has another format"
     assert_equal(f(x), result)
 
 
@@ -582,6 +583,7 @@ def test_the_format_of_another_version_is_ignored(folder, monkeypatch):
     monkeypatch.setattr(cache_entry, "VERSION", cache_entry.VERSION + 1)
     result, hit = fresh(f, x)
     assert not hit
+    assert plan_events()[-1][1] == "its file is torn, was changed, or has another format"
     assert_equal(f(x), result)
 
 
@@ -596,6 +598,7 @@ def test_the_plan_of_another_graph_is_ignored(folder):
     other.write_bytes(file.read_bytes())
     result, hit = fresh(g, x)
     assert not hit
+    assert plan_events()[-1][1] == "its file is torn, was changed, or has another format"
     assert_equal(g(x), result)
 
 
