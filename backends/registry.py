@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse
+from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
 from framejit.config import config
@@ -112,6 +113,8 @@ def compile_with_backend(
     start = perf_counter()
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
     compile = options.backend
+    if options.activation_memory < 1:
+        gm.meta[ACTIVATION_MEMORY] = options.activation_memory
     if not takes_symbolic_sizes(compile) and is_symbolic(gm):
         from framejit.backends.torch_sizes import compile_symbolic  # imports sympy
 

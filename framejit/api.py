@@ -45,8 +45,11 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
         dynamic: which sizes of arguments, and which ints, are left open, so that one graph serves all of them: True
             for all from the start, False for none. By default those that have come in `config.dynamic_after` sizes,
             and dimensions given to `mark_dynamic`. The others are assumed to stay, and guarded.
-        mode, options: accepted as torch.compile's, and refused with `errors.InvalidOption` while they are not
-            supported.
+        mode: accepted as torch.compile's, and refused with `errors.InvalidOption` while it is not supported.
+        options: `{"activation_memory": share}`, for training: of the bytes that are kept for the backward without it,
+            about how many may be, from 0 to 1 (the default). The rest is computed again, products too, part by part
+            as the backward comes to it. Inputs and parameters that this takes may not be written into before the
+            backward. Other names are refused with `errors.InvalidOption`.
         verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs,
             with the node of the graph or the guard at fault and a script that reproduces it. By default
             `config.verify`.

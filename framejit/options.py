@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from framejit.backends.frozen_weights import takes_frozen_weights
+from framejit.backends.fuse import fuse
 from framejit.backends.registry import is_registered, resolve
 from framejit.config import config
 from framejit.errors import InvalidOption
@@ -32,6 +33,7 @@ class Options:
     line: int | None = None
     verify: float = 0.0
     freeze: bool = False
+    activation_memory: float = 1.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         return self  # a copied model is compiled by the same backend, not by a copy of it
@@ -81,11 +83,7 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
     verify, freeze = chosen["verify"], chosen["freeze"]
     if chosen["mode"] not in (None, "default"):
         raise InvalidOption(f"mode={chosen['mode']!r} is not supported yet: leave it out")
-    if chosen["options"]:
-        raise InvalidOption(
-            f"options={chosen['options']!r} is not supported yet: leave it out, or name a backend that has them built "
-            "in"
-        )
+    activation_memory = _activation_memory(chosen["options"])
     if chosen["dynamic"] not in (None, True, False):
         raise InvalidOption(f"dynamic must be True, False or None, not {chosen['dynamic']!r}")
     if not isinstance(chosen["fullgraph"], bool):
@@ -97,14 +95,31 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
     if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
         raise InvalidOption(f"verify must be True, False or a fraction of calls from 0 to 1, not {verify!r}")
     function, backend_name = resolve(chosen["backend"])
+    place = (file, line) if file and line else None
     if freeze and not takes_frozen_weights(function):
-        place = (file, line) if file and line else None
         warn(
             f"freeze=True: the backend {backend_name!r} computes nothing from weights beforehand, so freezing them "
             "changes nothing",
             place,
         )
+    if activation_memory < 1 and function is not fuse:
+        warn(f"activation_memory: the backend {backend_name!r} knows no such option, so that it changes nothing", place)
     freeze = config.freeze if freeze is None else freeze
     return Options(
-        function, backend_name, chosen["fullgraph"], chosen["dynamic"], name, file, line, float(verify), freeze
+        function, backend_name, chosen["fullgraph"], chosen["dynamic"], name, file, line, float(verify), freeze,
+        activation_memory,
     )
+
+
+def _activation_memory(options: dict[str, Any] | None) -> float:
+    """What `options` says of the share of memory for the backward; 1 if nothing. It knows no other names."""
+    for name in options or ():
+        if name != "activation_memory":
+            raise InvalidOption(
+                f"options={{{name!r}: ...}} is not supported: the only one is 'activation_memory'; or name a backend "
+                "that has its options built in"
+            )
+    share = (options or {}).get("activation_memory", 1.0)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise InvalidOption(f"activation_memory must be a number from 0 to 1, not {share!r}")
+    return float(share)

@@ -14,6 +14,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -119,6 +120,16 @@ def modes_restored() -> Iterator[Callable[[], Any]]:
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
+
+
+def peak(step: Callable[[], Any]) -> int:
+    """The most bytes alive at once above what was alive before. That memory from before goes is not counted."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    assert changes
+    return max(accumulate(changes, initial=0))
 
 
 def seed(number: int = 0) -> None:

@@ -161,7 +161,11 @@ def test_what_cannot_be_called_is_refused(target):
 
 
 @pytest.mark.parametrize(
-    "option", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"dynamic": "yes"}, {"fullgraph": 1}]
+    "option",
+    [
+        {"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"dynamic": "yes"}, {"fullgraph": 1},
+        {"options": {"activation_memory": 0.5, "trace": 1}},
+    ],
 )
 @pytest.mark.parametrize("disable", [False, True])
 def test_unsupported_options_are_refused_in_one_sentence(option, disable):

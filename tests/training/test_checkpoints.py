@@ -2,7 +2,6 @@
 and no more than one checkpoint's is in memory at a time."""
 
 import contextlib
-from itertools import accumulate
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import framejit
 
-from support import of_kind, recorded
+from support import of_kind, peak, recorded
 from twins import Twins, leaf, same
 
 DEPTH, WIDTH = 6, 64
@@ -184,14 +183,6 @@ def test_nothing_of_it_is_kept_and_one_is_in_memory_at_a_time():
 
 def eager_gradients(net, x):
     return list(torch.autograd.grad(net(x), [*net.parameters()]))
-
-
-def peak(step):
-    """The most bytes alive at a time while `step` runs, besides what was there."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 def test_a_model_of_transformers():

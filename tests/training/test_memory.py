@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support import peak
 from twins import Twins, leaf, same
 
 alive: list[Callable[[], list[bool]]] = []
@@ -145,16 +145,6 @@ def test_a_step_after_one_whose_backward_failed():
         out.backward()
     expected = torch.autograd.grad(layers(*inputs), inputs)
     same(expected, torch.autograd.grad(compiled(*inputs), inputs))
-
-
-def peak(step: Callable[[], Any]) -> int:
-    """The most bytes alive at once above what was alive before. That memory from before goes is not counted."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-    assert changes
-    return max(accumulate(changes, initial=0))
 
 
 def test_a_gradient_is_written_over_what_it_is_computed_from():

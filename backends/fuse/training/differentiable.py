@@ -31,6 +31,7 @@ from framejit.backends.fuse.training.partition import BackwardPart, parted
 from framejit.backends.fuse.training.second_run import Call, RandomState, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
+from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
 from framejit.events import warn
 from framejit.symbols.conditions import Condition
@@ -72,7 +73,7 @@ class Differentiable:
         self.second_run = SecondRun(gm.forward, recorded, self.torch_state)
         check_inputs(recorded.graph, examples)
         self.results = recorded.results.at(sizes_now(symbolic_sizes))
-        partition = parted(recorded.joint())
+        partition = parted(recorded.joint(), share=gm.meta.get(ACTIVATION_MEMORY, 1.0))
         joint = partition.joint
         self.kept, self.computed_again = partition.kept_by_line(), partition.computed_again_by_line()
         self._forward = Half(partition.forward, partition.forward_nodes, compiles, None, symbolic_sizes)

@@ -15,7 +15,6 @@ from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
-from framejit.backends.fuse.training.recorder import checkpoint_of
 
 SOURCE: Final = "what can't be computed again"
 SINK: Final = "what the backward looks at"
@@ -26,24 +25,33 @@ reductions, whose kernels would have to read twice."""
 
 
 def storages_to_keep(
-    joint: JointGraph, forward: Sequence[Node], backward: Sequence[Node], looked_at: Sequence[Value]
+    joint: JointGraph, forward: Sequence[Node], backward: Sequence[Node], looked_at: Sequence[Value],
+    regions: Mapping[Node, str],
 ) -> list[Value]:
     """The first values of the storages that the forward keeps. `looked_at`: what the backward takes that no gradient
-    has part in.
+    has part in. `regions`: what is computed again as a whole, by the name of the part.
 
     Inputs and outputs are among them only where eager's autograd keeps them, too: what the program may write into
     before the backward is the same then. What ATen's operations take in the backward lies in memory there, and is no
     step on the way to others: a chain of residual blocks would be computed again as a whole before the first of their
     gradients, and held until the last.
 
-    What the program's checkpoints make for themselves is never kept, random numbers excepted, and what they give to
-    others is never computed again.
+    What such parts make for themselves is never kept, random numbers excepted, and what they give to others is never
+    computed again.
     """
     flow = networkx.DiGraph()
     flow.add_nodes_from((SOURCE, SINK))
     exposed = {value.storage for value in (*joint.inputs, *joint.contents(), *values_in(joint.outputs))}
-    made_in = {value.storage: checkpoint_of(node) for node in forward for value in node.results if value.base is None}
-    given = _given(forward, made_in)
+    made_in = {
+        value.storage: regions.get(node, "") for node in forward for value in node.results if value.base is None
+    }
+    given = {
+        value.storage
+        for node in forward
+        for value in node.values()
+        if made_in.get(value.storage, "") != regions.get(node, "")
+    }
+    """What such parts take of what was made outside of them, and what others take of theirs."""
     kept_by_eager = {
         storage
         for value in looked_at
@@ -103,16 +111,6 @@ def storages_to_keep(
         if value.storage not in free:
             flow.add_edge((value.storage, "out"), SINK)
     return [storage.first for storage in _cut(flow, [*sizes])]
-
-
-def _given(forward: Sequence[Node], made_in: Mapping[Storage, str]) -> set[Storage]:
-    """What checkpoints take of what was made outside of them, and what others take of theirs."""
-    return {
-        value.storage
-        for node in forward
-        for value in node.values()
-        if made_in.get(value.storage, "") != checkpoint_of(node)
-    }
 
 
 def bytes_of(value: Value) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
@@ -18,6 +19,7 @@ from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.extern import may_speak_when_run
 from framejit.backends.fuse.not_fusable import NeedsGradients
+from framejit.backends.fuse.training.budget import regions_of
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
 from framejit.backends.fuse.training.keeping import bytes_of, is_lowered, storages_to_keep
 from framejit.backends.fuse.training.recorder import checkpoint_of, is_of_backward
@@ -93,9 +95,10 @@ class Partition:
         return [value for value in self.saved if value not in known]
 
 
-def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
+def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 1.0) -> Partition:
     """The parts of a joint graph. `kept`: the numbers of what an earlier partition of the same forward keeps, so that
-    only the backward is new. Raises NeedsGradients where that is not enough."""
+    only the backward is new. `share`: of the bytes that would be kept, how many may. Raises NeedsGradients where what
+    is kept is not enough."""
     forward = [node for node in joint.graph.nodes if not is_of_backward(node)]
     later = [node for node in joint.graph.nodes if is_of_backward(node)]
     incoming = {tangent for backward in joint.backwards for tangent in backward.tangents}
@@ -105,7 +108,8 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
     }
     everything = [*dict.fromkeys(value for values in looked_at.values() for value in values)]
     if kept is None:
-        saved = storages_to_keep(joint, forward, later, everything)
+        keep = partial(storages_to_keep, joint, forward, later, everything)
+        saved = keep(regions_of(joint, forward, share, keep))
     else:
         saved = [joint.value(number) for number in kept]
     at_hand = {value.storage for value in saved}
@@ -115,7 +119,7 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None) -> Partition:
         if any(node.writes or node.ordered for node in again):
             raise NeedsGradients("its backward looks at what is written in place later")
         nodes = again + needed[backward.segment]
-        if any(map(checkpoint_of, again)):
+        if any(map(_is_large, again)):
             nodes = _late(again, needed[backward.segment])
         values = {*(value for node in nodes for value in node.values()), *values_in(backward.gradients)}
         taken = {value.storage for value in values}
@@ -146,6 +150,11 @@ def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
             else:
                 found.append(way.pop())
     return found + [node for node in again if node in waiting]
+
+
+def _is_large(node: Node) -> bool:
+    """Whether an operation that is computed again belongs to what is computed again as a whole."""
+    return bool(checkpoint_of(node)) or not (is_lowered(node) or all(value.base is not None for value in node.results))
 
 
 def _looked_at(nodes: Sequence[Node], backward: SegmentBackward, incoming: set[Value]) -> list[Value]:
