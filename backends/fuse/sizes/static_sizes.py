@@ -29,6 +29,7 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
         mode = Fakes(allow_fallback_kernels=False)
         with mode, without_warnings():
             for node in gm.graph.nodes:
+                value: Any = None
                 if node.op == "placeholder":
                     value = _fake_like(next(given))
                 elif node.op == "get_attr":

@@ -136,8 +136,8 @@ def is_lowered(node: Node) -> bool:
 def _cut(flow: networkx.DiGraph, storages: Sequence[Storage]) -> list[Storage]:
     """The storages on a minimum cut: of several, on the one that leaves least to be computed again."""
     residual = boykov_kolmogorov(flow, SOURCE, SINK)
-    before_sink = {SINK}
-    waiting = [SINK]
+    before_sink: set[str | tuple[Storage, str]] = {SINK}
+    waiting = [*before_sink]
     while waiting:
         here = waiting.pop()
         for there in residual.pred[here]:

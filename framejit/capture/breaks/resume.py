@@ -128,7 +128,8 @@ def _raising(fn: FunctionType) -> FunctionType:
         inner = _raising(resume.inner)  # type: ignore[arg-type]  # mypy binds the function to the tuple
     n_inner = None if resume.inner is None else resume.inner.__code__.co_argcount
     code, _, _ = _resume_code(resume.original, resume.index, resume.layout, n_inner, _Raising(inner))
-    made = native.function_with_builtins(code, fn.__globals__, fn.__builtins__)
+    given: Any = fn  # what mypy keeps of the type of functions between two runs has no __builtins__
+    made = native.function_with_builtins(code, given.__globals__, given.__builtins__)
     made.__qualname__ = fn.__qualname__
     return made
 
