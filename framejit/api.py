@@ -133,7 +133,7 @@ def _in_python(fn: Callable[..., Any]) -> Callable[..., Any]:
 def disable(fn: F, /) -> F: ...
 @overload
 def disable(fn: None = None, /) -> Callable[[F], F]: ...
-def disable(fn: F | None = None, /) -> F | Callable[[F], F]:
+def disable(fn: F | None = None, /) -> Any:
     """Decorator: `fn` is never captured. Where compiled code calls it, the graph breaks and `fn` runs as it is."""
     if fn is None:
         return disable

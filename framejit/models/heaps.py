@@ -95,7 +95,7 @@ def heappushpop(heap: Any, item: Any, /) -> Any:
 
 
 @models(bisect.bisect_right)
-def bisect_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> int:
+def bisect_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> Any:
     if lo < 0:
         raise ValueError(_NEGATIVE)
     if hi is None:
@@ -110,7 +110,7 @@ def bisect_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None
 
 
 @models(bisect.bisect_left)
-def bisect_left(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> int:
+def bisect_left(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> Any:
     if lo < 0:
         raise ValueError(_NEGATIVE)
     if hi is None:
