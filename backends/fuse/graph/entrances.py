@@ -19,7 +19,7 @@ class Entrance(enum.Enum):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Entrance:
-        """That of a tensor."""
+        """What a tensor is to autograd as an input."""
         return cls.CONSTANT if not tensor.requires_grad else cls.LEAF if tensor.is_leaf else cls.INNER
 
     def made(self, fake: torch.Tensor) -> torch.Tensor:

@@ -196,7 +196,7 @@ def _cudnn_batch_norm_backward(
 
 
 MEAN = 1
-"""That a loss is a mean, as ATen says it."""
+"""The number by which ATen says that a loss is a mean."""
 
 
 def _nll_loss_backward(

@@ -104,8 +104,8 @@ def _calls_inner(frame: Any) -> bool:
 
 
 def _call_of_inner(frame: Any, finished: Instruction) -> Instruction:
-    """That call, where it breaks the graph. It finishes another one of the original's, in whose place it stands, and
-    takes other arguments."""
+    """The instruction by which a resume function calls the one for the frame below, where it breaks the graph. It
+    finishes another call, of the original's, in whose place it stands, and takes other arguments."""
     call = frame.instruction
     location = finished.original.location if finished.original is not None else None
     return replace(finished, name=call.name, arg=call.arg, original=Instr(call.name, call.arg, location=location))

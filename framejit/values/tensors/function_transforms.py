@@ -215,7 +215,7 @@ class PulledBackValue(_FunctionValue):
 
 
 class _Real:
-    """Such a function while the graph runs, or, on fakes, while it is captured."""
+    """The real function that a transform gives, while the graph runs or, on fakes, while it is captured."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
