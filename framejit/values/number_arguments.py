@@ -122,8 +122,7 @@ def _with_rate(graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[st
     if not isinstance(rate, SymNumberValue) or sum(_has_number(value) for value in (*args, *kwargs.values())) > 1:
         return None
     number = rate.in_dtype(torch.float64)
-    assert number is not None
-    return graph.call(target, [*args], {**kwargs, "lr": number})
+    return None if number is None else graph.call(target, [*args], {**kwargs, "lr": number})
 
 
 def _has_number(value: Value) -> bool:

@@ -128,9 +128,7 @@ class SymNumberValue(Value):
         too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32.
         """
         exact = tensor.fake.dtype.is_floating_point or (
-            type(self.value) is int
-            and -(2**63) <= self.value < 2**63
-            and function not in (operator.truediv, operator.itruediv)
+            type(self.value) is int and function not in (operator.truediv, operator.itruediv)
         )
         if function in _IN_FLOAT32 and tensor.fake.dtype in (torch.float16, torch.bfloat16):
             return self  # as an argument (number_arguments.py)
@@ -141,7 +139,7 @@ class SymNumberValue(Value):
         """The number as a tensor without dimensions, an input of the graph; None for dtypes that are not meant for
         it."""
         make = _TO_TENSOR.get(dtype)
-        if make is None:
+        if make is None or type(self.value) is int and not self._stays_small():
             return None
         key = (self.source, make)
         found = self.capture.scalar_inputs.get(key)
@@ -150,6 +148,17 @@ class SymNumberValue(Value):
                 make(self.value), CallSource(self.source, make)
             )
         return found
+
+    def _stays_small(self) -> bool:
+        """Whether it is an int that torch takes, guarded: torch raises for greater ones, also beside floats."""
+        if not fits_int64(self.value) or self.leaves != (self,):  # no guard reaches what is made of two numbers
+            return False
+        self.capture.add_guard(CallSource(self.source, fits_int64), native.C_ID, True)
+        return True
+
+
+def fits_int64(number: int | float) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def to_float32(number: int | float) -> torch.Tensor:
