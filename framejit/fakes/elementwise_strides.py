@@ -150,5 +150,18 @@ def channels_last(sizes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(inner[order.index(dim)] for dim in range(len(sizes)))
 
 
+def suggests_channels_last(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether torch takes a tensor of four or five dimensions, by its strides, for one whose channels are innermost
+    (c10/core/MemoryFormat.h). There may be gaps, and where it could be either, it need not be."""
+    if len(sizes) not in (4, 5) or strides[1] == 0:
+        return False
+    least: Any = 0
+    for dim in reversed(_channels_innermost(len(sizes))):
+        if sizes[dim] == 0 or strides[dim] < least or dim == 0 and least == strides[1]:
+            return False
+        least = strides[dim] * sizes[dim] if sizes[dim] > 1 else strides[dim]
+    return True
+
+
 def _channels_innermost(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)

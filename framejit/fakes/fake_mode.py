@@ -18,7 +18,15 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.fakes.data_sizes import DataSizes
-from framejit.fakes.elementwise_strides import Layout, channels_last, contiguous, converted, elementwise_strides, like
+from framejit.fakes.elementwise_strides import (
+    Layout,
+    channels_last,
+    contiguous,
+    converted,
+    elementwise_strides,
+    like,
+    suggests_channels_last,
+)
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.view_strides import view_strides, whole_sizes
 
@@ -29,7 +37,7 @@ Rule = Callable[[torch._ops.OpOverload, Sequence[Any], Mapping[str, Any], torch.
 
 LIKE_FIRST: Final = frozenset(
     """clone empty_like zeros_like ones_like full_like rand_like randn_like randint_like nan_to_num deg2rad rad2deg
-    hardtanh _to_copy fill flip frexp index_put index_fill sort huber_loss""".split()
+    hardtanh _to_copy fill flip frexp index_put index_fill sort huber_loss _prelu_kernel""".split()
 )
 """Operations whose result lies as their first argument, without gaps."""
 ROW_MAJOR: Final = frozenset(
@@ -41,11 +49,19 @@ ROW_MAJOR: Final = frozenset(
 """Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
 CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
     """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update
-    replication_pad2d replication_pad3d channel_shuffle native_channel_shuffle
+    replication_pad2d replication_pad3d
 """.split()
 )
 """Operations whose result has its channels innermost if the first argument has; else it lies in the order of its
 dimensions."""
+AS_STRIDES_SUGGEST: Final = frozenset(
+    """native_group_norm roll upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa channel_shuffle native_channel_shuffle
+""".split()
+)
+"""Operations whose result has its channels innermost if the strides of the first argument say so, be it that they say
+as much of another order; else it lies in the order of its dimensions."""
 BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward", "rsub", "hardswish"))
 """Elementwise operations that torch does not mark as such."""
 PLACED: Final = frozenset(("as_strided", "as_strided_"))
@@ -196,6 +212,10 @@ def _rule(func: Any) -> Rule | None:
         return lambda func, args, kwargs, result: contiguous(result.shape)
     if func._opname in CHANNELS_LAST_OR_ROW_MAJOR:
         return _channels_last_or_row_major
+    if func._opname in AS_STRIDES_SUGGEST:
+        return _as_strides_suggest
+    if func._opname == "glu":
+        return _by_halves
     if func._opname in BY_ELEMENTS:
         return _elementwise
     if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(
@@ -220,11 +240,32 @@ def _channels_last_or_row_major(func: Any, args: Sequence[Any], kwargs: Mapping[
     tensor = args[0]
     if tensor.device.type != "cpu" or result.dim() != tensor.dim():
         return None
+    if tensor.is_contiguous():
+        return contiguous(result.shape)
     memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    is_last = (
-        memory_format is not None and tensor.is_contiguous(memory_format=memory_format) and not tensor.is_contiguous()
+    is_last = memory_format is not None and (
+        tensor.is_contiguous(memory_format=memory_format)
+        or "batch_norm" in func._opname
+        and suggests_channels_last(tensor.shape, tensor.stride())
     )
     return channels_last(result.shape) if is_last else contiguous(result.shape)
+
+
+def _as_strides_suggest(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    tensor = args[0]
+    if tensor.device.type != "cpu" or result.dim() != tensor.dim():
+        return None
+    is_last = suggests_channels_last(tensor.shape, tensor.stride())
+    if is_last and func._opname == "roll":
+        # it joins two parts, and one without elements suggests nothing
+        dims = args[2] if len(args) > 2 else kwargs.get("dims", ())
+        is_last = bool(dims) and all(shift % tensor.shape[dim] != 0 for shift, dim in zip(args[1], dims))
+    return channels_last(result.shape) if is_last else contiguous(result.shape)
+
+
+def _by_halves(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    """Of two halves of the first argument, element by element."""
+    return elementwise_strides(result.shape, [(result.shape, args[0].stride())] * 2)
 
 
 def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:

@@ -32,6 +32,19 @@ UNARY = (
     lambda x: x.cumsum(0), lambda x: x.sum(-1),
     lambda x: x.mean(0, keepdim=True), lambda x: x.amax(0),
 )
+IMAGES = (
+    lambda x: F.group_norm(x, 1), lambda x: x.roll(1, 1), lambda x: x.roll((1, 0), (1, 2)), lambda x: x.roll(3),
+    lambda x: x.roll((1, 1), (2, 3)), lambda x: F.glu(x, 1), lambda x: F.prelu(x, torch.ones(x.shape[1])),
+    lambda x: F.interpolate(x, scale_factor=2), lambda x: F.interpolate(x, size=5, mode="bilinear"),
+    lambda x: F.interpolate(x, size=5, mode="bicubic"), lambda x: F.interpolate(x[None], scale_factor=2),
+    lambda x: F.interpolate(x, size=5, mode="bilinear", antialias=True), lambda x: F.channel_shuffle(x, 2),
+    lambda x: F.interpolate(x, size=5, mode="nearest-exact"), lambda x: F.pixel_unshuffle(x, 2),
+    lambda x: F.batch_norm(x, None, None, training=True),
+    lambda x: F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1])),
+)
+SHAPES = (
+    (1, 2, 4, 4), (2, 1, 4, 4), (1, 2, 1, 4), (2, 2, 1, 1), (1, 2, 4, 1), (3, 4, 4, 4), (1, 1, 1, 1), (2, 4, 2, 6),
+)
 
 
 def laid_out(rnd: random.Random, shape: list[int]) -> torch.Tensor:
@@ -88,6 +101,19 @@ def test_fakes_lie_as_the_kernels_results_do(seed: int) -> None:
     for a, b in operands(seed):
         check(BINARY, a, b)
         check(UNARY, a)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fakes_of_images_lie_as_the_kernels_results_do(shape: tuple[int, ...]) -> None:
+    x = torch.arange(float(torch.Size(shape).numel())).view(shape)
+    c = shape[1]
+    last = torch.channels_last
+    for image in (
+        x, x.to(memory_format=last), x.transpose(1, 3).contiguous().transpose(1, 3), x.mT.contiguous().mT,
+        x.repeat(1, 1, 1, 2)[..., ::2], x.repeat(1, 2, 1, 1).to(memory_format=last)[:, :c],
+        x.repeat(2, 1, 1, 1).to(memory_format=last)[::2], x.transpose(0, 1).contiguous().transpose(0, 1),
+    ):
+        check(IMAGES, image)
 
 
 @pytest.mark.parametrize("default", (torch.float32, torch.float64, torch.bfloat16))
