@@ -390,6 +390,8 @@ def call_method_with(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _plain(obj: Any) -> Value:
+    if isinstance(obj, str) and "FakeTensor" in obj:
+        raise Unsupported("the text of a tensor", "FJ101")
     return from_python(obj)
 
 

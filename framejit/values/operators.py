@@ -101,7 +101,8 @@ def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -
     """An operation that torch does, or hands to the program's `__torch_function__`; None where a special method of the
     program comes first."""
     function, in_place_function, name = BINARY[symbol]
-    if _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__"):
+    formats = symbol == "%" and issubclass(a.python_type(), (str, bytes, bytearray))  # `"%s" % tensor`
+    if formats or _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__"):
         return None
     made = handed_over(frame, in_place_function if in_place else function, [a, b])
     if made is not None:

@@ -4,7 +4,7 @@ import torch
 
 import framejit
 
-from support import check
+from support import Pair, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -131,3 +131,14 @@ def test_methods_that_subclasses_inherit():
         assert str(compiled(x, version, count)) == str(fn(x, version, count))
     major = framejit.optimize(lambda y: y * int(torch.__version__.split(".")[0]), backend="eager", fullgraph=True)
     assert major(x).tolist() == [int(torch.__version__[0])] * 2
+
+
+@pytest.mark.parametrize("text", ["%s", "%r and", b"%a"])
+def test_the_text_of_one_tensor_by_percent(text):
+    def fn(x):
+        y = x * 2
+        return text % y.sum(), text % x
+
+    pair = Pair(lambda: fn)
+    for x in (X, X, X.to(torch.int64)):
+        pair.call(x)
