@@ -295,3 +295,20 @@ def test_a_bias_of_a_batch_norm_may_change_before_the_backward():
         return out, torch.autograd.grad(out, [*module.parameters()])
 
     Twins(Blocks.forward, torch.randn(2, 3, 8, 8).double(), module=Blocks(Block(3), Block(3)).double()).both(use)
+
+
+@pytest.mark.parametrize("drop", [F.dropout, F.dropout1d])
+def test_masks_of_dropout_are_kept_as_bits(drop):
+    def fn(x, w):
+        return drop(torch.tanh(x @ w), 0.4)
+
+    def gradients(fn, x, w):
+        out = fn(x, w)
+        return out, torch.autograd.grad(out.square().sum(), (x, w)), torch.rand(2)
+
+    twins = Twins(fn, leaf(2, 8, 6), leaf(6, 6))
+    twins.both(gradients)
+    x, w = twins.inputs[1]
+    kept = kept_by(twins.compiled(x, w), x, w)
+    assert torch.bool in {tensor.dtype for tensor in kept}
+    assert sum(tensor.is_floating_point() and tensor.numel() == 96 for tensor in kept) == 1  # what tanh gave

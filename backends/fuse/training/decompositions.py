@@ -241,6 +241,14 @@ def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dt
     return _in(made, dtype)
 
 
+def _bernoulli(x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
+    """Zeros and ones that are kept as bits of one byte, not as numbers: dropout's masks."""
+    if not x.is_floating_point():
+        return NotImplemented
+    aten.bernoulli_.float(x, p, generator=generator)
+    return aten.copy_.default(x, aten.ne.Scalar(x, 0))
+
+
 _SHORT, _NARROW = 128, 32
 """Sequences and heads at which the backward of attention in bfloat16 takes longer on CPUs than in float32: it is made
 of products of small blocks. On a CPU with units for bfloat16, 64 keys of width 16 take 11 times as long, 128 of width
@@ -286,5 +294,6 @@ DECOMPOSITIONS: Final[dict[Any, Decomposition]] = {
     aten.cudnn_batch_norm_backward.default: _cudnn_batch_norm_backward,
     aten.nll_loss_backward.default: _nll_loss_backward,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
+    aten.bernoulli_.float: _bernoulli,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward_on_cpu,
 }

@@ -67,6 +67,8 @@ def storages_to_keep(
     ends: set[Storage] = set()
     """What would be computed again from that, and what is made of these on the way to something that lies in memory:
     one of each such way is kept."""
+    drawn: set[Storage] = set()
+    """Random numbers, and what is made of nothing else."""
     sizes: dict[Storage, float] = {}
 
     def add(storage: Storage) -> None:
@@ -85,7 +87,9 @@ def storages_to_keep(
         for storage in fresh:
             add(storage)
             operands = {value.storage for value in node.values()}
-            if made_in[storage] and not node.ordered:
+            if node.ordered or (_is_cheap(node) and operands and operands <= drawn):
+                drawn.add(storage)
+            elif made_in[storage]:
                 if storage in given and (storage not in exposed or storage in kept_by_eager):
                     flow.add_edge(SOURCE, (storage, "in"))
                     continue

@@ -153,7 +153,10 @@ class _Functionalisation:
                 kwargs.setdefault(argument.name, argument.default_value)
         content = self.contents[target.storage]
         node.detach()
-        new = self._made(functional, args, kwargs, node.origin)
+        if functional is torch.ops.aten.copy.default and _lies_like(args[1], args[0]):  # what was there before has no part in it
+            new = self._made(torch.ops.aten._to_copy.default, (args[1],), {"dtype": target.dtype}, node.origin)
+        else:
+            new = self._made(functional, args, kwargs, node.origin)
         if new.dtype != target.dtype:
             new = self._made(torch.ops.aten._to_copy.default, (new,), {"dtype": target.dtype}, node.origin)
         first = target.storage.first
@@ -181,6 +184,14 @@ class _Functionalisation:
                 *[map_values(arg, _fake) for arg in args],
                 **{key: map_values(arg, _fake) for key, arg in kwargs.items()},
             )
+
+
+def _lies_like(value: Value, other: Value) -> bool:
+    """Whether copying a value gives what lies in memory as another does, in another dtype."""
+    return (
+        (value.shape, value.strides, value.device) == (other.shape, other.strides, other.device)
+        and value.dtype != other.dtype
+    )
 
 
 def _fake(value: Value) -> torch.Tensor:
