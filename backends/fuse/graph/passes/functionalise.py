@@ -153,7 +153,8 @@ class _Functionalisation:
                 kwargs.setdefault(argument.name, argument.default_value)
         content = self.contents[target.storage]
         node.detach()
-        if functional is torch.ops.aten.copy.default and _lies_like(args[1], args[0]):  # what was there before has no part in it
+        if functional is torch.ops.aten.copy.default and _lies_like(args[1], args[0]):
+            # what was there before has no part in it
             new = self._made(torch.ops.aten._to_copy.default, (args[1],), {"dtype": target.dtype}, node.origin)
         else:
             new = self._made(functional, args, kwargs, node.origin)
