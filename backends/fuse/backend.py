@@ -36,6 +36,7 @@ from framejit.backends.graph_identity import identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.fakes.data_sizes import with_data_sizes
@@ -322,6 +323,16 @@ def _total(record: PlanRecord) -> int | None:
 
 def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Selector], None]:
     def decided(selector: _native.Selector) -> None:
+        signals = SignalsWait()
+        try:
+            with signals:
+                tell(selector)
+        except BaseException as e:
+            if e is not signals.raised or not _native.runs_compiled_code():
+                raise
+            _native.raise_later(e)
+
+    def tell(selector: _native.Selector) -> None:
         compiled, eager = selector.compiled_ns or 0, selector.eager_ns or 0
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
         emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)

@@ -22,6 +22,7 @@ from framejit.capture.layers_alike import LayersAlike
 from framejit.capture.own_changes import FoundOwnChanges, own_changes
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
+from framejit.environment.signal_handlers import look_for_signals
 from framejit.events.place import Place
 from framejit.fakes.metadata import label
 from framejit.guards.guard import Guard
@@ -156,6 +157,7 @@ class Capture:
     # ---- steps ------------------------------------------------------------------------------------
 
     def next_step(self) -> int:
+        look_for_signals()
         self.seq += 1
         self.spend(1)
         return self.seq

@@ -14,7 +14,7 @@ from framejit.capture.recompile import LimitReached
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.environment.own_builtins import builtins_are_replaced, untold
-from framejit.environment.signal_handlers import Interrupted, handlers_part, handlers_told_apart
+from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
@@ -47,6 +47,17 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     (GraphBreakError, and InternalError, under fullgraph), and what handlers of signals raise; else anything unexpected
     becomes one warning and plain Python.
     """
+    signals = SignalsWait()
+    try:
+        with signals:
+            return _entry_for(owner, fn, flat_args)
+    except BaseException as e:
+        if e is not signals.raised and handlers_part(e) is None:
+            raise
+        return _interrupted(owner, fn, e)
+
+
+def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
     if builtins_are_replaced(fn.__code__):
         return None
     while untold:
@@ -60,7 +71,6 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             resting(),
             without_saved_tensor_hooks(),
             doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"),
-            handlers_told_apart(),
         ):
             return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
     except (GraphBreakError, BackendError) as e:
@@ -104,16 +114,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
             _place(fn),
         )
         return None
-    except Interrupted as e:
-        return _interrupted(owner, fn, e.error)
-    except BaseException as e:
-        return _interrupted(owner, fn, e)
 
 
 def _interrupted(owner: Any, fn: FunctionType, error: BaseException) -> native.Entry:
-    """Nothing was captured. What goes on with a frame is run as plain Python, for the error to be raised there: in the
-    try and with blocks that the frame is in."""
-    error.__traceback__ = handlers_part(error)
+    """What goes on with a frame is run as plain Python, for the error of a handler to be raised there: in the try and
+    with blocks that the frame is in."""
     if not hasattr(fn, "_framejit_resume"):
         raise error
     return owner.resume_points.interrupted_entry(fn, error)  # type: ignore[no-any-return]

@@ -21,6 +21,7 @@ from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.graph_identity import identity
 from framejit.config import config
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
@@ -146,16 +147,17 @@ class BySize:
 
     def _safely(self, sizes: tuple[int, ...], make: Callable[[], Run]) -> Run:
         """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""
-        try:
-            return make()
-        except Exception as e:
-            if config.debug:
-                raise
-            warn(
-                f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: "
-                f"{type(e).__name__}: {e}"
-            )
-            return self._remember(sizes, self.eager)
+        with SignalsWait():
+            try:
+                return make()
+            except Exception as e:
+                if config.debug:
+                    raise
+                warn(
+                    f"a graph could not be compiled for sizes {sizes}, and runs as ATen operations for them: "
+                    f"{type(e).__name__}: {e}"
+                )
+                return self._remember(sizes, self.eager)
 
     def _made_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
         with self._lock:

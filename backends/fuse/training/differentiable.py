@@ -33,6 +33,7 @@ from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import warn
 from framejit.symbols.conditions import Condition
 
@@ -339,7 +340,7 @@ class CompiledSegment:
     def _another(self, given: Given) -> Backward:
         """The backward for gradients of these outputs only, or for some that lie otherwise. Where that one would look
         at what is not kept, it is the one for gradients that lie as usual, and then for all outputs."""
-        with self._lock:
+        with SignalsWait(), self._lock:
             if given not in self._backwards:
                 self._backwards[given] = self._possible(given) or self._backwards[self.usual]
             return self._backwards[given]

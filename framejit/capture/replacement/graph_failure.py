@@ -27,7 +27,7 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
-from framejit.environment.signal_handlers import handlers_part
+from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
@@ -98,7 +98,8 @@ class Rehearsal:
 
     def __call__(self, *inputs: torch.Tensor) -> None:
         try:
-            rehearse(self._module, self._module.forward, inputs, self._initial_state)
+            with SignalsWait():
+                rehearse(self._module, self._module.forward, inputs, self._initial_state)
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
@@ -223,6 +224,20 @@ class GraphFailure:
 
     def __call__(self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], *args: Any) -> Any:
         """The tail call that runs the program's own code; None where the error is to go on as it is."""
+        signals = SignalsWait()
+        try:
+            call = None
+            with signals:
+                call = self._call_instead(error, kept, cells, args)
+        except BaseException as e:
+            if e is not signals.raised or call is None:
+                raise
+            native.raise_later(e)
+        return call
+
+    def _call_instead(
+        self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], args: tuple[Any, ...]
+    ) -> Any:
         if not isinstance(error, Exception) or handlers_part(error) is not None:
             return self._interrupted(error, kept, cells, args)
         if (self._has_effects and kept is None and _is_out_of_memory(error)) or _hooks_saw_the_graph():

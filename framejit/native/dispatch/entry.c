@@ -124,6 +124,12 @@ static PyObject *raise_later(PyObject *module, PyObject *error)
     return PyBool_FromLong(is_first);
 }
 
+static PyObject *runs_compiled_code(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(fj_scope.active == SCOPE_COMPILED);
+}
+
 static PyObject *keep_signals(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -523,6 +529,8 @@ static PyMethodDef methods[] = {
     {"handle_signals", handle_signals, METH_NOARGS,
      "handle_signals(): run the handlers of signals that have come; what they raise is raised here, and before that "
      "what waits."},
+    {"runs_compiled_code", runs_compiled_code, METH_NOARGS,
+     "runs_compiled_code() -> bool: whether this is called by compiled code, which looks for what waits at its end."},
     {"keep_signals", keep_signals, METH_NOARGS,
      "keep_signals(): run the handlers of signals that have come; what they raise waits."},
     {"raise_later", raise_later, METH_O,
