@@ -64,7 +64,6 @@ S_NOT: int
 
 SLOT_VALUE: int
 SLOT_TAIL: int
-SLOT_GRAPH: int
 RUNS_USER_CODE: int
 
 _reduce_hook: Callable[[Dispatcher], Any]

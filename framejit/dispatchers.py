@@ -12,6 +12,7 @@ from typing import Any
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
 from framejit.environment.own_builtins import builtins_are_replaced
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.options import Options, make_options
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
@@ -58,7 +59,9 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
         owner.options = make_options(name=fn.__qualname__)
         with _changing:
             _frames_seen.add(owner)
-    return compiler().on_miss(owner, fn, flat_args)
+    with SignalsWait():  # or modules would stay half imported
+        capture = compiler()
+    return capture.on_miss(owner, fn, flat_args)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
 PY314 = sys.version_info >= (3, 14)
 
-VALUE, TAIL, GRAPH = native.SLOT_VALUE, native.SLOT_TAIL, native.SLOT_GRAPH  # kinds of slots
+VALUE, TAIL = native.SLOT_VALUE, native.SLOT_TAIL  # kinds of slots
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 
@@ -192,7 +192,7 @@ class Emitter:
         self.op("CALL", n)
 
     def call_slot(self, target: Any, kind: int, load_args: Callable[[], Any], n: int) -> None:
-        """Call `target` through a slot of `kind` (VALUE, TAIL or GRAPH)."""
+        """Call `target` through a slot of `kind` (VALUE or TAIL)."""
         self.call(lambda: self.op("LOAD_CONST", self.slot(target, kind)), load_args, n)
 
     def load_class(self, cls: type) -> None:

@@ -46,8 +46,8 @@ class SignalsWait:
         # the main thread alone runs handlers
         if not _handlers_now and threading.get_ident() == threading.main_thread().ident:
             self._is_outermost = True
-            _handlers_now.update(_handlers())
             try:
+                _handlers_now.update(_handlers())
                 for number in _handlers_now:
                     _signal.signal(number, _note)
             except BaseException:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
-from framejit.bytecode.emitter import GRAPH, PY312, TAIL, Emitter, is_temporary
+from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, is_temporary
 from framejit.bytecode.instr import Instr, Label, TryBegin, TryEnd
 from framejit.capture.replacement.cycles import Cycles
 from framejit.capture.replacement.last_references import may_be_missed
@@ -245,7 +245,7 @@ class Codegen:
             # The interpreter enters a Python function it finds on the stack without a call in C.
             em.call(lambda: em.load_object(compiled), load_inputs, len(inputs))
         else:
-            em.call_slot(compiled, GRAPH, load_inputs, len(inputs))
+            em.call_slot(compiled, VALUE, load_inputs, len(inputs))
 
     def _take_outputs(self) -> None:
         """Put the graph's outputs, which are on the stack, where the rest of the code finds them."""

@@ -3,7 +3,7 @@
 #include "native.h"
 #include "dispatch/entry_run.h"
 
-enum { SLOT_VALUE, SLOT_TAIL, SLOT_GRAPH };
+enum { SLOT_VALUE, SLOT_TAIL };
 
 typedef struct {
     PyObject_HEAD
@@ -12,6 +12,91 @@ typedef struct {
     int kind;
     char owned;                           /* an entry visits the target on the slot's behalf */
 } Slot;
+
+/* ---- signals ----
+   What was computed and not yet written into the program's objects would be lost, were an exception raised between a
+   graph and what is done behind it; and on the way from one part of a frame to the next no try or with block is entered.
+   So a handler that raises is heard behind that: where the program goes on. All that compiled code and steps call looks
+   for signals itself, so that the interpreter finds none behind the call. */
+
+/* The error that is set, as an object, no longer set. */
+static PyObject *take_error(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback)
+        PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+/* Takes over the reference. The last to come is raised, and has those before as its context. */
+static void have_wait(PyObject *error)
+{
+    if (fj_scope.waiting)
+        PyException_SetContext(error, fj_scope.waiting);
+    fj_scope.waiting = error;
+}
+
+static inline void have_signals_wait(void)
+{
+    if (FJ_UNLIKELY(PyErr_CheckSignals() < 0))
+        have_wait(take_error());
+}
+
+PyObject *raise_waiting(PyObject *result)
+{
+    PyObject *error = fj_scope.waiting, *other = result ? NULL : take_error();
+    fj_scope.waiting = NULL;
+    Py_XDECREF(result);
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    if (other && other != error)
+        PyException_SetContext(error, Py_NewRef(other));
+    Py_XDECREF(other);
+    Py_DECREF(error);
+    return NULL;
+}
+
+static PyObject *raise_later(PyObject *module, PyObject *error)
+{
+    (void)module;
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_SetString(PyExc_TypeError, "raise_later takes an exception");
+        return NULL;
+    }
+    int is_first = fj_scope.waiting == NULL;
+    have_wait(Py_NewRef(error));
+    return PyBool_FromLong(is_first);
+}
+
+static PyObject *runs_compiled_code(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(fj_scope.active == SCOPE_COMPILED);
+}
+
+static PyObject *keep_signals(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    have_signals_wait();
+    Py_RETURN_NONE;
+}
+
+static PyObject *handle_signals(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    if (FJ_UNLIKELY(fj_scope.waiting != NULL))
+        return raise_waiting(Py_NewRef(Py_None));
+    if (PyErr_CheckSignals() < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
 
 /* ---- TailCall ---- */
 static PyObject *tailcall_new(PyObject *target, PyObject *const *args, Py_ssize_t nargs)
@@ -70,84 +155,6 @@ static PyObject *keep_for_traceback(PyObject *module, PyObject *const *args, Py_
     Py_RETURN_NONE;
 }
 
-/* ---- signals ----
-   What was computed and not yet written into the program's objects would be lost, were an exception raised between a
-   graph and what is done behind it. So a handler that raises is heard behind that: where the program goes on. */
-
-/* The error that is set, as an object, no longer set. */
-static PyObject *take_error(void)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback)
-        PyException_SetTraceback(value, traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return value;
-#endif
-}
-
-/* Takes over the reference. The last to come is raised, and has those before as its context. */
-static void have_wait(PyObject *error)
-{
-    if (fj_scope.waiting)
-        PyException_SetContext(error, fj_scope.waiting);
-    fj_scope.waiting = error;
-}
-
-PyObject *raise_waiting(PyObject *result)
-{
-    PyObject *error = fj_scope.waiting, *other = result ? NULL : take_error();
-    fj_scope.waiting = NULL;
-    Py_XDECREF(result);
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    if (other && other != error)
-        PyException_SetContext(error, Py_NewRef(other));
-    Py_XDECREF(other);
-    Py_DECREF(error);
-    return NULL;
-}
-
-static PyObject *raise_later(PyObject *module, PyObject *error)
-{
-    (void)module;
-    if (!PyExceptionInstance_Check(error)) {
-        PyErr_SetString(PyExc_TypeError, "raise_later takes an exception");
-        return NULL;
-    }
-    int is_first = fj_scope.waiting == NULL;
-    have_wait(Py_NewRef(error));
-    return PyBool_FromLong(is_first);
-}
-
-static PyObject *runs_compiled_code(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyBool_FromLong(fj_scope.active == SCOPE_COMPILED);
-}
-
-static PyObject *keep_signals(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    if (PyErr_CheckSignals() < 0)
-        have_wait(take_error());
-    Py_RETURN_NONE;
-}
-
-static PyObject *handle_signals(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    if (FJ_UNLIKELY(fj_scope.waiting != NULL))
-        return raise_waiting(Py_NewRef(Py_None));
-    if (PyErr_CheckSignals() < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 /* Compiled code has a frame of its own, which holds other things than the program's. */
 static PyObject *keep_variables(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -173,6 +180,7 @@ PyObject *trampoline(PyObject *result)
     while (result && Py_IS_TYPE(result, &TailCall_Type)) {
         TailCall *call = (TailCall *)result;
         fj_scope.tail_call = call;
+        have_signals_wait();
         if (FJ_UNLIKELY(is_kept(call)) && forget_earlier(call) < 0)
             result = NULL;
         else
@@ -212,6 +220,7 @@ static PyObject *take_over_arguments(PyObject *module, PyObject *unused)
         if (frame == NULL || PyList_Append(fj_scope.kept, frame) < 0)
             return NULL;
     }
+    have_signals_wait();
     Py_RETURN_NONE;
 }
 
@@ -251,16 +260,9 @@ static PyObject *slot_call_value(PyObject *self, PyObject *const *args, size_t n
     Py_INCREF(target);
     PyObject *result = PyObject_Vectorcall(target, args, nargsf, kwnames);
     Py_DECREF(target);
+    if (FJ_LIKELY(result != NULL))
+        have_signals_wait();
     fj_scope.active = active;
-    return result;
-}
-
-static PyObject *slot_call_graph(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyObject *result = slot_call_value(self, args, nargsf, kwnames);
-    /* looked for here, so that the interpreter finds none behind the call */
-    if (FJ_UNLIKELY(result && PyErr_CheckSignals() < 0))
-        have_wait(take_error());
     return result;
 }
 
@@ -273,19 +275,20 @@ static PyObject *slot_tail(PyObject *self, PyObject *const *args, size_t nargsf,
         PyErr_SetString(PyExc_TypeError, "a tail call takes positional arguments only");
         return NULL;
     }
+    have_signals_wait();
     return tailcall_new(target, args, PyVectorcall_NARGS(nargsf));
 }
 
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"target", "kind", NULL};
-    static const vectorcallfunc calls[] = {slot_call_value, slot_tail, slot_call_graph};
+    static const vectorcallfunc calls[] = {slot_call_value, slot_tail};
     PyObject *target;
     int kind;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oi:Slot", names, &target, &kind))
         return NULL;
-    if (kind < SLOT_VALUE || kind > SLOT_GRAPH) {
-        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value), 1 (tail) or 2 (graph)");
+    if (kind < SLOT_VALUE || kind > SLOT_TAIL) {
+        PyErr_SetString(PyExc_ValueError, "the kind of a slot is 0 (value) or 1 (tail)");
         return NULL;
     }
     if (kind == SLOT_TAIL && !Py_IS_TYPE(target, &Dispatcher_Type)) {
@@ -309,7 +312,7 @@ static void slot_dealloc(PyObject *self)
 
 static PyObject *slot_repr(PyObject *self)
 {
-    static const char *const kinds[] = {"value", "tail", "graph"};
+    static const char *const kinds[] = {"value", "tail"};
     Slot *slot = (Slot *)self;
     PyObject *name = slot->target ? PyObject_Repr(slot->target) : PyUnicode_FromString("gone");
     PyObject *text = name ? PyUnicode_FromFormat("<Slot %s %U>", kinds[slot->kind], name) : NULL;
@@ -319,7 +322,7 @@ static PyObject *slot_repr(PyObject *self)
 
 static PyMemberDef slot_members[] = {
     {"target", T_OBJECT, offsetof(Slot, target), READONLY, "What the slot calls; None once its entry is gone."},
-    {"kind", T_INT, offsetof(Slot, kind), READONLY, "0 value, 1 tail, 2 graph."},
+    {"kind", T_INT, offsetof(Slot, kind), READONLY, "0 value, 1 tail."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -555,8 +558,7 @@ int entry_init(PyObject *module)
         || PyModule_AddType(module, &Entry_Type) < 0
         || PyModule_AddIntConstant(module, "RUNS_USER_CODE", ENTRY_RUNS_USER_CODE) < 0
         || PyModule_AddIntConstant(module, "SLOT_VALUE", SLOT_VALUE) < 0
-        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0
-        || PyModule_AddIntConstant(module, "SLOT_GRAPH", SLOT_GRAPH) < 0)
+        || PyModule_AddIntConstant(module, "SLOT_TAIL", SLOT_TAIL) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }
