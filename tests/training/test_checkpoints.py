@@ -208,3 +208,20 @@ def test_a_model_of_transformers():
         torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
     reports = framejit.inspect(compiled).graphs
     assert reports and not any(report.reason for report in reports)
+
+
+@pytest.mark.parametrize("written", ["input", "result"])
+def test_what_is_written_before_the_backward(written):
+    """Its arguments must be what they were, as in eager; what was given need not."""
+
+    def use(fn, x, w):
+        y = x * 2
+        out = fn(y, w)
+        with torch.no_grad():
+            {"input": y, "result": out}[written].add_(1)
+        try:
+            return torch.autograd.grad(out.sum(), (x, w))
+        except RuntimeError as e:
+            return "modified by an inplace operation" in str(e)
+
+    Twins(lambda x, w: kept(lambda x: torch.tanh(x @ w), x), leaf(4, 4), leaf(4, 4)).both(use)
