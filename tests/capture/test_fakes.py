@@ -116,6 +116,18 @@ def test_fakes_of_images_lie_as_the_kernels_results_do(shape: tuple[int, ...]) -
         check(IMAGES, image)
 
 
+def test_one_hot_of_classes_in_another_order() -> None:
+    def program(classes: torch.Tensor) -> Any:
+        rows = F.one_hot(classes.mT, 4)
+        return rows, rows.stride(), rows.view(-1, 4)
+
+    compiled = framejit.optimize(program, backend="eager")
+    for classes in (torch.arange(6).view(2, 3) % 4, torch.ones(3, 2, 4, dtype=torch.int64)):
+        expected, result = program(classes), compiled(classes)
+        assert result[1] == expected[1] == result[0].stride()
+        assert torch.equal(result[0], expected[0]) and torch.equal(result[2], expected[2])
+
+
 @pytest.mark.parametrize("default", (torch.float32, torch.float64, torch.bfloat16))
 def test_fakes_know_the_default_dtype(default: torch.dtype) -> None:
     before = torch.get_default_dtype()

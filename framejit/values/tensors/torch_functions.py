@@ -176,6 +176,17 @@ def _is_compiling(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> 
     return ConstantValue(not asking.startswith("torch.") or asking == "torch.nn.attention.flex_attention")
 
 
+@handles(torch.nn.functional.one_hot)
+def _one_hot(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Torch's rule for fakes compares, and lays the result out as the classes lie; the kernel fills rows."""
+    classes = args[0] if args else None
+    if not isinstance(classes, TensorValue) or classes.cls is not torch.Tensor or classes.fake.is_contiguous():
+        return None
+    graph = frame.capture.graph
+    rows = graph.call("contiguous", [classes], is_method=True)
+    return graph.call(torch.nn.functional.one_hot, [rows, *args[1:]], kwargs)
+
+
 @handles(_C._log_api_usage_once)
 def _log_usage(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Telemetry of torch's builds at Meta; does nothing elsewhere."""
