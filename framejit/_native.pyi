@@ -326,6 +326,17 @@ class Plan:
     ) -> Plan: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
     def consume(self, inputs: list[Tensor], /) -> Any: ...
+    def for_sizes(
+        self,
+        changes: Sequence[tuple[int, tuple[Any, ...]]],
+        outputs: Sequence[Any],
+        spans: Sequence[int],
+        fallback: Callable[..., Any],
+    ) -> Plan:
+        """A plan that shares all with this one but what is given: other descriptions for the steps of these numbers,
+        outputs, spans and what runs the calls that it cannot run. ValueError for steps, or outputs, that use other
+        slots than those in whose place they stand."""
+
     @property
     def name(self) -> str: ...
     @property

@@ -26,7 +26,7 @@ from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
-from framejit.backends.fuse.plan.symbolic_plan import SymbolicPlan
+from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.target import KernelLaunch
@@ -197,7 +197,8 @@ def _compile_symbolic(
         return graph.run
 
     plan = SymbolicPlan(
-        record.parts, launches, gm.forward, graph.name, _plainly if record.plain else lambda plan: plan, select
+        SizedPlans(record.parts, launches, graph.name), gm.forward, _plainly if record.plain else lambda plan: plan,
+        select,
     )
     return Variant([graph], assumed, symbols, plan.run_for)
 

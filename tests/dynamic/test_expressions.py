@@ -4,35 +4,15 @@ questions answered once."""
 from __future__ import annotations
 
 import itertools
-import operator
 import random
 
 import pytest
 import torch
+from random_expressions import grown
 
 from framejit.symbols.conditions import Conditions
-from framejit.symbols.expression import INFINITE, OPERATIONS, Expression, Symbol, evaluate
+from framejit.symbols.expression import INFINITE, Expression, Symbol, evaluate
 from framejit.symbols.sym_node import expression_of, symbolic
-
-PLAIN = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "min": min,
-    "max": max,
-}
-
-
-def grown(rng: random.Random, symbols: list[Symbol], depth: int):
-    """A random expression, and the same as a function of the symbols' values."""
-    if depth == 0 or rng.random() < 0.2:
-        if rng.random() < 0.6:
-            symbol = rng.choice(symbols)
-            return Expression.of(symbol), lambda values: values[symbol]
-        number = rng.randint(-6, 6)
-        return Expression.constant(number), lambda values: number
-    op = rng.choice(list(PLAIN))
-    (a, plain_a), (b, plain_b) = grown(rng, symbols, depth - 1), grown(rng, symbols, depth - 1)
-    if op in ("//", "%") and b.hint == 0:
-        op = "+"
-    return OPERATIONS[op](a, b), lambda values: PLAIN[op](plain_a(values), plain_b(values))
 
 
 @pytest.mark.parametrize("seed", range(300))

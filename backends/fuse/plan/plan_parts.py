@@ -33,14 +33,14 @@ class PlanParts:
     def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
         """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is
         none."""
-        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else _without_python(step) for step in self.steps]
+        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
         return _native.Plan(
             self.n_inputs, self.n_values, steps, self.outputs, fallback=fallback, aligned=self.aligned,
             alone=self.alone, spans=self.spans, name=name
         )
 
 
-def _without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
     """An operator's own `__call__` is a frame of torch's around a builtin function: it takes longer than the rest of
     the step, and what operators of torch 2.15 warn of would be told of its line instead of the program's."""
     return ("call", step[1]._op, *step[2:]) if step[0] == "call" and type(step[1]) is torch._ops.OpOverload else step

@@ -7,33 +7,63 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framejit import _native
-from framejit.backends.fuse.plan.plan_functions import laid_out_as
-from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch, PlanParts
-from framejit.backends.fuse.sizes.symbolic_size import concrete
+from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch, PlanParts, without_python
+from framejit.backends.fuse.plan.sized_steps import Steps, for_sizes, has_symbols
 from framejit.symbols.expression import Symbol
 
 Run = Callable[..., Any]
 
 
+class SizedPlans:
+    """Plans for given sizes: the same steps and kernels, with numbers for what was symbolic. `parts` and the steps that
+    `launches` give may hold sizes that are not known.
+
+    All share the steps in which no such size stands: most of them, and a cache that grows asks for a plan at each call.
+    """
+
+    def __init__(self, parts: PlanParts, launches: Sequence[Launch], name: str) -> None:
+        self._parts, self._launches, self._name = parts, launches, name
+        self._shared: tuple[_native.Plan, Steps] | None = None
+
+    def plan_for(self, sizes: Mapping[Symbol, int], eager: Run) -> _native.Plan:
+        """The plan for these sizes; `eager` runs the calls that it cannot run."""
+        if self._shared is not None:
+            plan, differing = self._shared
+            return plan.for_sizes(*differing(sizes), eager)
+        parts = self._parts
+        steps = [
+            without_python(self._launches[step[1]](step[2]) if step[0] == KERNEL else step) for step in parts.steps
+        ]
+        differing = for_sizes(
+            ([(number, step) for number, step in enumerate(steps) if has_symbols(step)], parts.outputs, parts.spans)
+        )
+        changes, outputs, spans = differing(sizes)
+        for number, step in changes:
+            steps[number] = step
+        closed = PlanParts(parts.n_inputs, parts.n_values, steps, outputs, parts.aligned, parts.alone, spans)
+        plan = closed.native((), eager, self._name)
+        self._shared = plan, differing
+        return plan
+
+
 @dataclass(eq=False)
 class SymbolicPlan:
-    """`parts` and the steps that `launches` give may hold sizes that are not known. `region` makes of a plan what
-    measures it against `eager`."""
+    """What runs for the sizes of a call: one of `plans`, or `eager`. `select` makes of a plan what measures it against
+    that."""
 
-    parts: PlanParts
-    launches: Sequence[Launch]
+    plans: SizedPlans
     eager: Run
-    name: str
     finished: Callable[[_native.Plan], Run]
     """What is called in a plan's place, such as one that switches gradients off around it."""
     select: Callable[[Run], _native.Selector]
     measured: dict[int, _native.Selector] = field(default_factory=dict)
-    """By the number of bits of the product of the sizes: how a plan of about that size did."""
+    """By the number of bits of the product of the sizes, equal ones once: how a plan of about that size did. The layers
+    of a cache grow together."""
 
     def run_for(self, sizes: Mapping[Symbol, int]) -> Run:
         """What runs for these sizes. Sizes of the same order of magnitude are measured once."""
         amount = 1
-        for size in sizes.values():
+        for size in {*sizes.values()}:
             amount *= size
         known = self.measured.get(amount.bit_length())
         if known is not None and known.state == "eager":
@@ -45,24 +75,4 @@ class SymbolicPlan:
 
     def plan_for(self, sizes: Mapping[Symbol, int]) -> _native.Plan:
         """The plan for these sizes."""
-        return plan_of(self.parts, self.launches, sizes, self.eager, self.name)
-
-
-def plan_of(
-    parts: PlanParts, launches: Sequence[Launch], sizes: Mapping[Symbol, int], eager: Run, name: str
-) -> _native.Plan:
-    """The plan for given sizes: the same steps and kernels, with numbers for what was symbolic."""
-    steps = [_step(launches[step[1]](step[2]) if step[0] == KERNEL else step, sizes) for step in parts.steps]
-    closed = PlanParts(
-        parts.n_inputs, parts.n_values, steps, concrete(parts.outputs, sizes), parts.aligned, parts.alone,
-        tuple(concrete(parts.spans, sizes))
-    )
-    return closed.native(launches, eager, name)
-
-
-def _step(step: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[Any, ...]:
-    if step[0] == "expect":
-        _, slot, shape, strides, _ = step
-        shape, strides = concrete(shape, sizes), concrete(strides, sizes)
-        return "expect", slot, shape, strides, laid_out_as(shape, strides)
-    return tuple([concrete(item, sizes) for item in step])
+        return self.plans.plan_for(sizes, self.eager)

@@ -18,7 +18,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
 from framejit.backends.fuse.not_fusable import NotFusable
-from framejit.backends.fuse.plan.symbolic_plan import plan_of
+from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import PlanFor
@@ -96,8 +96,7 @@ def _compiled(
             tell_fused(account, found.record.before_fusion, found.record.after_fusion)
             account.externs = [*found.record.externs]
         tell_kernels(account, found.record.kernels)
-        parts, launches = found.record.parts, found.launches
-        return lambda values, fallback: plan_of(parts, launches, values, fallback, account.name), found.conditions
+        return SizedPlans(found.record.parts, found.launches, account.name).plan_for, found.conditions
 
 
 def _found(key: PlanKey | None, account: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:

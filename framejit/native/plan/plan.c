@@ -141,6 +141,8 @@ static PyMethodDef plan_methods[] = {
     {"consume", plan_consume, METH_O,
      "consume(inputs: list) -> tuple: a call that takes the inputs out of the list and lets go of each after its last "
      "use."},
+    {"for_sizes", (PyCFunction)(void (*)(void))plan_for_sizes, METH_VARARGS | METH_KEYWORDS,
+     "for_sizes(changes, outputs, spans, fallback) -> Plan: one that differs in some steps, which have other sizes."},
     {NULL, NULL, 0, NULL},
 };
 

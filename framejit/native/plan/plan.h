@@ -1,7 +1,7 @@
 /* Plan: the steps a compiled graph consists of, as plan_build.c lays them out once and plan_run.c runs them for each
  * call.
  *
- * A plan is not written to once it is built. All that belongs to one call lies in the caller's C stack (a plan with
+ * A plan is not written to once it is built, and plans for other sizes share its parts (plan_sizes.c). All that belongs to one call lies in the caller's C stack (a plan with
  * very many values takes a block from the heap), so any number of threads may be inside the same plan, and a step may
  * call Python code that enters it again. */
 #ifndef FRAMEJIT_PLAN_H
@@ -131,6 +131,8 @@ int value_index(PyObject *value);         /* of a Value */
 /* -1 with an exception */
 int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);
 void plan_free_blocks(Plan *plan);
+/* plan_sizes.c */
+PyObject *plan_for_sizes(PyObject *plan, PyObject *args, PyObject *kwargs);
 
 /* plan_accept.c */
 /* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */

@@ -71,8 +71,8 @@ int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned
             || build_alone(&b, alone, spans) < 0)
             status = -1;
     }
-    for (Py_ssize_t i = 0; status == 0 && i < PySequence_Fast_GET_SIZE(list); i++)
-        status = plan_build_step(&b, PySequence_Fast_GET_ITEM(list, i));
+    for (; status == 0 && plan->n_steps < PySequence_Fast_GET_SIZE(list); plan->n_steps += status == 0)
+        status = plan_build_step(&b, PySequence_Fast_GET_ITEM(list, plan->n_steps), &plan->steps[plan->n_steps]);
     if (status == 0)
         status = build_outputs(&b, values);
     PyMem_Free(b.live);

@@ -24,6 +24,6 @@ int plan_read_shape(Plan *plan, PyObject *sizes, PyObject *strides, Shape *shape
 /* containers are looked into at depth 0 only */
 int plan_read_arg(PlanBuilder *b, PyObject *value, int depth, CallArg *arg);
 /* plan_steps.c */
-int plan_build_step(PlanBuilder *b, PyObject *description);
+int plan_build_step(PlanBuilder *b, PyObject *description, PlanStep *step);
 #pragma GCC visibility pop
 #endif

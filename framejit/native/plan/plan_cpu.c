@@ -20,6 +20,8 @@ static void run_share(void *data)
 
 void run_cpu(const CpuStep *step, char *const *pointers)
 {
+    if (FJ_UNLIKELY(step->total == 0))
+        return;
     if (step->total < 2 * step->grain) {
         step->kernel(pointers, step->ints, 0, step->total);
         return;

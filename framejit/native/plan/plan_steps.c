@@ -248,22 +248,8 @@ static const struct { const char *name; int (*build)(PlanBuilder *, PyObject *, 
      {"constant", build_constant}, {"free", build_free},
 };
 
-static int does_something(const PlanStep *step)
+int plan_build_step(PlanBuilder *b, PyObject *description, PlanStep *step)
 {
-    switch (step->kind) {
-    case STEP_CPU:
-        return step->cpu.total > 0;
-    case STEP_CUDA:                       /* the driver takes an empty grid for an error */
-        return step->cuda.grid[0] && step->cuda.grid[1] && step->cuda.grid[2];
-    default:
-        return 1;
-    }
-}
-
-int plan_build_step(PlanBuilder *b, PyObject *description)
-{
-    Plan *plan = b->plan;
-    PlanStep *step = &plan->steps[plan->n_steps];
     PyObject *name = PyTuple_Check(description) && PyTuple_GET_SIZE(description) ? PyTuple_GET_ITEM(description, 0)
         : NULL;
     for (size_t i = 0; name && PyUnicode_Check(name) && i < sizeof(kinds) / sizeof(*kinds); i++) {
@@ -272,7 +258,6 @@ int plan_build_step(PlanBuilder *b, PyObject *description)
         PyObject *parts = PyTuple_GetSlice(description, 1, PyTuple_GET_SIZE(description));
         int status = parts ? kinds[i].build(b, parts, step) : -1;
         Py_XDECREF(parts);
-        plan->n_steps += status == 0 && does_something(step);
         return status;
     }
     PyErr_Format(PyExc_ValueError, "%R is no step of a plan", description);

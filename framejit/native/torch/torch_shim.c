@@ -136,8 +136,43 @@ static char *empty_tensor(const char *option, PyObject *value, PyObject **made)
     return *made ? IMPL(*made) : NULL;
 }
 
+/* Dtypes and devices whose numbers were looked up: that takes longer than the rest of a step. The objects are held. */
+enum { REMEMBERED = 32 };
+typedef struct {
+    PyObject *object;
+    int32_t type, index;
+} Numbers;
+static Numbers dtypes[REMEMBERED], devices[REMEMBERED];
+
+static const Numbers *remembered(const Numbers *known, PyObject *object)
+{
+    for (int i = 0; i < REMEMBERED && known[i].object; i++) {
+        int same = Py_IS_TYPE(object, Py_TYPE(known[i].object))
+            ? PyObject_RichCompareBool(known[i].object, object, Py_EQ) : 0;  /* true at once for the same object */
+        if (same > 0)
+            return &known[i];
+        if (same < 0)
+            PyErr_Clear();
+    }
+    return NULL;
+}
+
+static void remember(Numbers *known, PyObject *object, int32_t type, int32_t index)
+{
+    int i = 0;
+    while (i < REMEMBERED && known[i].object)
+        i++;
+    if (i < REMEMBERED)
+        known[i] = (Numbers){Py_NewRef(object), type, index};
+}
+
 int torch_dtype_number(PyObject *dtype, int32_t *number)
 {
+    const Numbers *known = remembered(dtypes, dtype);
+    if (known) {
+        *number = known->type;
+        return 0;
+    }
     static const char qualifier[] = "torch.";
     PyObject *text = PyObject_Repr(dtype), *made = NULL;
     const char *name = text ? PyUnicode_AsUTF8(text) : NULL, *tensor;
@@ -152,6 +187,8 @@ int torch_dtype_number(PyObject *dtype, int32_t *number)
         *number = FIELD(tensor, uint16_t, fj_torch.dtype);
         status = 0;
     }
+    if (status == 0)
+        remember(dtypes, dtype, *number, 0);
     Py_XDECREF(made);
     Py_XDECREF(text);
     return status;
@@ -159,6 +196,12 @@ int torch_dtype_number(PyObject *dtype, int32_t *number)
 
 int torch_device_numbers(PyObject *device, int32_t *type, int32_t *index)
 {
+    const Numbers *known = remembered(devices, device);
+    if (known) {
+        *type = known->type;
+        *index = known->index;
+        return 0;
+    }
     PyObject *name = PyObject_GetAttrString(device, "type"),
         *number = name ? PyObject_GetAttrString(device, "index") : NULL, *made = NULL;
     const char *text = number ? PyUnicode_AsUTF8(name) : NULL, *tensor;
@@ -175,6 +218,8 @@ int torch_device_numbers(PyObject *device, int32_t *type, int32_t *index)
         *index = number == Py_None ? -1 : (int32_t)PyLong_AsLong(number);
         status = PyErr_Occurred() ? -1 : 0;
     }
+    if (status == 0 && strcmp(Py_TYPE(device)->tp_name, "torch.device") == 0)
+        remember(devices, device, *type, *index);
     Py_XDECREF(made);
     Py_XDECREF(name);
     Py_XDECREF(number);

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,13 +244,23 @@ class _Module:
     function, device_index, registers, local_bytes = 123, 0, 0, 0
 
 
+class _Plan:
+    """The steps of a plan. A real one asks for a driver."""
+
+    def __init__(self, steps: Sequence[tuple[Any, ...]]) -> None:
+        self.steps = steps
+
+    def for_sizes(self, changes: Sequence[tuple[int, tuple[Any, ...]]], *rest: Any) -> _Plan:
+        changed = dict(changes)
+        return _Plan([changed.get(number, step) for number, step in enumerate(self.steps)])
+
+
 def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = GpuBinary(b"", "kernel", 64, 128, 2, 1)
     monkeypatch.setattr(cuda.CudaTarget, "_binaries", lambda self, sources: [binary] * len(sources))
     monkeypatch.setattr(cuda.GpuModule, "of", lambda key, binary, index: _Module())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    plans: list[PlanParts] = []
-    monkeypatch.setattr(PlanParts, "native", lambda self, *rest: plans.append(self))  # which asks for a driver
+    monkeypatch.setattr(PlanParts, "native", lambda self, *rest: _Plan(self.steps))
     program = SymbolicProgram(lambda x: x.softmax(-1), [Input(("b", "n"))], "bn")
     gm, conditions, symbols = program._captured
     own, replaced = conditions.with_hints(dict(zip(symbols, (700, 200))))
@@ -265,9 +275,9 @@ def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -
     )
     kernels = []
     for sizes in ((700, 200), (900, 120)):
-        variant.run_for.__self__.plan_for(dict(zip(variant.symbols, sizes)))  # type: ignore[attr-defined]
-        kernels.append(next(step for step in plans[-1].steps if step[0] == "cuda_kernel"))
-        assert ("empty", 1, sizes, (sizes[1], 1), torch.float32, torch.device("cuda:0")) in plans[-1].steps
+        plan = variant.run_for.__self__.plan_for(dict(zip(variant.symbols, sizes)))  # type: ignore[attr-defined]
+        kernels.append(next(step for step in plan.steps if step[0] == "cuda_kernel"))
+        assert ("empty", 1, sizes, (sizes[1], 1), torch.float32, torch.device("cuda:0")) in plan.steps
     (_, function, grid, threads, shared, arguments, device), other = kernels
     assert (function, threads, shared, device) == (123, 128, 64, 0)
     assert arguments == (("p", 0), ("p", 1), ("i32", 200), ("null",)) and grid == (700, 1, 1)

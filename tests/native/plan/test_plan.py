@@ -3,39 +3,19 @@ never a crash."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from plan_support import CPU, Kernel, call, empty, floats, no_fallback, value
 
 from framejit import _native as native
 from framejit._native import Plan, Value
 from framejit.guards import tensor_layout  # noqa: F401  (measures where tensors keep their metadata, which plans need)
-
-CPU = torch.device("cpu")
-SIGNATURE = ctypes.CFUNCTYPE(
-    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_int64
-)
-
-
-class Kernel:
-    """A CPU kernel written in Python: `body(pointers, ints, begin, end)`."""
-
-    def __init__(self, body: Callable[[Any, Any, int, int], None]) -> None:
-        self._callback = SIGNATURE(body)
-        address = ctypes.cast(self._callback, ctypes.c_void_p).value
-        assert address is not None
-        self.address = address
-
-
-def floats(address: int) -> Any:
-    return ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
 
 
 def _add_relu_double(pointers, ints, begin, end):
@@ -54,24 +34,9 @@ ADD_RELU_DOUBLE = Kernel(_add_relu_double)
 COUNT_UP = Kernel(_count_up)
 
 
-def no_fallback(*inputs):
-    raise AssertionError("the fallback was called")
-
-
 def plan(n_inputs: int, n_values: int, steps: list[Any], outputs: list[Any], **options: Any) -> Plan:
     return Plan(n_inputs, n_values, steps, outputs, **{"fallback": no_fallback, **options})
 
-
-def empty(slot: int, *sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
-    return ("empty", slot, sizes, torch.empty(sizes, device="meta").stride(), dtype, CPU)
-
-
-def call(callable: Any, *args: Any, to: Any, **kwargs: Any) -> tuple[Any, ...]:
-    return ("call", callable, args, kwargs or None, to)
-
-
-def value(slot: int) -> Value:
-    return Value(slot)
 
 
 # ---- tensors ----
