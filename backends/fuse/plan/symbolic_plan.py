@@ -29,7 +29,8 @@ class SizedPlans:
         """The plan for these sizes; `eager` runs the calls that it cannot run."""
         if self._shared is not None:
             plan, differing = self._shared
-            return plan.for_sizes(*differing(sizes), eager)
+            changes, outputs, spans = differing(sizes)
+            return plan.for_sizes(changes, outputs, spans, eager)
         parts = self._parts
         steps = [
             without_python(self._launches[step[1]](step[2]) if step[0] == KERNEL else step) for step in parts.steps
