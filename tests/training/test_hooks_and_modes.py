@@ -225,7 +225,6 @@ def test_a_checkpoint_is_recomputed():
         return out, found, torch.rand(2)
 
     twins = Twins(lambda x: checkpoint(body, x, use_reentrant=False) * 2, leaf(8, 32))
-    twins.fused = False  # a node of its own
     twins.both(use)
 
 
