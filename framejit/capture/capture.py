@@ -19,7 +19,7 @@ from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.layers_alike import LayersAlike
-from framejit.capture.own_changes import FoundOwnChanges, own_changes
+from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.environment.signal_handlers import look_for_signals
@@ -100,7 +100,7 @@ class Capture:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
         self.graph = GraphBuilder(self)
-        self.effects = SideEffects(self._look_for_own_changes)
+        self.effects = SideEffects(self._look_early)
         self.overrides = OverrideState()
         self.frame: Frame | None = None
         self.seq = 0
@@ -122,6 +122,8 @@ class Capture:
         self.ids_taken = False  # whether the captured code called id()
         self._guards: dict[Any, Guard] = {}
         self._memo: dict[int, tuple[Any, Value]] = {}
+        self._real: dict[int, tuple[Value, Any]] = {}  # values by their ids, with the objects that they stand for
+        self._looked_at: set[int] = set()  # ids of changed values that were looked at for changes of sizes
         self._cells: dict[int, CellValue] = {}
         self._undo: list[Callable[[], Any]] = []
         self._place_texts: dict[tuple[str, int, str], str] = {}
@@ -300,20 +302,21 @@ class Capture:
 
     # ---- what captured code changes from call to call ---------------------------------------------
 
-    def _look_for_own_changes(self, holder: Value) -> None:
-        found = list(own_changes(self, holder))
-        if found:
-            raise FoundOwnChanges(found)
+    def _look_early(self, holder: Value) -> None:
+        """Start again where an object that was changed holds a tensor of another size now."""
+        if len(self._looked_at) < LOOKED_AT_EARLY and id(holder) not in self._looked_at:
+            self._looked_at.add(id(holder))
+            found = changed_sizes(self, holder)
+            if found:
+                raise FoundOwnChanges(found)
 
     def look_for_own_changes(self) -> None:
         """Start again where captured code changes what it assumes; asked when it has come to its end."""
-        found = [change for holder in self.effects.replayed() for change in own_changes(self, holder)]
+        holders = self.effects.replayed()
+        found = [change for holder in holders for change in changed_sizes(self, holder)]
+        found += changed_numbers(self, holders)
         if found:
             raise FoundOwnChanges(found)
-
-    def assumes_equal(self, source: Source) -> bool:
-        """Whether what is read at the source is assumed to equal what it is now."""
-        return any(guard.check == native.C_EQUALS and guard.source == source for guard in self._guards.values())
 
     # ---- layers alike -----------------------------------------------------------------------------
 
@@ -355,6 +358,7 @@ class Capture:
 
     def remember(self, obj: Any, value: Value) -> None:
         self._memo[id(obj)] = (obj, value)
+        self._real.setdefault(id(value), (value, obj))
 
     def real(self, value: Value) -> Any:
         """The object that a value stands for, if it existed before the capture; else None."""
@@ -363,8 +367,8 @@ class Capture:
                 (example for known, example in zip(self.graph.inputs, self.graph.examples) if known.fake is value.fake),
                 None,
             )
-        found = next((obj for obj, known in self._memo.values() if known is value), None)
-        return getattr(value, "obj", None) if found is None else found
+        found = self._real.get(id(value))
+        return getattr(value, "obj", None) if found is None else found[1]
 
     def objects(self) -> list[tuple[Any, Value]]:
         """The objects that were wrapped, with their values."""

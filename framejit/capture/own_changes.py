@@ -4,11 +4,12 @@ are such. To assume the number or the size would make an entry for one call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from framejit import _native as native
 from framejit.capture.dynamic_dims import OwnChange
 from framejit.guards.sources import DictSource, IndexSource, Source, key_source
 from framejit.values.base import Value
@@ -22,6 +23,12 @@ from framejit.values.tensors.tensor import TensorValue
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
 
+LOOKED_AT_EARLY: Final = 16
+"""Objects that are looked at as soon as another is changed: a cache shows at its first layers that it grows, and the
+capture need not go through all of them in vain."""
+MOST_NUMBERS: Final = 256
+"""Numbers that are left open for this; where more change, they are data rather than counters."""
+
 
 class FoundOwnChanges(Exception):
     """Capture again from the start, and do not assume what changes."""
@@ -31,15 +38,28 @@ class FoundOwnChanges(Exception):
         self.changes = changes
 
 
-def own_changes(capture: Capture, holder: Value) -> Iterator[OwnChange]:
-    """What changes in an object that captured code has written into, as far as it has come."""
-    for before, source, after in _overwritten(capture, holder):
-        if isinstance(after, TensorValue):
-            if type(before) is torch.Tensor:
-                yield from _sizes(capture, before, after)
-        elif type(before) in (int, float) and type(before) is after.python_type() and capture.assumes_equal(source):
-            if not (isinstance(after, ConstantValue) and after.value == before):
-                yield OwnChange(source.name())
+def changed_sizes(capture: Capture, holder: Value) -> list[OwnChange]:
+    """The tensors of other sizes that captured code has left in an object, as far as it has come."""
+    found = (
+        _sizes(capture, before, after)
+        for before, _, after in _overwritten(capture, holder)
+        if isinstance(after, TensorValue) and type(before) is torch.Tensor
+    )
+    return [change for change in found if change is not None]
+
+
+def changed_numbers(capture: Capture, holders: Iterable[Value]) -> list[OwnChange]:
+    """The numbers that captured code has assumed and left other ones for, in objects that it has changed."""
+    sources: dict[Source, None] = {}
+    for holder in holders:
+        for before, source, after in _overwritten(capture, holder):
+            if type(before) in (int, float) and type(before) is after.python_type():
+                if not (isinstance(after, ConstantValue) and after.value == before):
+                    sources[source] = None
+    if not 0 < len(sources) <= MOST_NUMBERS:
+        return []
+    assumed = {guard.source for guard in capture.guards_so_far() if guard.check == native.C_EQUALS}
+    return [OwnChange(source.name()) for source in sources if source in assumed]
 
 
 def _overwritten(capture: Capture, holder: Value) -> Iterator[tuple[Any, Source, Value]]:
@@ -56,25 +76,25 @@ def _overwritten(capture: Capture, holder: Value) -> Iterator[tuple[Any, Source,
     there = capture.real(holder)
     if type(there) is dict and isinstance(holder, DictValue):
         for key, after in holder.items.items():
-            if type(key) is str and key in there:
+            if type(key) is str and key in there and after.source is None:
                 yield there[key], key_source(holder.source, key), after
     elif type(there) is list and isinstance(holder, ListValue) and holder.is_known:
         for index, (before, after) in enumerate(zip(there, holder.children())):
-            yield before, IndexSource(holder.source, index), after
+            if after.source is None:
+                yield before, IndexSource(holder.source, index), after
 
 
-def _sizes(capture: Capture, before: torch.Tensor, after: TensorValue) -> Iterator[OwnChange]:
+def _sizes(capture: Capture, before: torch.Tensor, after: TensorValue) -> OwnChange | None:
     read = capture.known(before)
     if not isinstance(read, TensorValue) or read.source is None or after.fake.dim() != before.dim():
-        return
+        return None
     sizes = tuple(
         (dim, size, next_size)
         for dim, (size, next_size) in enumerate(zip(before.shape, map(_size_now, after.fake.shape)))
         if size != next_size and type(read.fake.shape[dim]) is int
     )
     change = OwnChange(read.source.name(), sizes)
-    if sizes and capture.dynamic.is_news(change):
-        yield change
+    return change if sizes and capture.dynamic.is_news(change) else None
 
 
 def _size_now(size: int | torch.SymInt) -> int:

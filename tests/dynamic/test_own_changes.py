@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import framejit
+from framejit.capture import capture as capture_module
 
 from comparison import assert_same
 
@@ -226,3 +227,36 @@ def test_changes_before_and_behind_a_break():
         assert_same(fast(x, got), around(x, expected), **CLOSE)
         assert_same(state(got), state(expected), **CLOSE)
     assert len(seen) == 2
+
+
+def test_objects_are_looked_at_a_few_times_however_often_they_are_changed(monkeypatch):
+    looked, plain = [], capture_module.changed_sizes
+    monkeypatch.setattr(capture_module, "changed_sizes", lambda *given: looked.append(given) or plain(*given))
+
+    def swap(x, a, b):
+        for i in range(len(a)):
+            a[i] = b[i] + 1
+            b[i] = a[i] * 2
+        return x + a[0]
+
+    a, b = [*range(300)], [*range(300)]
+    expected = swap(torch.ones(2), [*a], [*b])
+    assert_same(framejit.optimize(swap)(torch.ones(2), a, b), expected)
+    assert a[:3] == [1, 2, 3] and b[:3] == [2, 4, 6]
+    assert 0 < len(looked) <= 4
+
+
+def test_layers_with_a_counter_each():
+    def count(x, layers):
+        for layer in layers:
+            layer["steps"] += 1
+            x = x * layer["steps"]
+        return x
+
+    expected, got = ([{"steps": n} for n in range(40)] for _ in range(2))
+    fast = framejit.optimize(count)
+    for _ in range(4):
+        x = torch.rand(3) / 100
+        assert_same(fast(x, got), count(x, expected))
+        assert got == expected
+    assert len(fast.entries) <= 2
