@@ -209,6 +209,22 @@ def test_gradients_of_gradients():
     same(use(multiplied), use(compiled))
 
 
+def test_a_number_that_is_copied_into_an_input():
+    def program(x, y):
+        y.copy_(x.shape[0])
+        return (x * y).exp().sum(), y
+
+    def use(fn):
+        seed(0)
+        x, y = leaf(3), torch.ones(3, dtype=torch.float64)
+        out, written = fn(x, y)
+        return out, written, torch.autograd.grad(out, x)
+
+    fast = framejit.optimize(program)
+    same(use(program), use(fast))
+    assert {graph.reason for graph in framejit.inspect(fast).graphs} == {""}
+
+
 def test_a_module_with_statistics_of_its_own():
     class Scaled(nn.Module):
         """Divides by a running scale, and keeps what it saw last."""

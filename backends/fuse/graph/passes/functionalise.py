@@ -187,10 +187,11 @@ class _Functionalisation:
             )
 
 
-def _lies_like(value: Value, other: Value) -> bool:
-    """Whether copying a value gives what lies in memory as another does, in another dtype."""
+def _lies_like(value: Any, other: Value) -> bool:
+    """Whether copying a value, which may be a number, gives what lies in memory as another does, in another dtype."""
     return (
-        (value.shape, value.strides, value.device) == (other.shape, other.strides, other.device)
+        isinstance(value, Value)
+        and (value.shape, value.strides, value.device) == (other.shape, other.strides, other.device)
         and value.dtype != other.dtype
     )
 
