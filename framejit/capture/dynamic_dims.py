@@ -110,12 +110,13 @@ class DynamicDims:
     def _changing(self, tensor: torch.Tensor, source: Source) -> Iterator[int]:
         """The dimensions that have come in config.dynamic_after sizes with this one, of which an entry leaves the size
         open, or which captured code changes; where it changes some, those of other tensors that have their sizes."""
-        growing = self.growing.get(_among_alike(source.name()))
-        if growing is not None:
-            yield from growing
-        elif self.own_sizes and not _is_of_module(source):
-            yield from (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
         name = source.name()
+        if self.growing:
+            growing = self.growing.get(_among_alike(name))
+            if growing is not None:
+                yield from growing
+            elif not _is_of_module(source):
+                yield from (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
         opened = self.opened.get(name, 0)
         for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
             if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):

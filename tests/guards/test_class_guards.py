@@ -91,9 +91,8 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_class_is_given_an_attribute(change):
-    run, where, value = CHANGES[change]
+def captured(run):
+    """A pair that was called twice, and the classes of its two sides."""
     sides = []
 
     def make():
@@ -103,6 +102,13 @@ def test_a_class_is_given_an_attribute(change):
     pair = Pair(make)
     pair.call(X, captures=True)
     pair.call(X, captures=False)
+    return pair, sides
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_is_given_an_attribute(change):
+    run, where, value = CHANGES[change]
+    pair, sides = captured(run)
     name = NAMES.get(change, change)
     for side in sides:
         setattr(getattr(side, where), name, value)
@@ -114,15 +120,7 @@ def test_a_class_is_given_an_attribute(change):
 
 
 def test_other_bases():
-    sides = []
-
-    def make():
-        sides.append(Changing(called))
-        return sides[-1].function
-
-    pair = Pair(make)
-    pair.call(X, captures=True)
-    pair.call(X, captures=False)
+    pair, sides = captured(called)
     for side in sides:
         side.middle.__bases__ = (type("Other", (side.base,), {"method": lambda self, x: x - 1}),)
     pair.call(X, captures=True)
