@@ -149,6 +149,54 @@ def test_inputs_that_the_backward_needs_change():
                 use(fn, *given)
 
 
+def eager_keeps_what_is_computed_again(x):
+    """The last result is what eager looks at in its backward; fused, that comes of others."""
+    return (x * 3).sigmoid().abs().sqrt()
+
+
+def several_results(x):
+    h = x * 3
+    return h, h.sin().exp(), h.detach()
+
+
+def results_that_keep_different_tensors(x):
+    return x.exp(), x.sin(), (x.exp().tanh() * 2).sum()
+
+
+def norms(x):
+    h = x * 3
+    return h, F.layer_norm(h, (4,)) * 2, h.softmax(-1), h.var()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "fn", [eager_keeps_what_is_computed_again, several_results, results_that_keep_different_tensors, norms]
+)
+def test_what_is_written_behind_the_graph_is_noticed_where_eager_keeps_it(fn, dynamic):
+    compiled = framejit.optimize(fn, fullgraph=True, dynamic=dynamic)
+
+    def outcome(fn, written, used):
+        x = torch.linspace(0.1, 2, 8).reshape(2, 4).requires_grad_()
+        outs = fn(x)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        with torch.no_grad():
+            (x, *outs)[written].add_(1)
+        try:
+            outs[used].sum().backward()
+        except RuntimeError as e:
+            return "modified by an inplace operation" in str(e)
+        return x.grad
+
+    outs = fn(torch.ones(2, 4).requires_grad_())
+    count = len(outs) if isinstance(outs, tuple) else 1
+    for _ in range(2):
+        for written in range(count + 1):
+            for used in range(count):
+                if fn is several_results and used == 2:
+                    continue  # no gradients
+                same(outcome(fn, written, used), outcome(compiled, written, used))
+
+
 def test_gradients_of_another_layout():
     def use(fn, x):
         out = fn(x)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from framejit.backends.fuse.training.buckets import Buckets, by_node
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
+from framejit.backends.fuse.training.recorder import checkpoint_of
 from framejit.backends.fuse.training.second_run import Call, RandomState, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
@@ -242,6 +243,9 @@ class CompiledSegment:
         self.saved = [sources[value] for value in part.saved]
         """Where each tensor that is kept comes from: whether it is an input, or else given by the forward plan, and its
         position there."""
+        self.watched = self._watched(segment.kept)
+        """Where the tensors come from that eager keeps besides and the program can write into: its backward looks
+        whether it has."""
         self.keeps = bool(self.saved) or segment.keeps
         """Whether what is kept has to be there still."""
         self.symbolic_usual = recorded.usual(number)
@@ -282,6 +286,26 @@ class CompiledSegment:
         """What was compiled for gradients that came otherwise, where sizes are symbolic."""
         self._lock = threading.Lock()
         self._have(sizes_now(graph.symbolic_sizes))
+
+    def _watched(self, kept: Set[int]) -> list[tuple[bool, int]]:
+        """`kept`: the addresses of the storages that eager keeps. What the program checkpoints is computed again in
+        eager, too, so that nobody looks at what became of it."""
+        recorded = self.graph.recorded
+        if any(checkpoint_of(node) for node in recorded.graph.nodes):
+            return []
+        behind = self.graph.results_behind(self.number)
+        roots = recorded.results.roots
+        inputs = [place for place, fake in enumerate(recorded.inputs) if fake.untyped_storage()._cdata in kept]
+        given = [
+            place
+            for place, root in enumerate(roots)
+            if place not in recorded.results.tied
+            and place not in behind
+            and isinstance(root, torch.Tensor)
+            and root.untyped_storage()._cdata in kept
+        ]
+        watched = [*((True, place) for place in inputs), *((False, place) for place in given)]
+        return [each for each in watched if each not in self.saved]
 
     def _have(self, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -402,7 +426,10 @@ class Compiled(torch.autograd.Function):
         *taken: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.segment, ctx.call = segment, call
-        ctx.save_for_backward(*[(inputs if is_input else made)[place] for is_input, place in segment.saved])
+        ctx.save_for_backward(
+            *[(inputs if is_input else made)[place] for is_input, place in segment.saved],
+            *[(inputs if is_input else made)[place] for is_input, place in segment.watched],
+        )
         ctx.set_materialize_grads(False)
         written = [made[place] for place in segment.written]
         count_back(written, [1] * len(written))  # which autograd is about to count itself
@@ -417,7 +444,7 @@ class Compiled(torch.autograd.Function):
         if all(tangent is None for tangent in tangents):
             found: list[torch.Tensor | None] = [None] * segment.n_leaving
         else:
-            call, saved = ctx.call, _given_up(ctx) if segment.keeps else []
+            call, saved = ctx.call, _given_up(ctx)[: len(segment.saved)] if segment.keeps else []
             if torch.is_grad_enabled():
                 found = _differentiable_gradients(call, segment, tangents)
             else:

@@ -108,14 +108,21 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 
     }
     everything = [*dict.fromkeys(value for values in looked_at.values() for value in values)]
     if kept is None:
-        keep = partial(storages_to_keep, joint, forward, later, everything)
-        saved = keep(regions_of(joint, forward, share, keep))
+        regions = regions_of(joint, forward, share, partial(storages_to_keep, joint, forward, later, everything))
+        keep = partial(storages_to_keep, joint, forward, later, regions=regions)
+        saved = keep(everything)
+        of_segment = {
+            segment: keep(values) if _looks_further(joint, forward, saved, needed[segment], values) else saved
+            for segment, values in looked_at.items()
+        }
+        saved = [*dict.fromkeys((*saved, *(value for values in of_segment.values() for value in values)))]
     else:
         saved = [joint.value(number) for number in kept]
-    at_hand = {value.storage for value in saved}
+        of_segment = dict.fromkeys(looked_at, saved)
     parts = {}
     for backward in joint.backwards:
-        again = _needed(forward, looked_at[backward.segment], at_hand)
+        saved_here = of_segment[backward.segment]
+        again = _needed(forward, looked_at[backward.segment], {value.storage for value in saved_here})
         if any(node.writes or node.ordered for node in again):
             raise NeedsGradients("its backward looks at what is written in place later")
         nodes = again + needed[backward.segment]
@@ -124,12 +131,25 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 
         values = {*(value for node in nodes for value in node.values()), *values_in(backward.gradients)}
         taken = {value.storage for value in values}
         # what an earlier partition keeps is given, needed or not
-        own = saved if kept is not None else [value for value in saved if value.storage in taken]
+        own = saved if kept is not None else [value for value in saved_here if value.storage in taken]
         made = {*(value for node in nodes for value in node.results), *own, *incoming, *joint.graph.constants}
         if not values <= made:
             raise NeedsGradients("its backward looks at what is not kept")
         parts[backward.segment] = BackwardPart(joint, backward, own, nodes)
     return Partition(joint, saved, _needed(forward, [*values_in(joint.outputs), *saved], set(), _must_run), parts)
+
+
+def _looks_further(
+    joint: JointGraph, forward: Sequence[Node], saved: Sequence[Value], needed: Sequence[Node],
+    looked_at: Sequence[Value]
+) -> bool:
+    """Whether the backward of a segment would take an input or output, from what is kept, which eager keeps for others
+    only: the program may have written into it by then."""
+    again = _needed(forward, looked_at, {value.storage for value in saved})
+    own = {joint.copied.get(value, value).storage for value in looked_at}
+    taken = {value.storage for node in (*again, *needed) for value in node.values()}
+    exposed = {value.storage for value in (*joint.inputs, *joint.contents(), *values_in(joint.outputs))}
+    return not taken.isdisjoint({value.storage for value in saved if value.storage in exposed} - own)
 
 
 def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:

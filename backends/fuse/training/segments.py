@@ -43,6 +43,8 @@ class Segment:
     """Whether its results are views, which are made again outside of nodes of ours."""
     keeps: bool = False
     """Whether eager keeps tensors for its backward, so that there is no second one without `retain_graph`."""
+    kept: set[int] = field(default_factory=set)
+    """The storages of these, by their addresses."""
 
 
 def segments_of(
@@ -72,7 +74,9 @@ def segments_of(
         segments[number_of[edge[0]]].outputs.append(edge)
         segments[number_of[edge[0]]].results.append(position)
     for node, number in number_of.items():
-        segments[number].keeps = segments[number].keeps or _keeps_tensors(node)
+        for tensors in _kept_by(node):
+            segments[number].keeps = True
+            segments[number].kept.update(tensor.untyped_storage()._cdata for tensor in tensors)
     before: dict[int, set[int]] = {number: set() for number in range(len(segments))}
     for node in nodes:
         number = number_of[node]
@@ -149,17 +153,20 @@ def _ending_at(borders: Sequence[Edge]) -> Iterator[None]:
         yield
 
 
-def _keeps_tensors(node: Any) -> bool:
+def _kept_by(node: Any) -> Iterator[Sequence[torch.Tensor]]:
+    """What a node keeps for its backward, of each of its attributes: none where it does not say what it kept."""
     if isinstance(node, BackwardCFunction):
-        return bool(node.saved_tensors)
-    return any(_is_kept(node, name) for name in dir(node) if name.startswith("_raw_saved_"))
-
-
-def _is_kept(node: Any, name: str) -> bool:
-    try:
-        return getattr(node, name.removeprefix("_raw"), node) is not None
-    except RuntimeError:  # it was written since: eager's backward raises, too
-        return True
+        if node.saved_tensors:
+            yield [tensor for tensor in node.saved_tensors if isinstance(tensor, torch.Tensor)]
+        return
+    for name in dir(node):
+        if name.startswith("_raw_saved_"):
+            try:
+                kept = getattr(node, name.removeprefix("_raw"), node)
+            except RuntimeError:  # it was written since: eager's backward raises, too
+                kept = node
+            if kept is not None:
+                yield [tensor for tensor in (kept if isinstance(kept, tuple) else (kept,)) if torch.is_tensor(tensor)]
 
 
 def _edge(tensor: torch.Tensor) -> Edge:

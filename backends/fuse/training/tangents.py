@@ -76,6 +76,7 @@ class _Probe:
     """A segment that counts the references to the gradient that comes to it."""
 
     saved: Final[list[Any]] = []
+    watched: Final[list[Any]] = []
     written: Final[list[int]] = []
     unneeded: Final[list[None]] = []
     keeps: Final = False
