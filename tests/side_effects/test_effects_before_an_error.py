@@ -2,10 +2,13 @@
 gradients."""
 import contextlib
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import framejit
+from framejit.backends.autocast_nesting import nesting
 from tests.side_effects.raising_calls import either_way, follow, graph_break
 
 from support import Pair, world
@@ -213,6 +216,21 @@ def test_autocast_is_left(calls):
     depth = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
     assert depth == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_autocast_is_left_after_an_error_that_nobody_foresaw(backend):
+    norm = torch.nn.LayerNorm(4).double()  # refuses float32, as no fake does
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return norm(x)
+
+    captured = framejit.optimize(fn, backend=backend)
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="mixed dtype"):
+            captured(torch.randn(2, 4))
+        assert nesting() == 0
 
 
 @either_way

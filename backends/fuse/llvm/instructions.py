@@ -1,17 +1,19 @@
 """Each operation of `expr.OPERATIONS` as LLVM instructions, on scalars and vectors alike."""
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Final
 
 import torch
 
 from framejit.backends.fuse.llvm import maths
-from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, truth, vector_type
+from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer, like, suffix, truth, vector_type
 from framejit.backends.fuse.llvm.types import BITS, REGISTER
 
 Operation = Callable[[Assembler, torch.dtype, tuple[Value, ...]], Value]
 
+IS_X86: Final = platform.machine() in ("x86_64", "AMD64")
 COMPARISONS: Final = {
     "eq": ("oeq", "eq"), "ne": ("une", "ne"), "lt": ("olt", "lt"), "le": ("ole", "le"), "gt": ("ogt", "gt"),
     "ge": ("oge", "ge"),
@@ -260,15 +262,25 @@ def cast(asm: Assembler, a: Value, source: torch.dtype, target: torch.dtype) -> 
     if a.is_float:
         if target.is_floating_point:
             return asm.convert("fptrunc" if BITS[type] < a.bits else "fpext", a, type)
-        # out of range the result is whatever the machine's conversion to 32 or 64 bits makes of it, not undefined
-        wide = asm.convert("fptosi", a, type if BITS[type] >= 32 else "i32")
-        return asm.convert("trunc", asm.put(f"freeze {wide}", wide.type, wide.lanes), type)
+        return asm.convert("trunc", _whole(asm, a, type if BITS[type] >= 32 else "i32"), type)
     signed = source.is_signed and source != torch.bool
     if target.is_floating_point:
         return asm.convert("sitofp" if signed else "uitofp", a, type)
     if BITS[type] == a.bits:
         return a
     return asm.convert("trunc" if BITS[type] < a.bits else "sext" if signed else "zext", a, type)
+
+
+def _whole(asm: Assembler, a: Value, type: str) -> Value:
+    """The whole part of a float as a signed integer of 32 or 64 bits. What does not fit becomes what the machine's own
+    conversion, eager's, makes of it: the least integer on x86 (Intel's manual, CVTTSD2SI), elsewhere the nearest one,
+    and 0 of nan. LLVM leaves it undefined, and takes any number where it knows the float when it compiles."""
+    if not IS_X86:
+        name = f"llvm.fptosi.sat.{suffix(type, a.lanes)}.{suffix(a.type, a.lanes)}"
+        return asm.call(name, type, a.lanes, a)
+    end = 2.0 ** (BITS[type] - 1)
+    fits = asm.binary("and", asm.compare("oge", a, like(a, -end)), asm.compare("olt", a, like(a, end)))
+    return asm.select(fits, asm.convert("fptosi", a, type), integer(-int(end), type, a.lanes))
 
 
 def _widened(asm: Assembler, a: Value) -> Value:

@@ -41,7 +41,7 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
                     except Exception as e:  # eager's operation raises when the graph runs
                         raise NotFusable(f"{node.target} raises for these sizes: {type(e).__name__}: {e}") from e
                 values[node] = value
-                if type(value) is int:
+                if isinstance(node.meta.get("val"), torch.SymInt):
                     env[node] = value  # no node: it is a number now
                     continue
                 made = env[node] = graph.node_copy(node, env.__getitem__)

@@ -12,6 +12,7 @@ from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, is_temporary
 from framejit.bytecode.instr import Instr, Label, TryBegin, TryEnd
 from framejit.capture.replacement.cycles import Cycles
+from framejit.capture.replacement.graph_failure import Keeper
 from framejit.capture.replacement.last_references import may_be_missed
 from framejit.events.meter import Owner, meter
 from framejit.guards.sources import ArgSource
@@ -23,7 +24,6 @@ from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
-    from framejit.capture.replacement.graph_failure import Keeper
 
 
 class Codegen:
@@ -197,7 +197,7 @@ class Codegen:
         compiled: Callable[..., Any] | None,
         inputs: list[TensorValue],
         failure: Callable[..., Any] | None,
-        keeper: Keeper | None,
+        keeper: Callable[..., Any] | None,
         rehearsal: Callable[..., Any] | None = None,
     ) -> CodeType:
         """The replacement: what was emitted so far, after the call of the compiled graph.
@@ -261,9 +261,9 @@ class Codegen:
             em.call_object(partial(meter.ran_graph, self.owner), list, 0)
             em.pop()
 
-    def _keep(self, keeper: Keeper) -> str:
+    def _keep(self, keeper: Callable[..., Any]) -> str:
         """Have kept what the graph may change before it raises; the name of the temporary."""
-        sources = keeper.sources
+        sources = keeper.sources if isinstance(keeper, Keeper) else []
         self.em.call_object(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
         name = self.em.new_temporary("kept")
         self.em.store_fast(name)

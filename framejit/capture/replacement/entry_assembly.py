@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from framejit import _native as native
+from framejit.backends.autocast_nesting import nesting
 from framejit.backends.graph_identity import identify
 from framejit.backends.registry import compile_with_backend, is_built_in
 from framejit.backends.symbolic_sizes import takes_symbolic_sizes
@@ -21,6 +22,7 @@ from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.codegen import Codegen
 from framejit.capture.replacement.entry_tag import EntryTag
+from framejit.capture.replacement.graph_effects import ONLY_NESTING
 from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
 from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
@@ -55,7 +57,7 @@ def compiled_entry(
     has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
     compiled, inputs, folded = None, list[TensorValue](), tuple[Seen, ...]()
     failure: GraphFailure | None = None
-    keeper: Keeper | None = None
+    keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
     if has_nodes:
         capture.sizes.drop_unused_nodes()
@@ -64,7 +66,7 @@ def compiled_entry(
         failure = GraphFailure(compilation, capture, module, inputs)
         effects = capture.graph_effects()
         taken = effects.precautions()
-        keeper = Keeper(module.graph, taken) if taken else None
+        keeper = (nesting if taken == ONLY_NESTING else Keeper(module.graph, taken)) if taken else None
         weights = candidates(compilation, capture, inputs, examples)
         operations = module.code
         compiled = _compile_graph(compilation, capture, module, examples)

@@ -65,6 +65,11 @@ class Precautions:
         return bool(self.inputs or self.random or self.nesting)
 
 
+ONLY_NESTING: Final = Precautions(nesting=True)
+"""What a graph takes that goes into autocast, or leaves it, and has no operation that is known to raise at times: memory
+may run out."""
+
+
 class GraphEffects:
     """What the operations of a graph may do to the world, in order."""
 
@@ -137,7 +142,7 @@ class GraphEffects:
         because it may raise whatever they are."""
         raising = sorted({*self.raising, *self.refusing}) if first_run else self.raising
         if not raising:
-            return Precautions()
+            return Precautions(nesting=self.nesting)
         last = raising[-1]
         writes = {
             storage: before

@@ -222,8 +222,10 @@ class GraphFailure:
         self._has_effects = capture.graph_effects().any
         self._failures = 0
 
-    def __call__(self, error: BaseException, kept: Kept | None, cells: tuple[CellType, ...], *args: Any) -> Any:
+    def __call__(self, error: BaseException, kept: Kept | int | None, cells: tuple[CellType, ...], *args: Any) -> Any:
         """The tail call that runs the program's own code; None where the error is to go on as it is."""
+        if isinstance(kept, int):  # what `nesting` kept
+            kept = Kept([], [], kept)
         signals = SignalsWait()
         try:
             call = None

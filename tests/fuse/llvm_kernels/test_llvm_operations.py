@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import framejit
 from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
 from framejit.backends.fuse.llvm.llvm_support import supports
 from framejit.backends.fuse.loop_ir import expr
@@ -162,3 +163,17 @@ def test_bitcast(size: int) -> None:
     )
     run(compile_cpu_kernel(which), {"x": x, "out": out})
     assert torch.equal(out, x.view(torch.int32))
+
+
+@pytest.mark.parametrize("target", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.bfloat16])
+def test_floats_that_no_integer_holds(source: torch.dtype, target: torch.dtype) -> None:
+    """Known when the kernel is compiled, as ever."""
+    for number in (math.nan, math.inf, -math.inf, 1e30, 2.0**63, -2.0**63, 2.0**31, -2.0**31 - 512):
+        def fn(x: torch.Tensor, number: float = number) -> torch.Tensor:
+            filled = x.clone()
+            filled[...] = number
+            return filled.to(target)
+
+        x = torch.zeros(20, dtype=source)
+        assert torch.equal(framejit.optimize(fn, backend="fuse")(x), fn(x)), number
