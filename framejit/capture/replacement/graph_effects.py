@@ -66,7 +66,7 @@ class Precautions:
 
 
 ONLY_NESTING: Final = Precautions(nesting=True)
-"""What a graph takes that goes into autocast, or leaves it, and has no operation that is known to raise at times: memory
+"""What a graph takes that goes into autocast, or leaves it, and has no operation known to raise at times: memory
 may run out."""
 
 
