@@ -195,8 +195,15 @@ def repeats(program: Program, i: int) -> bool:
     for j in range(i):
         for world in worlds:
             world.call(j)
-    first, *others = [_values(world.call(i)) for world in worlds]
+    first, *others = [_values(_with_memory_full_of(number, world, i)) for number, world in enumerate(worlds)]
     return all(mismatch(Strict(exact=True), first, other, "values") is None for other in others)
+
+
+def _with_memory_full_of(number: float, world: World, i: int) -> Observed:
+    """A call that finds a number in whatever memory of a few hundred bytes it is given."""
+    for size in range(1, 100):
+        torch.full((size,), number)
+    return world.call(i)
 
 
 def difference_of(
