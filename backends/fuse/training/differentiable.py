@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.autograd.graph import get_gradient_edge
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
@@ -29,7 +30,7 @@ from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_no
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
 from framejit.backends.fuse.training.recorder import checkpoint_of
-from framejit.backends.fuse.training.second_run import Call, RandomState, SecondRun
+from framejit.backends.fuse.training.second_run import Call, Contents, RandomState, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
@@ -145,7 +146,7 @@ class Differentiable:
             or any(inputs[position]._is_view() or _is_root(inputs[position]) for position in self.results.tied.values())
         ):
             return self.eager(*inputs)
-        random = self.second_run.random_state()
+        random, contents = self.second_run.random_state(), self.second_run.contents(inputs)
         with torch.no_grad():
             made = [*self._forward.run(inputs)]
         for place, position in self.results.tied.items():
@@ -154,10 +155,10 @@ class Differentiable:
             for _ in range(writes - made[place]._version):
                 torch._C._increment_version([made[place]])
         if torch.is_grad_enabled():
-            views = self._tie(random, inputs, made)
+            views = self._tie(random, contents, inputs, made)
         else:  # the program switches gradients on inside
             with torch.enable_grad():
-                views = self._tie(random, inputs, made)
+                views = self._tie(random, contents, inputs, made)
         return self._outputs(inputs, made, views)
 
     def _outputs(
@@ -179,10 +180,10 @@ class Differentiable:
         return tuple(outputs)
 
     def _tie(
-        self, random: RandomState | None, inputs: Sequence[torch.Tensor], made: list[Any]
+        self, random: RandomState | None, contents: Contents, inputs: Sequence[torch.Tensor], made: list[Any]
     ) -> dict[int, torch.Tensor]:
         """Give results nodes of autograd. Gives the views that other results are made of, by their positions."""
-        call = Call(inputs, self.differentiable, random)
+        call = Call(inputs, self.differentiable, random, contents)
         views: dict[int, torch.Tensor] = {}
         crossing: dict[Edge, torch.Tensor] = {}
         results = self.results
@@ -473,18 +474,21 @@ def _differentiable_gradients(
     """Gradients that have gradients of their own: the graph is run again as ATen, where autograd sees each operation.
     Later calls run so from the start.
 
-    Raises RuntimeError where that would not give what the first run gave.
+    Raises RuntimeError where inputs were written since the first run.
     """
     graph = segment.graph
     graph.fate.runs_as_aten = True
-    inputs, outputs = graph.second_run.of(call)
+    inputs = graph.second_run.inputs(call)
+    # before the graph writes into them
     ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
     stages = by_node(graph.recorded.stages, inputs)
-    again = graph.recorded.results.segments(outputs, ends, stages)[segment.number]
+    wanted = [get_gradient_edge(inputs[position]) for position in segment.inputs]
+    outputs = graph.second_run.outputs(call, inputs)
+    again = graph.recorded.results.segments(inputs, outputs, ends, stages)[segment.number]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):
         by_place[place] = tangent
-    found = gradients(again, by_place, [inputs[position] for position in segment.inputs], differentiable=True)
+    found = gradients(again, by_place, wanted, differentiable=True)
     n_inputs = len(graph.recorded.inputs)
     return [
         *found[: len(segment.inputs)],

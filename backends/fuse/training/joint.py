@@ -122,11 +122,12 @@ class Recorded:
         """The positions of inputs that are written."""
         self._refuse(changed)
         returned = self.results.returned
-        roots = [*self.results.autograd_roots(returned).values(), *self.results.views_among(returned)]
+        roots = [*self.results.autograd_roots(self.inputs, returned).values(), *self.results.views_among(returned)]
         self.stages = {} if buckets is None else stages_of(buckets, self.inputs, roots)
         """The stage of the backward at whose end the gradient of an input is there, by its position."""
+        stages = by_node(self.stages, self.inputs)
         with light():  # what nodes of autograd keep is detached fakes
-            self.segments = self.results.segments(returned, self._ends, by_node(self.stages, self.inputs))
+            self.segments = self.results.segments(self.inputs, returned, self._ends, stages)
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 

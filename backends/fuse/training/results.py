@@ -135,17 +135,17 @@ class Results:
 
     def differentiable(self) -> list[int]:
         """The places of what gradients may come to."""
-        return [*self.autograd_roots(self.returned)]
+        return [*self.autograd_roots(self.inputs, self.returned)]
 
-    def autograd_roots(self, outputs: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """What gradients may come to, of results that autograd has seen each operation of: tensors, and the bases of
-        views. The keys are the places where the plan gives them, in order."""
+    def autograd_roots(self, inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """What gradients may come to, of results that autograd has seen each operation of: tensors, written inputs, and
+        the bases of views. The keys are the places where the plan gives them, in order."""
         found = {
             place: outputs[position]
             for position, place in self.places.items()
             if isinstance(outputs[position], torch.Tensor) and outputs[position].requires_grad
         }
-        found.update((place, self.inputs[position]) for place, position in self.tied.items())
+        found.update((place, inputs[position]) for place, position in self.tied.items())
         for position in self.differentiable_views:
             view, base = self.views[position], outputs[position]._base
             if view.base is Base.GIVEN and outputs[position].requires_grad and base is not None:
@@ -153,12 +153,15 @@ class Results:
         return dict(sorted(found.items()))
 
     def segments(
-        self, outputs: Sequence[Any], ends: Set[Any] = frozenset(), stages: Mapping[Any, int] = NO_STAGES
+        self, inputs: Sequence[torch.Tensor], outputs: Sequence[Any], ends: Set[Any] = frozenset(),
+        stages: Mapping[Any, int] = NO_STAGES
     ) -> list[Segment]:
-        """The segments of autograd's graph of results, where autograd has seen each operation. The roots are numbered
-        in the order of `differentiable`, and behind them differentiable views. `ends`: the nodes that the inputs come
-        out of, where these are no leaves. `stages`: those of the backward, by such nodes."""
-        return needed_segments([*self.autograd_roots(outputs).values()], self.views_among(outputs), ends, stages)
+        """The segments of autograd's graph of results, and of inputs once they are written, where autograd has seen
+        each operation. The roots are numbered in the order of `differentiable`, and behind them differentiable views.
+        `ends`: the nodes that the inputs come out of, where these are no leaves. `stages`: those of the backward, by
+        such nodes."""
+        roots = [*self.autograd_roots(inputs, outputs).values()]
+        return needed_segments(roots, self.views_among(outputs), ends, stages)
 
     def views_among(self, outputs: Sequence[Any]) -> list[torch.Tensor]:
         """The results that are differentiable views."""

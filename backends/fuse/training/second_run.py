@@ -1,12 +1,13 @@
 """A graph that is run again, as ATen, because gradients of gradients were asked for: autograd then sees each operation.
 
 It must give what the first run gave. So a call notes where the random number generators were, and holds the memory of
-the inputs; what the graph writes into inputs it writes into copies, where no result that has gradients is made of it.
+the inputs, of those that the graph writes into copies that were made before, where results with gradients are made of
+what they held. The second run writes into copies of these in its turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,7 +20,11 @@ from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.recorder import is_of_backward
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
-AGAIN: Final = "framejit runs this graph as ATen from now on: repeat the step"
+Contents = Mapping[int, torch.Tensor]
+"""What inputs held before the graph wrote into them, by their positions."""
+
+OVERWRITES: Final = frozenset(("zero_", "fill_", "copy_"))
+"""Operations that write into all of a tensor without looking at it."""
 
 
 class Call:
@@ -28,18 +33,21 @@ class Call:
     __slots__ = ("inputs", "versions", "random")
 
     def __init__(
-        self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None
+        self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None,
+        contents: Contents
     ) -> None:
         """To be made with gradients on. `differentiable`: whether gradients go to an input. `random`: the generators,
-        and where they were before the run."""
-        # autograd holds leaves anyway
-        self.inputs = [
-            (tensor if tensor.grad_fn is None else _Alias.apply(tensor)) if has_gradient else tensor.detach()
-            for tensor, has_gradient in zip(inputs, differentiable)
-        ]
+        and where they were before the run. `contents`: as `SecondRun.contents` gives them."""
+        self.inputs = []
+        for position, (tensor, has_gradient) in enumerate(zip(inputs, differentiable)):
+            if has_gradient and tensor.grad_fn is None:  # autograd holds leaves anyway
+                self.inputs.append(tensor)
+                continue
+            memory = contents[position] if position in contents else tensor.detach()
+            self.inputs.append(_Alias.apply(tensor, [memory]) if has_gradient else memory)
         """What stands for the inputs if the graph is run again. Their memory lives as long as what is kept for the
         backward; tensors that eager's autograd lets go of may go."""
-        self.versions = _versions(inputs)
+        self.versions = _versions(self.inputs)
         self.random = random
 
 
@@ -51,8 +59,6 @@ class SecondRun:
         self._eager, self._torch_state = eager, torch_state
         nodes = [node for node in recorded.graph.nodes if not is_of_backward(node)]
         ordered = [node for node in nodes if node.ordered]
-        self._is_known = all(node.operation.namespace == "aten" for node in ordered)
-        """Whether its operations do but what their schemas say, and draw random numbers."""
         devices = {value.device for node in ordered for value in (*node.results, *node.writes)}
         self._generators = [_generator_of(device) for device in devices]
         """What the graph may draw numbers from."""
@@ -61,7 +67,13 @@ class SecondRun:
         lead_to_results = _lead_to(roots, nodes)
         inputs = [known(fake).storage for fake in recorded.inputs]
         self._written = frozenset(recorded.written)
-        self._lead_to_results = {place for place, storage in enumerate(inputs) if storage in lead_to_results}
+        self._looked_at = {
+            place
+            for place, storage in enumerate(inputs)
+            if storage in lead_to_results and not (place in self._written and _is_overwritten(storage, nodes))
+        }
+        """The inputs whose content results with gradients are made of."""
+        self._copied = sorted(self._written & self._looked_at)
 
     def random_state(self) -> RandomState | None:
         """Where the random number generators are that the graph may draw from; None if it draws from none. To be asked
@@ -70,40 +82,54 @@ class SecondRun:
             return None
         return [(generator, generator.get_state()) for generator in self._generators]
 
-    def of(self, call: Call) -> tuple[list[torch.Tensor], tuple[Any, ...]]:
-        """The inputs of the second run, and the graph's outputs. Raises RuntimeError where it would not be the same as
-        the first."""
-        if not self._is_known or self._written & self._lead_to_results:
-            raise RuntimeError(
-                "gradients of gradients were asked for, and the graph they lead through can't be run again to find "
-                f"them: it changes what it looks at. {AGAIN}"
-            )
+    def contents(self, inputs: Sequence[torch.Tensor]) -> Contents:
+        """Copies of the inputs that the graph looks at and writes into. To be asked before the first run."""
+        return {position: _copy(inputs[position]) for position in self._copied}
+
+    def inputs(self, call: Call) -> list[torch.Tensor]:
+        """The inputs of the second run. Raises RuntimeError where they were written since the first."""
         now = _versions(call.inputs)
-        if any(call.versions[position] != now[position] for position in self._lead_to_results):
+        if any(call.versions[position] != now[position] for position in self._looked_at):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an "
                 "input of a compiled graph, which is run again because gradients of gradients were asked for"
             )
         # views of inputs have neither hooks of the program's nor, to us, what led to them
-        inputs = [
-            tensor.view_as(tensor) if tensor.requires_grad else tensor.clone() if position in self._written else tensor
-            for position, tensor in enumerate(call.inputs)
-        ]
+        inputs = []
+        for position, tensor in enumerate(call.inputs):
+            if position in self._written:
+                memory = _copy(tensor)
+                inputs.append(_Alias.apply(tensor, [memory]) if tensor.requires_grad else memory)
+            else:
+                inputs.append(tensor.view_as(tensor) if tensor.requires_grad else tensor)
+        return inputs
+
+    def outputs(self, call: Call, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """The graph's outputs, of the second run's inputs."""
         with restored_thread_state(), _drawing_from(call.random or []):
             restore(self._torch_state)
-            return inputs, self._eager(*inputs)
+            return self._eager(*inputs)
 
 
 class _Alias(torch.autograd.Function):
-    """A tensor over the memory of another: for autograd made of that tensor, but not holding it."""
+    """A tensor over other memory, its own or that of a copy: for autograd made of that tensor, but not holding it."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
+    def forward(ctx: Any, tensor: torch.Tensor, memory: list[torch.Tensor]) -> torch.Tensor:
+        """`memory`: a tensor over it, in a list, where autograd takes it for no argument."""
+        return memory[0]
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies in memory of its own as this one does."""
+    with torch.no_grad():
+        return torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        ).copy_(tensor)
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -124,6 +150,18 @@ def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]
         if any(value.storage in found for value in (*node.results, *node.writes)):
             found.update(value.storage for value in _looked_at(node))
     return found
+
+
+def _is_overwritten(storage: Storage, nodes: Sequence[Node]) -> bool:
+    """Whether the first operation on an input writes into all of it without looking."""
+    for node in nodes:
+        if any(value.storage is storage for value in node.values()):
+            return (
+                node.operation._opname in OVERWRITES
+                and node.args[0] is storage.first
+                and all(value.storage is not storage for value in values_in((node.args[1:], node.kwargs.values())))
+            )
+    return False
 
 
 def _looked_at(node: Node) -> Iterator[Value]:
