@@ -64,6 +64,14 @@ AS_STRIDES_SUGGEST: Final = frozenset(
 as much of another order; else it lies in the order of its dimensions."""
 BY_ELEMENTS: Final = frozenset(("polygamma", "polar", "native_dropout_backward", "rsub", "hardswish"))
 """Elementwise operations that torch does not mark as such."""
+COMPOSED: Final = frozenset(
+    """
+    multiply divide true_divide greater greater_equal less less_equal not_equal where __and__ __or__ __xor__ clip square
+    max min isfinite positive
+    """.split()
+)
+"""Operations by elements that are other operations by elements to eager. Torch's fakes of symbolic sizes have rules in
+Python for some of them as a whole."""
 PLACED: Final = frozenset(("as_strided", "as_strided_"))
 BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))
@@ -128,6 +136,9 @@ class Fakes(FakeTensorMode):
         if func is FROM_THE_FRONT and len(args) > 2 and args[2]:
             rank = args[0].dim()
             args = (*args[:2], [dim + rank if -rank <= dim < 0 else dim for dim in args[2]], *args[3:])
+        if _is_composed(func):
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         if self.data_sizes is not None:
             with self:
                 made = self.data_sizes.result(func, args, kwargs)
@@ -197,6 +208,17 @@ def _parts(func: Any) -> Callable[..., torch.Tensor] | None:
 
 def _full_name(func: Any) -> str:
     return f"{func._opname}.{func._overloadname or 'default'}"
+
+
+@cache
+def _is_composed(func: Any) -> bool:
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and func.namespace == "aten"
+        and func._opname in COMPOSED
+        and not func._schema.is_mutable
+        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    )
 
 
 @cache

@@ -486,3 +486,26 @@ def test_a_view_that_reaches_past_a_smaller_tensor_raises(backend, is_used):
             except RuntimeError as e:
                 outcomes.append(type(e))
         assert outcomes[0] == outcomes[1]
+
+
+COMPOSITES = {
+    "where a number": lambda x: torch.where(x > 0, x, 0),
+    "where two numbers": lambda x: torch.where(x > 0, 1, 0),
+    "multiply": lambda x: x.multiply(2),
+    "divide": lambda x: x.divide(3, rounding_mode="floor"),
+    "clip": lambda x: x.clip(0, 1),
+    "greater": lambda x: x.greater(0),
+    "and": lambda x: (x > 0) & (x < 1),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composites_of_symbolic_sizes_with_dimensions_of_one_element(name):
+    fn = COMPOSITES[name]
+    for view in (lambda x: x.unfold(0, 1, 1), lambda x: x.t()[:, :, None], lambda x: x[:, 1:, None].transpose(1, 2)):
+        compiled = framejit.optimize(lambda x, view=view: fn(view(x)), fullgraph=True, dynamic=True)
+        for sizes in ((2, 4), (3, 4), (1, 4), (4, 5)):
+            x = torch.randn(sizes)
+            expected, got = fn(view(x)), compiled(x)
+            assert (expected.stride(), expected.dtype) == (got.stride(), got.dtype), sizes
+            torch.testing.assert_close(expected, got)
