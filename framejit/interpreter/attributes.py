@@ -7,13 +7,14 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from framejit import _native as native
 from framejit.guards.sources import BuiltinSource, const_source, key_source
 from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import LooksAtFrame, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.reflection import attribute_or_none
-from framejit.values.inspection import is_a, is_of_torch, type_name
+from framejit.values.inspection import is_a, is_of_torch
 from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.classes import ClassValue, make_super
 from framejit.values.objects.python_module import PythonModuleValue
@@ -117,7 +118,7 @@ def _imported(frame: Frame, name: str) -> ModuleType:
     if is_of_torch(name):
         return module
     if not is_a(module, ModuleType):
-        raise Unsupported(f"an import of {name}, which is a {type_name(type(module))}, not a module")
+        raise Unsupported(f"an import of {name}, which is a {native.type_name(type(module))}, not a module")
     frame.wrap(module, key_source(const_source(sys.modules, "sys.modules"), name))
     return module
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.guards.sources import Source, const_source, static_lookup
 from framejit.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 from framejit.values import operators
@@ -238,7 +239,7 @@ class Operations:
         """Call a special method of the owner's type, as an operator would."""
         owner = realize(self, owner)
         if static_lookup(owner.python_type(), name, None) is None:
-            says = f"{owner.python_type().__name__!r} object {complaint}"
+            says = f"{native.type_name(owner.python_type())!r} object {complaint}"
             if name not in SPECIAL:
                 raise self.raised(TypeError, says)
             raise refused(self, SPECIAL[name], [owner, *(ConstantValue(0) for _ in args)], says)

@@ -138,6 +138,9 @@ int frame_hook_init(PyObject *module);
 /* ---- lru_cache.c ---- */
 int lru_cache_init(PyObject *module);
 
+/* ---- type_slots.c ---- */
+int type_slots_init(PyObject *module);
+
 /* ---- hash_table.c ---- */
 int hash_table_init(PyObject *module);
 

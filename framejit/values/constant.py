@@ -108,7 +108,7 @@ class ConstantValue(Value):
     def iterate(self, frame: Frame) -> Iterator[Value]:
         if isinstance(self.value, (str, bytes, range, frozenset)):
             return _counted(frame, self.value)
-        raise frame.raised(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+        raise frame.raised(TypeError, f"{native.type_name(type(self.value))!r} object is not iterable")
 
     def iterator(self, frame: Frame) -> Value:
         for cls, make in ITERATORS.items():

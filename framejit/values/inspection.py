@@ -12,8 +12,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from framejit.guards.type_flags import HEAP_TYPE
-
 _MODULE = vars(type)["__module__"]
 _QUALNAME = vars(type)["__qualname__"]
 _DICT = vars(type)["__dict__"]
@@ -47,10 +45,9 @@ def is_of_torch(module: str | None) -> bool:
     return module is not None and (module == "torch" or module.startswith("torch."))
 
 
-def type_name(cls: type) -> str:
-    """The name that messages give to a class: classes written in C have their module in it."""
-    made_in_c = not cls.__flags__ & HEAP_TYPE or isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
-    return f"{module_of(cls)}.{cls.__qualname__}" if made_in_c and module_of(cls) != "builtins" else cls.__name__
+def mro_of(cls: type) -> tuple[type, ...]:
+    """A class's `__mro__`, whatever its metaclass says."""
+    return _MRO.__get__(cls)
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:
@@ -96,7 +93,7 @@ def has_operators(cls: type) -> bool:
 def _names_of_program(cls: type, until: type) -> Iterator[str]:
     """The names that classes of the program's own define, of the bases of a class before one that is known. What is
     written in C runs none of its code."""
-    for klass in _MRO.__get__(cls):
+    for klass in mro_of(cls):
         if klass is until:
             break
         if is_of_program(module_of(klass)):
@@ -144,6 +141,6 @@ def compares_itself(meta: type) -> bool:
         return False
     return any(
         is_a(namespace_of(klass).get(name), types.FunctionType)
-        for klass in _MRO.__get__(meta)
+        for klass in mro_of(meta)
         for name in ("__eq__", "__hash__")
     )

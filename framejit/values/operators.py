@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.arrays.array_functions import operate
@@ -77,12 +78,11 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
         return operate(frame, function, [a, b], in_place)
     found = _of_tensors(frame, symbol, a, b, in_place)
     if found is None:
-        found = _of_constants(frame, symbol, a, b)
+        found = _of_constants(frame, symbol, a, b, in_place)
     if found is not None:
         return found
     says = (
-        f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {a.python_type().__name__!r} and "
-        f"{b.python_type().__name__!r}"
+        f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {_name(a)} and {_name(b)}"
     )
     return by_special_methods(frame, in_place_function if in_place else function, name, a, b, says, in_place)
 
@@ -118,10 +118,12 @@ def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -
     return None
 
 
-def _of_constants(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None:
+def _of_constants(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -> Value | None:
     """An operation on known objects, done now; of text that is formatted only the text need be a constant itself."""
     if (a.is_constant() or isinstance(a, SymIntValue)) and (b.is_constant() or isinstance(b, SymIntValue)):
-        return fold(frame, BINARY[symbol][0], [a, b], {})
+        function, in_place_function, name = BINARY[symbol]
+        changes = static_lookup(a.python_type(), f"__i{name}__", None) is not None
+        return fold(frame, in_place_function if in_place and not changes else function, [a, b], {})
     if not isinstance(a, ConstantValue) or not isinstance(a.value, str) or symbol != "%":
         return None
     given = plain(frame, b)
@@ -150,25 +152,50 @@ def by_special_methods(
     if sequence:
         attempts = [*as_numbers, direct]
     else:
-        attempts = as_numbers + ([mirrored] if name == "mul" and _of_sequence(b, name) else [])
+        # in place, what has the table of a sequence's operations is asked for no other's
+        repeats = name == "mul" and _of_sequence(b, name)
+        asked = repeats and not (in_place and native.has_sequence_slots(a.python_type()))
+        attempts = as_numbers + ([mirrored] if asked else [])
     if in_place and _has(a, in_place_method[1]):
         if sequence and isinstance(static_lookup(a.python_type(), in_place_method[1]), WrapperDescriptorType):
             attempts[-1] = in_place_method
         else:
             attempts.insert(0, in_place_method)
-    for owner, method, other in attempts:
-        result = owner.call_method(frame, method, [other], {})
+    for attempt in attempts:
+        owner, method, other = attempt
+        if attempt not in as_numbers and attempt != in_place_method:
+            result = _as_sequence(frame, owner, method, other)
+        else:
+            result = owner.call_method(frame, method, [other], {})
         if not is_not_implemented(result):
             return result
         own = static_lookup(owner.python_type(), method)
-        if (owner, method, other) in as_numbers and _joins_or_raises(own):
-            made, given = own.__objclass__, other.python_type().__name__
+        if name in ("add", "mul") and attempt in as_numbers and _joins_or_raises(own):
+            made, given = own.__objclass__, native.type_name(other.python_type())
             says = {
                 "add": f'can only concatenate {made.__name__} (not "{given}") to {made.__name__}',
                 "mul": f"{given!r} object cannot be interpreted as an integer",
             }[name]
             raise refused(frame, lambda _, right: own(made(), right), [owner, other], says)  # noqa: B023
     raise refused(frame, function, [a, b], says)
+
+
+def _as_sequence(frame: Frame, owner: Value, method: str, other: Value) -> Value:
+    """Joining or repeating by CPython's own method. Of what does not fit the method says something else than the
+    operator; NotImplemented stands for what can't be joined."""
+    cls = other.python_type()
+    if method == "__add__" and issubclass(owner.python_type(), bytes) and not issubclass(cls, bytes):
+        if native.is_buffer_type(cls):
+            raise Unsupported(f"bytes and {other.describe()}, whose memory is read")
+        return ConstantValue(NotImplemented)
+    if method != "__add__" and not _has(other, "__index__"):
+        raise frame.raised(TypeError, f"can't multiply sequence by non-int of type {_name(other)}")
+    return owner.call_method(frame, method, [other], {})
+
+
+def _name(value: Value) -> str:
+    """How messages name the class of a value."""
+    return repr(native.type_name(value.python_type()))
 
 
 def _joined_sizes(a: Value, b: Value) -> Value | None:
@@ -203,8 +230,8 @@ def _joins(cls: type) -> bool:
 
 
 def _joins_or_raises(method: Any) -> bool:
-    """Whether a method is that of a sequence written in C: called by its name, as for a class that adds a reflected
-    one, it raises where others give NotImplemented."""
+    """Whether `__add__` or `__mul__` is that of a sequence written in C: called by its name, as for a class that adds a
+    reflected one, it raises where others give NotImplemented."""
     return isinstance(method, WrapperDescriptorType) and _joins(method.__objclass__)
 
 
@@ -287,8 +314,7 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
     if name in ("eq", "ne"):
         return ConstantValue(frame.same(a, b) == (name == "eq"))
     says = (
-        f"{_SYMBOL[name]!r} not supported between instances of {a.python_type().__name__!r} and "
-        f"{b.python_type().__name__!r}"
+        f"{_SYMBOL[name]!r} not supported between instances of {_name(a)} and {_name(b)}"
     )
     raise refused(frame, COMPARE[name], [a, b], says)
 
@@ -309,7 +335,7 @@ def unary(frame: Frame, symbol: str, a: Value) -> Value:
     if a.is_constant() or isinstance(a, SymIntValue):
         return fold(frame, function, [a], {})
     if not _has(a, method):
-        raise refused(frame, function, [a], f"bad operand type for unary {symbol}: {a.python_type().__name__!r}")
+        raise refused(frame, function, [a], f"bad operand type for unary {symbol}: {_name(a)}")
     return a.call_method(frame, method, [], {})
 
 
@@ -321,7 +347,7 @@ def contains(frame: Frame, container: Value, item: Value) -> bool:
     if not _has(container, "__iter__") and not _has(container, "__getitem__") and isinstance(container, ObjectValue):
         raise refused(
             frame, operator.contains, [container, item],
-            f"argument of type {container.python_type().__name__!r} is not iterable",
+            f"argument of type {_name(container)} is not iterable",
         )
     return any(frame.equal(realize(frame, x), item) for x in frame.iterate(container))
 
@@ -351,11 +377,11 @@ def subscript(frame: Frame, container: Value, key: Value) -> Value:
         return fold(frame, operator.getitem, [container, key], {})
     if isinstance(container, ClassValue) and static_lookup(type(container.cls), "__getitem__", None) is None:
         if not hasattr(container.cls, "__class_getitem__"):
-            raise frame.raised(TypeError, f"type {container.cls.__name__!r} is not subscriptable")
+            raise frame.raised(TypeError, f"type {native.type_name(container.cls)!r} is not subscriptable")
         return container.call_method(frame, "__getitem__", [key], {})
     if not _has(container, "__getitem__"):
         raise refused(
             frame, operator.getitem, [container, ConstantValue(0)],
-            f"{container.python_type().__name__!r} object is not subscriptable",
+            f"{_name(container)} object is not subscriptable",
         )
     return container.call_method(frame, "__getitem__", [key], {})

@@ -7,6 +7,7 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.arrays.ndarray import NumpyValue
@@ -130,7 +131,8 @@ def _converted(frame: Frame, cls: type, method: str, args: list[Value]) -> Value
         raise Unsupported(f"{cls.__name__}() of {owner.describe()} and more", "FJ161")
     found = next((name for name in _OTHERS[cls] if static_lookup(owner.cls, name, None) is not None), None)
     if found is None:
-        raise refused(frame, cls, [owner], f"{cls.__name__}() argument must be a number, not {owner.cls.__name__!r}")
+        given = native.type_name(owner.cls)
+        raise refused(frame, cls, [owner], f"{cls.__name__}() argument must be a number, not {given!r}")
     if found == "__trunc__":
         raise Unsupported(f"int() of {owner.describe()} by its __trunc__, which warns", "FJ161")
     result = realize(frame, owner.call_method(frame, found, [], {}))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Raised, Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
@@ -174,7 +175,7 @@ def _by_identity(method: Any) -> bool:
 
 
 def _unhashable(frame: Frame, cls: type) -> int:
-    raise frame.raised(TypeError, f"unhashable type: {cls.__name__!r}")
+    raise frame.raised(TypeError, f"unhashable type: {native.type_name(cls)!r}")
 
 
 def _raise(frame: Frame, error: TypeError) -> int:

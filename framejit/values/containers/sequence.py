@@ -329,7 +329,7 @@ class TupleValue(SequenceValue):
                 probe = self.cls(range(len(self.items)))
                 return self.items[getattr(probe, name)]
             if member is None:
-                raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+                raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
         if is_namedtuple_class(self.cls) and not hasattr(tuple, name):
             return frame.class_attribute(self, self.cls, name)
         return super().getattr(frame, name)

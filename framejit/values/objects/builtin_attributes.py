@@ -6,11 +6,12 @@ import enum
 import types
 from typing import TYPE_CHECKING, Any
 
+from framejit import _native as native
 from framejit.guards.sources import AttrSource, const_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.inspection import instance_dict, is_a, type_name
+from framejit.values.inspection import instance_dict, is_a
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.user_object import bind_attribute, class_attribute
 from framejit.values.wrap import from_python
@@ -33,7 +34,7 @@ def attribute_of_member(frame: Frame, member: enum.Enum, name: str) -> Value:
     if name in held:
         return frame.wrap(held[name], AttrSource(source, name))
     frame.capture.guard_no_attribute(source, name)
-    raise frame.raised(AttributeError, f"{type(member).__name__!r} object has no attribute {name!r}")
+    raise frame.raised(AttributeError, f"{native.type_name(type(member))!r} object has no attribute {name!r}")
 
 
 def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
@@ -47,7 +48,7 @@ def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
     if static is None:
         if value.is_constant() and hasattr(value.constant(), name):
             return from_python(getattr(value.constant(), name))
-        raise frame.raised(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"{native.type_name(cls)!r} object has no attribute {name!r}")
     if is_a(static, (types.FunctionType, property, classmethod)):
         if is_a(static, property) and value.is_constant():
             return from_python(getattr(value.constant(), name))

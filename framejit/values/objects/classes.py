@@ -138,7 +138,7 @@ class ClassValue(Value):
             return bind_attribute(frame, meta, self, type(self.cls), name)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is _ABSENT:
-            raise frame.raised(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"type object {native.type_name(self.cls)!r} has no attribute {name!r}")
         if name == "__new__" and static is object.__new__:
             return from_python(object.__new__)
         return bind_attribute(frame, static, None, self.cls, name)
@@ -224,7 +224,7 @@ class ClassValue(Value):
     def iterate(self, frame: Frame) -> Iterator[Value]:
         if issubclass(self.cls, enum.Enum):
             return iter([from_python(m) for m in self.cls])
-        raise frame.raised(TypeError, f"{type(self.cls).__name__!r} object is not iterable")
+        raise frame.raised(TypeError, f"{native.type_name(type(self.cls))!r} object is not iterable")
 
     # ---- instantiation ------------------------------------------------------------------------
 

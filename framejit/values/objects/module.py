@@ -46,7 +46,7 @@ class ModuleValue(ObjectValue):
                 return frame.wrap(self.obj.__dict__[table][name], key_source(key_source(own, table), name))
         for table in MODULE_TABLES:
             frame.capture.add_guard(key_source(own, table), native.C_NO_KEY, name)
-        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
 
     def instance_attribute(self, frame: Frame, name: str, shadowing: bool = False) -> Value | None:
         if (

@@ -168,7 +168,7 @@ class ObjectValue(Value):
                 "its own way",
                 "FJ111",
             )
-        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
 
     def claims_another_class(self) -> bool:
         """Whether the class defines `__class__` itself, as proxies do."""
@@ -253,7 +253,7 @@ class ObjectValue(Value):
             and not slot
             and self.instance_attribute(frame, name) is None
         ):
-            raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
         if slot and not written:
             self.getattr(frame, name)
         frame.capture.effects.changed(self)
@@ -275,7 +275,7 @@ class ObjectValue(Value):
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self.special(frame, "__call__")
         if method is None:
-            raise frame.raised(TypeError, f"{self.cls.__name__!r} object is not callable")
+            raise frame.raised(TypeError, f"{native.type_name(self.cls)!r} object is not callable")
         return method.call(frame, args, kwargs)
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -284,7 +284,7 @@ class ObjectValue(Value):
         if method is None:
             if name in ("__eq__", "__ne__"):
                 return ConstantValue(NotImplemented)
-            raise frame.raised(TypeError, f"{self.cls.__name__!r} object has no {name}")
+            raise frame.raised(TypeError, f"{native.type_name(self.cls)!r} object has no {name}")
         return frame.call(method, args, kwargs)
 
     def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -297,7 +297,7 @@ class ObjectValue(Value):
         method = self.special(frame, "__iter__")
         if method is None:
             if static_lookup(self.cls, "__getitem__", None) is None:
-                raise frame.raised(TypeError, f"{self.cls.__name__!r} object is not iterable")
+                raise frame.raised(TypeError, f"{native.type_name(self.cls)!r} object is not iterable")
             return SubscriptIterator(self)
         made = frame.call(method, [], {})
         if not isinstance(made, IteratorValue) and static_lookup(made.python_type(), "__next__", None) is None:
@@ -375,7 +375,7 @@ def class_attribute(frame: Frame, value: Value, cls: type, name: str) -> Value:
     """Attribute `name` of class `cls`, bound to `value`."""
     static = static_lookup(cls, name, _ABSENT)
     if static is _ABSENT:
-        raise frame.raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"{native.type_name(cls)!r} object has no attribute {name!r}")
     return bind_attribute(frame, static, value, cls, name)
 
 
@@ -473,7 +473,7 @@ def _slot(frame: Frame, static: Any, value: Value, name: str) -> Value:
         return frame.wrap(static.__get__(obj), AttrSource(value.source or const_source(obj), name))
     else:
         raise Unsupported(f"attribute {name!r} of {value.describe()}")
-    raise frame.raised(AttributeError, f"{value.python_type().__name__!r} object has no attribute {name!r}")
+    raise frame.raised(AttributeError, f"{native.type_name(value.python_type())!r} object has no attribute {name!r}")
 
 
 def _computed(frame: Frame, value: Value, name: str) -> Value:

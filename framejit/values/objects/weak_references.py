@@ -107,7 +107,7 @@ def _ref(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target, callback = args[0], args[1] if len(args) > 1 else NONE
     cls = target.python_type()
     if not cls.__weakrefoffset__:
-        raise frame.raised(TypeError, f"cannot create weak reference to {cls.__name__!r} object")
+        raise frame.raised(TypeError, f"cannot create weak reference to {native.type_name(cls)!r} object")
     if target.is_constant() and target.source is None and not isinstance(target, ClassValue):
         raise Unsupported(f"a weak reference to {target.describe()}")
     if target.source is None and not target.is_constant() and not is_none(callback):

@@ -146,7 +146,7 @@ class TensorValue(Value):
         fallback = own_attribute(self.cls, "__getattr__")
         if fallback is not None:
             return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
-        raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
 
     def _is_leaf(self, frame: Frame) -> bool:
         """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
@@ -165,7 +165,7 @@ class TensorValue(Value):
         if name == "nbytes":  # which torch does not compute with symbols
             return from_python(self.fake.numel() * self.fake.itemsize)
         if not hasattr(self.cls, name):  # as of versions of torch that have it no more
-            raise frame.raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
         return from_python(self._told(name))
 
     def _told(self, name: str) -> Any:

@@ -1,6 +1,7 @@
 """Arithmetic, comparison, logical and in-place operators on tensors, Python values and both."""
 import operator
-from collections import UserList, UserString, deque
+from array import array
+from collections import Counter, UserList, UserString, deque
 
 import pytest
 import torch
@@ -138,6 +139,46 @@ def test_operands_are_numbers_before_they_are_sequences(left, right):
         return x + 1, [(type(t), t if type(t) is not deque else list(t)) for t in told], type(left), left is before
 
     check(fn, X, left, right, breaks=None, graphs=None)
+
+
+class Plain:
+    def __repr__(self):
+        return "Plain()"
+
+
+class OwnBytes(bytes):
+    pass
+
+
+class OwnInt(int):
+    pass
+
+
+KINDS = {
+    "Plain": Plain, "bytes": lambda: b"%%", "bytearray": lambda: bytearray(b"a"), "OwnBytes": lambda: OwnBytes(b"a"),
+    "str": lambda: "a%s", "list": lambda: [1], "tuple": lambda: (1,), "dict": lambda: {1: 2}, "set": lambda: {1},
+    "deque": lambda: deque([1]), "UserList": lambda: UserList([1]), "int": lambda: 2, "OwnInt": lambda: OwnInt(2),
+    "float": lambda: 2.5, "None": lambda: None, "Counter": lambda: Counter("a"), "array": lambda: array("b", [1]),
+    "function": lambda: len,
+}
+
+
+@pytest.mark.parametrize("left", KINDS)
+@pytest.mark.parametrize("name", ["add", "mul", "mod", "iadd", "imul", "sub", "ior"])
+def test_operands_of_all_kinds_beside_each_other(name, left):
+    """What fits, what gives NotImplemented and what raises: bytes, say, have `%` as numbers do, and join as sequences
+    do."""
+    operation = getattr(operator, name)
+
+    def fn(x, left, right):
+        try:
+            result = operation(left, right)
+        except Exception as e:
+            return x + 1, str(e)
+        return x + 1, type(result), list(result) if type(result) is deque else result
+
+    for right in KINDS.values():
+        check(fn, X, KINDS[left](), right(), breaks=None, graphs=None)
 
 
 def test_user_class_defers_with_notimplemented():
