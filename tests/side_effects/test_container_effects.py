@@ -1,7 +1,10 @@
 """Mutations of lists, dicts, sets and deques that outlive the call: contents, order, identity, aliasing."""
 import collections
 
+import pytest
 import torch
+
+import framejit
 
 from support import check, check_state
 
@@ -169,3 +172,28 @@ def test_unread_container_is_left_alone():
     keep = [marker]
     check_state(lambda: (lambda x: x + len(keep), None), (X,), (X,), graphs=1)
     assert keep[0] is marker
+
+
+@pytest.mark.parametrize("cls", [dict, collections.OrderedDict])
+def test_a_key_that_goes_while_the_graph_runs(cls):
+    """A thread, or the callback of a weak reference, may take a key out of a dict between the graph, before which it
+    was found, and the moment at which captured code takes it out: `WeakValueDictionary.pop` relies on one step."""
+    table = cls({1: 2, 3: 4})
+
+    def backend(gm, inputs):
+        def run(*args):
+            table.pop(1, None)
+            return gm.forward(*args)
+
+        return run
+
+    def fn(x):
+        return x + table.pop(1, 10)
+
+    compiled = framejit.optimize(fn, backend=backend)
+    assert compiled(X).equal(X + 2)
+    assert table == {3: 4}
+    table[1] = 2
+    assert compiled(X).equal(X + 2)
+    assert table == {3: 4}
+    assert compiled(X).equal(X + 10)

@@ -423,9 +423,10 @@ class DictValue(HashTable, BuiltinMethods):
             em.pop()
             changes = now
         else:
-            # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen
+            # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen;
+            # a thread, or the callback of a weak reference, may have taken it out while the graph ran
             for key in gone:
-                cg.call_function(self.real.__delitem__, self, key_value(key))
+                cg.call_function(self.real.pop, self, key_value(key), NONE)
                 em.pop()
             changes = [item for n, item in enumerate(now) if n >= len(stay) or realized(item[1]) is not stay[n][1]]
         filled = DictValue({})
