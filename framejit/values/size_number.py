@@ -67,10 +67,9 @@ class SizeNumberValue(SymNumberValue):
     def describe(self) -> str:
         return f"float {self.source.name()!r}"
 
-    def constant(self) -> Any:
+    def assume(self) -> None:
         for size in self.sizes:
             size.constant()
-        return self.value
 
     def truth(self, frame: Frame) -> bool:
         return bool(self.constant())

@@ -66,8 +66,12 @@ class SymNumberValue(Value):
 
     def constant(self) -> Any:
         for leaf in self.leaves:
-            self.capture.add_guard(leaf.source, native.C_EQUALS, leaf.value)
+            leaf.assume()
         return self.value
+
+    def assume(self) -> None:
+        """Guard what the value is read from to be what it is now."""
+        self.capture.add_guard(self.source, native.C_EQUALS, self.value)
 
     def is_constant(self) -> bool:
         return True  # it can be had, at the price of a guard

@@ -100,3 +100,19 @@ def test_across_a_graph_break():
     for size in (3, 4, 5, 6):
         pair.call(torch.ones(size))
     pair.expect(graphs=range(1, 5))
+
+
+def compared_with_a_number(x, of):
+    scaled = of.scale * (x.shape[0] / 2)
+    return x + 1 if scaled > 3.0 else x * scaled
+
+
+def test_beside_a_number_that_is_left_open():
+    class Of:
+        scale = 0.5
+
+    pair = Pair(lambda: compared_with_a_number, dynamic=True)
+    of = Of()
+    for size, scale in ((4, 0.5), (6, 0.25), (8, 0.75), (5, 3.0), (9, 0.1), (200, 0.1)):
+        of.scale = scale
+        pair.call(torch.ones(size), of)
