@@ -423,7 +423,7 @@ class DictValue(HashTable, BuiltinMethods):
             em.pop()
             changes = now
         else:
-            # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have seen;
+            # what goes is taken out and what comes is put in, so that iterators elsewhere see what they would have;
             # a thread, or the callback of a weak reference, may have taken it out while the graph ran
             for key in gone:
                 cg.call_function(self.real.pop, self, key_value(key), NONE)
