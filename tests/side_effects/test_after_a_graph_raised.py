@@ -474,6 +474,21 @@ def test_random_numbers_are_drawn_once_where_fakes_pass_what_always_raises(backe
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_one_operation_that_draws_before_it_raises(backend):
+    def fn(x):
+        F.dropout(x)
+
+    after = []
+    for f in (fn, framejit.optimize(fn, backend=backend)):
+        torch.manual_seed(3)
+        for _ in range(4):
+            with pytest.raises(RuntimeError, match="can't be cast"):
+                f(torch.ones(3, dtype=torch.int64))
+            after.append(torch.rand(1).item())
+    assert after[:4] == after[4:]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
 def test_a_product_of_two_dtypes_after_a_write(backend):
     def fn(x, weight):
         x.add_(2)

@@ -78,7 +78,7 @@ def compiled_entry(
         may_refuse = bool(effects.writes or effects.warning) and len(effects.nodes) > 1 and bool(effects.refusing)
         if (may_refuse or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
-        elif may_refuse or effects.drawing and len(effects.nodes) > 1:
+        elif may_refuse or effects.drawing:  # one operation may draw before it raises, as dropout of integers
             first = FirstKeeper(compilation, module.graph, effects.precautions(first_run=may_refuse))
         if capture.overrides.met:
             compiled = partial(_run_without_overrides, compiled)
