@@ -97,6 +97,24 @@ def test_a_model():
         in_triton(check(lambda x: layer(x), on_gpu(2, 16, 64), atol=1e-4, rtol=1e-4))
 
 
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_pools_with_gradients(dtype, memory_format):
+    def f(x):
+        return F.max_pool2d(x.relu(), 3, stride=2, padding=1) * 2
+
+    x = on_gpu(2, 8, 33, 30, dtype=dtype).contiguous(memory_format=memory_format)
+    results = []
+    for run in (f, framejit.optimize(f, backend="fuse", fullgraph=True)):
+        leaf = x.clone().requires_grad_()
+        y = run(leaf)
+        y.backward(torch.linspace(-1, 1, y.numel(), device="cuda", dtype=dtype).view_as(y))
+        results.append((y.detach(), leaf.grad))
+        assert y.stride() == results[0][0].stride() and leaf.grad.stride() == results[0][1].stride()
+    for got, expected in zip(results[1], results[0]):
+        torch.testing.assert_close(got, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
 def test_a_module_that_keeps_its_weights():
     torch.manual_seed(0)
     net = (

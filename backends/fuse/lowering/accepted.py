@@ -30,7 +30,8 @@ UNTRIED: Final = frozenset(
 places, which ones may not be."""
 REAL_SIZES: Final = frozenset(
     """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
-    replication_pad3d max_pool2d group_norm native_group_norm slice_backward select_backward""".split()
+    replication_pad3d max_pool2d max_pool2d_with_indices max_pool2d_with_indices_backward group_norm native_group_norm
+    slice_backward select_backward""".split()
 )
 """Operations with arguments that fit the real sizes only."""
 SIZES_AT: Final = {"full": 0, "new_full": 1}

@@ -92,6 +92,51 @@ def test_max_pooling(f):
     assert externs(check_as_cuda(f, x.contiguous(memory_format=torch.channels_last))) == []
 
 
-def test_positions_of_maxima_are_left_to_aten():
-    graph = check_as_cuda(lambda x: F.max_pool2d(x, 2, return_indices=True)[1], torch.randn(2, 3, 8, 8))
+POOLS = [
+    ((2,), {}),
+    ((3,), {"stride": 2, "padding": 1}),
+    (((3, 2),), {"stride": (1, 2), "padding": (1, 0)}),
+    ((3,), {"stride": 2, "ceil_mode": True}),
+    (((2, 3),), {"stride": (3, 1), "padding": (1, 1)}),
+    ((1,), {"stride": 2}),
+]
+
+
+def pooled_image(memory_format: torch.memory_format) -> torch.Tensor:
+    x = torch.randn(2, 3, 9, 10)
+    x[0, 1, 2, 3], x[0, 2, 2:4, 3], x[1, 0], x[1, 1] = torch.nan, torch.nan, -torch.inf, 1.5
+    return x.contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("args, options", POOLS)
+def test_positions_of_maxima(args, options, memory_format):
+    x = pooled_image(memory_format)
+    assert externs(check_as_cuda(lambda x: F.max_pool2d(x, *args, **options, return_indices=True)[1], x)) == []
+    both = check_as_cuda(lambda x: sum(F.max_pool2d(x, *args, **options, return_indices=True)), x)
+    assert externs(both) == []
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("args, options", [*POOLS, ((2,), {"dilation": 2, "padding": 1})])
+def test_gradient_of_maxima(args, options, memory_format):
+    x = pooled_image(memory_format)
+    pairs = {name: [*value] if isinstance(value, tuple) else [value] * 2 for name, value in options.items()}
+    window = [*args[0]] if isinstance(args[0], tuple) else [args[0]] * 2
+    geometry = (
+        window, pairs.get("stride", window), pairs.get("padding", [0, 0]), pairs.get("dilation", [1, 1]),
+        options.get("ceil_mode", False),
+    )
+    y, places = torch.ops.aten.max_pool2d_with_indices(x, *geometry)
+    graph = check_as_cuda(
+        lambda grad, x, places: torch.ops.aten.max_pool2d_with_indices_backward(grad, x, *geometry, places),
+        torch.randn_like(y), x, places,
+    )
+    assert externs(graph) == []
+
+
+def test_positions_in_windows_with_gaps_are_left_to_aten():
+    graph = check_as_cuda(
+        lambda x: F.max_pool2d(x, 2, dilation=2, padding=1, return_indices=True)[1], torch.randn(2, 3, 8, 8)
+    )
     assert externs(graph) != []
