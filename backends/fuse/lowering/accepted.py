@@ -44,6 +44,8 @@ SHAPES: Final = {
 MOST_ELEMENTS: Final = 1 << 16
 """With more of them, an operation that needs the real sizes is not tried, and taken over for the usual dtypes only."""
 USUAL: Final = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+INDEXED: Final = {"max_pool2d_with_indices_backward": frozenset((torch.int64,))}
+"""Operations that take places as well."""
 MOST_KNOWN: Final = 8192
 GREAT: Final = 1 << 62
 """What a number that is left open is tried with, besides what it is now."""
@@ -85,7 +87,8 @@ class _Trial:
 
     def verdict(self) -> bool:
         if self.elements > MOST_ELEMENTS:
-            return all(tensor.dtype in USUAL for tensor in self.node.values())
+            dtypes = USUAL | INDEXED.get(self.name, frozenset())
+            return all(tensor.dtype in dtypes for tensor in self.node.values())
         known = _known.get(self.key)
         if known is None:
             if len(_known) > MOST_KNOWN:
