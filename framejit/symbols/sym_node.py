@@ -20,6 +20,8 @@ import torch
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import OPERATIONS, Expression
 
+_NO_END = 2**63 - 1
+
 
 class _Opaque:
     """What torch's own code is shown in place of a sympy expression: it has no symbols that it would know."""
@@ -256,6 +258,16 @@ for _name in ("pow", "float_pow", "pow_by_natural"):
     setattr(Node, _name, _power)
 
 
+def _is_limit(expression: Expression) -> bool:
+    """Whether it is the end of a slice that has none, which torch compares with the size there is."""
+    return expression.value is not None and expression.value >= _NO_END
+
+
+def _is_of_sizes(expression: Expression) -> bool:
+    """Whether it is a sum of a few sizes, which no memory lets come near the greatest integer."""
+    return all(len(product) < 2 and abs(coefficient) < 1 << 16 for product, coefficient in expression.terms.items())
+
+
 def _comparison(name: str) -> Callable[[Any, Any], Node]:
     plain = getattr(operator, name)
 
@@ -272,6 +284,8 @@ def _comparison(name: str) -> Callable[[Any, Any], Node]:
         a, b = (other, self) if swapped else (self, other)
         difference = a.expression - b.expression
         relation: Any = "==" if name in ("eq", "ne") else "<"
+        if relation == "<" and _is_limit(a.expression) and _is_of_sizes(b.expression):
+            return self.wrap_bool(negated)
 
         def known() -> bool | None:
             answer = conditions.known(difference, relation)

@@ -509,3 +509,19 @@ def test_composites_of_symbolic_sizes_with_dimensions_of_one_element(name):
             expected, got = fn(view(x)), compiled(x)
             assert (expected.stride(), expected.dtype) == (got.stride(), got.dtype), sizes
             torch.testing.assert_close(expected, got)
+
+
+def test_a_slice_of_all_is_no_slice_to_autograd():
+    def fn(x, y):
+        return torch.cat([y, x])[:,]
+
+    compiled = framejit.optimize(fn, fullgraph=True, dynamic=True)
+    for sizes in ((2,), (5,), (4, 5), (3, 6)):
+        found = []
+        for f in (fn, compiled):
+            x, y = (torch.ones(sizes).requires_grad_() for _ in range(2))
+            out = f(x, y)
+            out.sum().backward()
+            shared = x.grad.untyped_storage().data_ptr() == y.grad.untyped_storage().data_ptr()
+            found.append((out.grad_fn.name(), shared, x.grad.stride(), out._is_view()))
+        assert found[0] == found[1]
