@@ -16,6 +16,9 @@ ACTIVATION_MEMORY: Final = "framejit_activation_memory"
 """In the `meta` of a graph module: the share, from 0 to 1, of what would be kept for the backward that may be kept;
 absent for all of it."""
 
+LAUNCH_GRAPHS: Final = "framejit_launch_graphs"
+"""In the `meta` of a graph module: that what it launches on a device is to be launched at once; absent otherwise."""
+
 
 def identify(gm: torch.fx.GraphModule, graph_id: int) -> None:
     """Give a graph module the number that its `graph` event has."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse
-from framejit.backends.graph_identity import ACTIVATION_MEMORY
+from framejit.backends.graph_identity import ACTIVATION_MEMORY, LAUNCH_GRAPHS
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
 from framejit.config import config
@@ -115,6 +115,8 @@ def compile_with_backend(
     compile = options.backend
     if options.activation_memory < 1:
         gm.meta[ACTIVATION_MEMORY] = options.activation_memory
+    if options.mode == "reduce-overhead":
+        gm.meta[LAUNCH_GRAPHS] = True
     if not takes_symbolic_sizes(compile) and is_symbolic(gm):
         from framejit.backends.torch_sizes import compile_symbolic  # imports sympy
 

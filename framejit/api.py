@@ -45,7 +45,10 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
         dynamic: which sizes of arguments, and which ints, are left open, so that one graph serves all of them: True
             for all from the start, False for none. By default those that have come in `config.dynamic_after` sizes,
             and dimensions given to `mark_dynamic`. The others are assumed to stay, and guarded.
-        mode: accepted as torch.compile's, and refused with `errors.InvalidOption` while it is not supported.
+        mode: one of torch.compile's names. `"default"`; `"reduce-overhead"`: what a graph for inference launches on an
+            NVIDIA GPU is captured as a CUDA graph after a few calls, and launched at once. Inputs are read where they
+            are and outputs are fresh tensors, as without. `status()` names the graphs that can't be captured, which run
+            as by default. Other names are refused with `errors.InvalidOption`.
         options: `{"activation_memory": share}`, for training: of the bytes that are kept for the backward without it,
             about how many may be, from 0 to 1 (the default). The rest is computed again, products too, part by part
             as the backward comes to it. Inputs and parameters that this takes may not be written into before the
@@ -177,7 +180,7 @@ def status() -> Status:
     """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
     records = ledger.records()
     measure_coverage(records)
-    return Status(tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained())
+    return Status(tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained(), ledger.launched())
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:

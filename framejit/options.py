@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from framejit.backends.frozen_weights import takes_frozen_weights
 from framejit.backends.fuse import fuse
@@ -11,9 +11,14 @@ from framejit.backends.registry import is_registered, resolve
 from framejit.config import config
 from framejit.errors import InvalidOption
 from framejit.events import warn
+from framejit.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from framejit.backends.registry import Backend
+
+
+MODES: Final = ("default", "reduce-overhead")
+"""What `mode` may be; torch.compile has the same names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,7 @@ class Options:
     verify: float = 0.0
     freeze: bool = False
     activation_memory: float = 1.0
+    mode: str = "default"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         return self  # a copied model is compiled by the same backend, not by a copy of it
@@ -81,8 +87,9 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
     check_names(asked)
     chosen: Choices = {**DEFAULTS, **asked}
     verify, freeze = chosen["verify"], chosen["freeze"]
-    if chosen["mode"] not in (None, "default"):
-        raise InvalidOption(f"mode={chosen['mode']!r} is not supported yet: leave it out")
+    mode = "default" if chosen["mode"] is None else chosen["mode"]
+    if mode not in MODES:
+        raise InvalidOption(f"there is no mode {mode!r}{did_you_mean(str(mode), MODES)}")
     activation_memory = _activation_memory(chosen["options"])
     if chosen["dynamic"] not in (None, True, False):
         raise InvalidOption(f"dynamic must be True, False or None, not {chosen['dynamic']!r}")
@@ -104,10 +111,12 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
         )
     if activation_memory < 1 and function is not fuse:
         warn(f"activation_memory: the backend {backend_name!r} knows no such option, so that it changes nothing", place)
+    if mode == "reduce-overhead" and function is not fuse:
+        warn(f"mode={mode!r}: the backend {backend_name!r} knows no modes, so that it changes nothing", place)
     freeze = config.freeze if freeze is None else freeze
     return Options(
         function, backend_name, chosen["fullgraph"], chosen["dynamic"], name, file, line, float(verify), freeze,
-        activation_memory,
+        activation_memory, mode,
     )
 
 

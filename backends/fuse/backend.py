@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -24,15 +24,18 @@ from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
+from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
+from framejit.backends.fuse.launches.recorder import Recorder
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.training import compile_differentiable
-from framejit.backends.graph_identity import identity
+from framejit.backends.graph_identity import LAUNCH_GRAPHS, identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
@@ -42,11 +45,19 @@ from framejit.fakes.collector import resting
 from framejit.fakes.data_sizes import with_data_sizes
 
 if TYPE_CHECKING:
+    from framejit.backends.fuse.plan.plan_parts import PlanParts
     from framejit.symbols.conditions import Condition, Conditions
     from framejit.symbols.expression import Symbol
 
 Weights = dict[int, tuple[torch.Tensor, FrozenWeight]]
 """The frozen weights among a graph's inputs, by position, and what goes with each."""
+
+SAMPLES: Final = 3
+"""Calls of a plan, and of eager, that are measured before the quicker one is chosen."""
+LAUNCHED_SAMPLES: Final = 5
+"""The same of a plan that becomes a launch graph."""
+MOST_LAUNCHED: Final = 64
+"""Combinations of sizes of a variant that become launch graphs."""
 
 _numbers = itertools.count()
 _missing: dict[str, str] = {}
@@ -152,13 +163,16 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     try:
         recorded, text, tracked = _recorded(gm, example_inputs, graph)
     except NeedsGradients:
+        if gm.meta.get(LAUNCH_GRAPHS) and any(_recorder_of(tensor.device) for tensor in example_inputs):
+            _tell_launches(graph)("plain", "gradients are wanted of it")
         return compile_differentiable(gm, example_inputs, graph)
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights))
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
         record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
-        found = FoundPlan(record, record.parts.native(launches, gm.forward, graph.name))
+        parts = record.parts.launching(launches)
+        found = FoundPlan(record, parts, parts.native((), gm.forward, graph.name))
         if key is not None:
             keep(key, found.record)
     else:
@@ -166,10 +180,31 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     record = found.record
     _note_folding(graph, record.folding)
     tell_kernels(graph, record.kernels)
-    compiled = _plainly(found.plan) if record.plain else found.plan
+    run: Callable[..., Any] = found.plan
+    if record.cuda and gm.meta.get(LAUNCH_GRAPHS):
+        run = LaunchGraphs(found.plan, found.parts, _recorder_of, _tell_launches(graph))
+    return _selector(_plainly(run) if record.plain else run, gm, record.pure, record.cuda, graph, _total(record))
+
+
+def _selector(
+    run: Callable[..., Any], gm: torch.fx.GraphModule, pure: bool, cuda: bool, graph: CompiledGraph, moved: int | None
+) -> _native.Selector:
+    # a plan is captured after a few calls: those measured reach beyond
+    samples = LAUNCHED_SAMPLES if gm.meta.get(LAUNCH_GRAPHS) else SAMPLES
     return _native.Selector(
-        compiled, gm.forward, pure=record.pure, cuda=record.cuda, on_decision=_tell(graph, _total(record))
+        run, gm.forward, pure=pure, cuda=cuda, samples=samples, on_decision=_tell(graph, moved)
     )
+
+
+def _recorder_of(device: torch.device) -> Recorder | None:
+    return target_of(device).recorder
+
+
+def _tell_launches(graph: CompiledGraph) -> Callable[[str, str], None]:
+    def tell(state: str, reason: str) -> None:
+        emit("launch_graph", graph_id=graph.graph_id, graph=graph.name, state=state, reason=reason)
+
+    return tell
 
 
 def _compile_symbolic(
@@ -190,16 +225,21 @@ def _compile_symbolic(
             raise
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 
-    pure, cuda = record.pure, record.cuda  # for the record has weights, which must not live as long as the selector
+    # for the record has weights, which must not live as long as the selector
+    pure, cuda, plain = record.pure, record.cuda, record.plain
+    launched = itertools.count()
 
     def select(run: Callable[..., Any]) -> _native.Selector:
-        graph.run = _native.Selector(run, gm.forward, pure=pure, cuda=cuda, on_decision=_tell(graph, None))
+        graph.run = _selector(run, gm, pure, cuda, graph, None)
         return graph.run
 
-    plan = SymbolicPlan(
-        SizedPlans(record.parts, launches, graph.name), gm.forward, _plainly if record.plain else lambda plan: plan,
-        select,
-    )
+    def finished(plan: _native.Plan, parts: Callable[[], PlanParts]) -> Callable[..., Any]:
+        run: Callable[..., Any] = plan
+        if cuda and gm.meta.get(LAUNCH_GRAPHS) and next(launched) < MOST_LAUNCHED:
+            run = LaunchGraphs(plan, parts(), _recorder_of, _tell_launches(graph))
+        return _plainly(run) if plain else run
+
+    plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), gm.forward, finished, select)
     return Variant([graph], assumed, symbols, plan.run_for)
 
 
@@ -294,7 +334,7 @@ def _note_folding(graph: CompiledGraph, folding: Folding) -> None:
     graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
 
 
-def _plainly(plan: _native.Plan) -> Callable[..., Any]:
+def _plainly(plan: Callable[..., Any]) -> Callable[..., Any]:
     """The plan, run with those of gradients and autocast switched off that are on; they are whenever the graph runs."""
     set_grad_enabled = torch._C._set_grad_enabled
 

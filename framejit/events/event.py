@@ -27,6 +27,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "kernel_failed": ("kernel", "error", "instead"),
     "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
+    "launch_graph": ("graph_id", "graph", "state", "reason"),
     "cache": ("what", "hit", "key", "reason"),
     "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),
     "warning": ("message", "place"),

@@ -99,6 +99,22 @@ class Unfused:
         return f"{self.graph}{f' of {self.function}' if self.function else ''}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Launched:
+    """A graph that was to be launched at once (`mode="reduce-overhead"`)."""
+
+    graph: str
+    function: str
+    """Whose graph it is; empty for a graph that did not come from framejit's own capture."""
+    state: str
+    """`captured`, or `plain` where each kernel is launched on its own."""
+    reason: str
+    """Why it is not captured; of captured ones what there is to say."""
+
+    def __str__(self) -> str:
+        return f"{self.graph}{f' of {self.function}' if self.function else ''}: {self.reason}"
+
+
 class Ledger:
     """Aggregates events into one record for each function."""
 
@@ -113,6 +129,9 @@ class Ledger:
         self._reverted: list[Reverted] = []
         self._unfused: list[Unfused] = []
         self._trained: list[Training] = []
+        self._functions: dict[str, str] = {}
+        """The function of each graph that was fused."""
+        self._launched: dict[str, Launched] = {}
 
     def note(self, event: Event) -> None:
         handler = getattr(self, f"_{event.kind}", None)
@@ -135,6 +154,8 @@ class Ledger:
             self._reverted.clear()
             self._unfused.clear()
             self._trained.clear()
+            self._functions.clear()
+            self._launched.clear()
 
     def reverted(self) -> tuple[Reverted, ...]:
         """The graphs that proved slower than eager, in the order in which that was found out."""
@@ -150,6 +171,11 @@ class Ledger:
         """The graphs that were compiled with their backward, in that order."""
         with self._lock:
             return tuple(self._trained)
+
+    def launched(self) -> tuple[Launched, ...]:
+        """The graphs that were to be launched at once, each with the last that was heard of it."""
+        with self._lock:
+            return tuple(self._launched.values())
 
     def _record(self, fields: dict[str, Any]) -> FunctionRecord:
         key = (fields["function"], fields["file"], fields["line"])
@@ -184,7 +210,7 @@ class Ledger:
             self._undecided.pop(graph, None)  # it was fused, and then a kernel failed
             self._unfused.append(Unfused(graph, function, fields["reason"]))
         else:
-            self._undecided[graph] = function
+            self._undecided[graph] = self._functions[graph] = function
 
     def _training(self, fields: dict[str, Any]) -> None:
         record = self._capturing.get(threading.get_ident())
@@ -194,6 +220,10 @@ class Ledger:
         function = self._undecided.pop(fields["graph"], "")
         if fields["state"] == "eager":
             self._reverted.append(Reverted(fields["graph"], function, fields["compiled_us"], fields["eager_us"]))
+
+    def _launch_graph(self, fields: dict[str, Any]) -> None:
+        graph = fields["graph"]
+        self._launched[graph] = Launched(graph, self._functions.get(graph, ""), fields["state"], fields["reason"])
 
     def _recompile(self, fields: dict[str, Any]) -> None:
         self._record(fields).recompiles += 1
@@ -240,10 +270,12 @@ class Status:
     trained: tuple[Training, ...] = ()
     """Graphs that were compiled with their backward: kernels of both halves, what is kept and what is computed
     again."""
+    launched: tuple[Launched, ...] = ()
+    """Graphs that were to be launched at once: those that are, and those that can't be, with the reason."""
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The records as plain data."""
         return [record.to_dict() for record in self.functions]
 
     def __str__(self) -> str:
-        return table(self.functions, self.reverted, self.unfused, self.trained)
+        return table(self.functions, self.reverted, self.unfused, self.trained, self.launched)

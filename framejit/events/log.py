@@ -68,7 +68,7 @@ class LogWriter:
         where = self._functions.get(frame_id, "")
         if event.kind == "graph":
             self._graphs[event.graph_id] = where
-        elif event.kind in ("fusion", "training", "output_code", "perf"):
+        elif event.kind in ("fusion", "training", "output_code", "perf", "launch_graph"):
             where = self._graphs.get(event.fields.get("graph_id"), "")
         elif event.kind == "frame_done":
             self._functions.pop(frame_id, None)

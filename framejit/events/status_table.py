@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from framejit.events.ledger import FunctionRecord, Reverted, Unfused
+    from framejit.events.ledger import FunctionRecord, Launched, Reverted, Unfused
     from framejit.events.training import Training
 
 HEADINGS = (
@@ -17,7 +17,7 @@ HEADINGS = (
 
 def table(
     records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = (),
-    trained: Sequence[Training] = ()
+    trained: Sequence[Training] = (), launched: Sequence[Launched] = ()
 ) -> str:
     parts = [_functions(records)]
     for heading, graphs in (((
@@ -25,6 +25,8 @@ def table(
     ), reverted), ("not fused, and run as ATen operations:", unfused)):
         parts += [heading, *(f"  {graph}" for graph in graphs)] if graphs else []
     parts += ["compiled with their backward:", *(f"  {graph.summary}" for graph in trained)] if trained else []
+    plain = [graph for graph in launched if graph.state == "plain"]
+    parts += ["launched kernel by kernel, not at once:", *(f"  {graph}" for graph in plain)] if plain else []
     return "\n".join(parts)
 
 

@@ -132,6 +132,11 @@ def _us(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.1f} us"
 
 
+def launch_graph(event: Event, where: str, level: Level) -> str:
+    state = "captured as a launch graph" if event.state == "captured" else "launched kernel by kernel"
+    return f"{event.graph}{f' of {where}' if where else ''}: {state}{f' ({event.reason})' if event.reason else ''}"
+
+
 def cache(event: Event, where: str, level: Level) -> str:
     key = str(event.key)
     reason = event.fields.get("reason", "")  # a backend of somebody else's may have none to give
@@ -172,6 +177,7 @@ LOGS: dict[str, Log] = {
         "kernel_failed", kernel_failed, "which kernels a device's compiler failed on, and what was tried instead"
     ),
     "perf": Log("perf", perf, "how long compiled graphs and their eager originals take"),
+    "launches": Log("launch_graph", launch_graph, "which graphs are launched at once, and why others are not"),
     "cache": Log("cache", cache, "what was found in the cache of compiled code, and what was not"),
     "verify": Log("verify", verify, "calls that were compared with plain Python"),
 }

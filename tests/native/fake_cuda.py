@@ -21,6 +21,9 @@ static __thread void *current;
 static int context, module;
 int fake_contexts_set, fake_loads, fake_unloads, fake_shared_limit = -1;
 struct { unsigned grid[3], block[3], shared; void *stream, *context; } fake_launch;
+struct node { int last; void (*host)(void); uint64_t cells[7]; } nodes[4096];
+int fake_recording, fake_first, n_nodes;
+long fake_stream = 0x1000;
 void *fake_current(void) { return current; }
 int cuInit(unsigned flags) { return 0; }
 int cuGetErrorName(int error, const char **name)
@@ -63,11 +66,60 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     fake_launch.grid[0] = gx, fake_launch.grid[1] = gy, fake_launch.grid[2] = gz;
     fake_launch.block[0] = bx, fake_launch.block[1] = by, fake_launch.block[2] = bz;
     fake_launch.shared = shared, fake_launch.stream = stream, fake_launch.context = current;
+    if (fake_recording) {
+        struct node *node = &nodes[n_nodes++];
+        node->host = 0;
+        for (int i = 0; i < 7; i++)
+            memcpy(&node->cells[i], args[i], i == 2 || i == 3 ? 4 : 8);
+        return 0;
+    }
     float *out = *(float **)args[0], *in = *(float **)args[1];
     for (int i = 0; i < *(int32_t *)args[2]; i++)
         out[i] = *(float *)args[3] * in[i] + *(int64_t *)args[4] + *(double *)args[5];
     return *(void **)args[6] ? 1 : 0;
 }
+/* what is launched between fake_begin and fake_end is a graph: a range of nodes */
+void fake_begin(void) { fake_recording = 1; fake_first = n_nodes; }
+void *fake_end(void) { fake_recording = 0; nodes[n_nodes].last = 1; return &nodes[(n_nodes++, fake_first)]; }
+void fake_host(void (*host)(void)) { nodes[n_nodes++].host = host; }
+void fake_replay(struct node *node)
+{
+    for (; !node->last; node++) {
+        if (node->host)
+            node->host();
+        else {
+            void *args[7];
+            for (int i = 0; i < 7; i++)
+                args[i] = &node->cells[i];
+            cuLaunchKernel((void *)7, 1, 1, 1, 1, 1, 1, 0, 0, args, 0);
+        }
+    }
+}
+int cuStreamGetCaptureInfo_v3(void *stream, int *status, uint64_t *id, void **graph, void ***last, const void **edges,
+                              size_t *n)
+{
+    static void *node;
+    node = &nodes[n_nodes - 1];
+    *status = fake_recording, *last = &node, *n = n_nodes > fake_first;
+    return 0;
+}
+int fake_sets, fake_set_error, fake_copies, fake_waits, fake_synchronised;
+int cuGraphExecKernelNodeSetParams_v2(void *executable, struct node *node, const struct {
+    void *function; unsigned size[7]; void **args; } *params)
+{
+    fake_sets++;
+    for (int i = 0; i < 7; i++)
+        memcpy(&node->cells[i], params->args[i], i == 2 || i == 3 ? 4 : 8);
+    return params->function == (void *)7 && params->size[3] == 128 ? fake_set_error : 400;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    fake_copies++;
+    memcpy((void *)to, (void *)from, bytes);
+    return 0;
+}
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { fake_waits++; return 0; }
+int cuCtxSynchronize(void) { fake_synchronised++; return 0; }
 int fake_milliseconds, fake_busy, fake_capturing, fake_events, fake_queries, fake_elapsed_error;
 int cuStreamIsCapturing(void *stream, int *status) { *status = fake_capturing; return 0; }
 int cuEventCreate(void **event, unsigned flags)
@@ -80,7 +132,7 @@ int cuEventDestroy_v2(void *event) { fake_events--; free(event); return 0; }
 int cuEventRecord(void *event, void *stream)
 {
     *(int *)event = fake_milliseconds;
-    return stream == (void *)0x1000 ? 0 : 400;
+    return stream == (void *)fake_stream ? 0 : 400;
 }
 int cuEventQuery(void *event) { fake_queries++; return fake_busy ? 600 : 0; }
 int cuEventElapsedTime(float *milliseconds, void *start, void *end)
@@ -90,8 +142,8 @@ int cuEventElapsedTime(float *milliseconds, void *start, void *end)
 }
 """
 TORCH_CUDA = (
-    "int aoti_torch_get_current_cuda_stream(int device, void **stream) { *stream = (void *)(long)(0x1000 + device); "
-    "return 0; }"
+    "extern long fake_stream; int aoti_torch_get_current_cuda_stream(int device, void **stream) "
+    "{ *stream = (void *)(fake_stream + device); return 0; }"
 )
 PREAMBLE = """
 import ctypes, sys, threading

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
     from framejit.backends.fuse.graph.graph import Graph
     from framejit.backends.fuse.graph.graph_text import GraphText
+    from framejit.backends.fuse.plan.plan_parts import PlanParts
 
 KIND = "plan"
 SYMBOLIC = "symbolicplan"
@@ -35,6 +36,8 @@ class FoundPlan(NamedTuple):
     """A plan that can run, and what is known of it."""
 
     record: PlanRecord
+    parts: PlanParts
+    """What the plan was made of, with the launches of its kernels."""
     plan: _native.Plan
 
 
@@ -68,7 +71,8 @@ def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> Fo
     if found is None:
         return None
     try:
-        return FoundPlan(found.record, found.record.parts.native(found.launches, fallback, graph.name))
+        parts = found.record.parts.launching(found.launches)
+        return FoundPlan(found.record, parts, parts.native((), fallback, graph.name))
     except Exception as e:  # whatever is wrong with it, the graph can still be compiled
         _unusable(KIND, key, graph, e)
         return None

@@ -3,7 +3,7 @@ number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -30,13 +30,18 @@ class PlanParts:
     alone: tuple[int, ...]
     spans: tuple[int, ...]
 
+    def launching(self, launches: Sequence[Launch]) -> PlanParts:
+        """The same with the launches of kernels in place of their numbers. Raises IndexError or TypeError for a
+        description that is none."""
+        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
+        return replace(self, steps=steps)
+
     def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
         """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is
         none."""
-        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
         return _native.Plan(
-            self.n_inputs, self.n_values, steps, self.outputs, fallback=fallback, aligned=self.aligned,
-            alone=self.alone, spans=self.spans, name=name
+            self.n_inputs, self.n_values, self.launching(launches).steps, self.outputs, fallback=fallback,
+            aligned=self.aligned, alone=self.alone, spans=self.spans, name=name
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from framejit import _native
@@ -23,12 +23,12 @@ class SizedPlans:
 
     def __init__(self, parts: PlanParts, launches: Sequence[Launch], name: str) -> None:
         self._parts, self._launches, self._name = parts, launches, name
-        self._shared: tuple[_native.Plan, Steps] | None = None
+        self._shared: tuple[_native.Plan, list[tuple[Any, ...]], Steps] | None = None
 
     def plan_for(self, sizes: Mapping[Symbol, int], eager: Run) -> _native.Plan:
         """The plan for these sizes; `eager` runs the calls that it cannot run."""
         if self._shared is not None:
-            plan, differing = self._shared
+            plan, _, differing = self._shared
             changes, outputs, spans = differing(sizes)
             return plan.for_sizes(changes, outputs, spans, eager)
         parts = self._parts
@@ -38,13 +38,22 @@ class SizedPlans:
         differing = for_sizes(
             ([(number, step) for number, step in enumerate(steps) if has_symbols(step)], parts.outputs, parts.spans)
         )
-        changes, outputs, spans = differing(sizes)
-        for number, step in changes:
-            steps[number] = step
-        closed = PlanParts(parts.n_inputs, parts.n_values, steps, outputs, parts.aligned, parts.alone, spans)
-        plan = closed.native((), eager, self._name)
-        self._shared = plan, differing
+        plan = self._closed(sizes, steps, differing).native((), eager, self._name)
+        self._shared = plan, steps, differing
         return plan
+
+    def parts_for(self, sizes: Mapping[Symbol, int]) -> PlanParts:
+        """What the plan for these sizes was made of, after that was made."""
+        assert self._shared is not None
+        _, steps, differing = self._shared
+        return self._closed(sizes, steps, differing)
+
+    def _closed(self, sizes: Mapping[Symbol, int], steps: Sequence[tuple[Any, ...]], differing: Steps) -> PlanParts:
+        changes, outputs, spans = differing(sizes)
+        closed = [*steps]
+        for number, step in changes:
+            closed[number] = step
+        return replace(self._parts, steps=closed, outputs=outputs, spans=spans)
 
 
 @dataclass(eq=False)
@@ -54,8 +63,9 @@ class SymbolicPlan:
 
     plans: SizedPlans
     eager: Run
-    finished: Callable[[_native.Plan], Run]
-    """What is called in a plan's place, such as one that switches gradients off around it."""
+    finished: Callable[[_native.Plan, Callable[[], PlanParts]], Run]
+    """What is called in a plan's place, such as one that switches gradients off around it. Given, too, what says what
+    the plan was made of."""
     select: Callable[[Run], _native.Selector]
     measured: dict[int, _native.Selector] = field(default_factory=dict)
     """By the number of bits of the product of the sizes, equal ones once: how a plan of about that size did. The layers
@@ -69,7 +79,7 @@ class SymbolicPlan:
         known = self.measured.get(amount.bit_length())
         if known is not None and known.state == "eager":
             return self.eager
-        run = self.finished(self.plan_for(sizes))
+        run = self.finished(self.plan_for(sizes), lambda: self.plans.parts_for(sizes))
         if known is None:
             self.measured[amount.bit_length()] = run = self.select(run)
         return run

@@ -17,6 +17,7 @@ from framejit.backends.fuse.account.compiled_graph import KernelSource
 from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels, gpu_binaries
 from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.backends.fuse.targets.cuda_graphs import CudaRecorder
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.events import emit
@@ -130,6 +131,11 @@ class CudaTarget(Target):
     def limits(self) -> GpuLimits:
         """What bounds the shapes of blocks."""
         return GpuLimits.of_device(self.index) if self.is_there else WITHOUT_A_GPU
+
+    @cached_property
+    def recorder(self) -> CudaRecorder | None:
+        knows = hasattr(torch._C._CUDAGraph, "raw_cuda_graph_exec") and torch.version.hip is None
+        return CudaRecorder(torch.device("cuda", self.index)) if knows and self.is_there else None
 
     @property
     def parallel_turns(self) -> int:

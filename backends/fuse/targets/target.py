@@ -10,6 +10,7 @@ import torch
 from framejit.backends.fuse.not_fusable import NotFusable
 
 if TYPE_CHECKING:
+    from framejit.backends.fuse.launches.recorder import Recorder
     from framejit.backends.fuse.account.compiled_graph import KernelSource
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
@@ -109,6 +110,11 @@ class Target:
     def identity(self) -> str | None:
         """Tells apart devices for which other code or other plans would be made; None if that is not known. May raise
         what torch raises without a driver."""
+        return None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What captures the launches on it, to launch them at once; None where each is launched on its own."""
         return None
 
     @property

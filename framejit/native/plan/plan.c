@@ -64,11 +64,12 @@ PyTypeObject Value_Type = {
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "alone", "spans", "name",
-        NULL};
+        "fixed", NULL};
     int n_inputs, n_values;
-    PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *alone = NULL, *spans = NULL, *name = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOU:Plan", names, &n_inputs, &n_values, &steps, &outputs,
-        &fallback, &aligned, &alone, &spans, &name))
+    PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *alone = NULL, *spans = NULL, *name = NULL,
+        *fixed = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOUO:Plan", names, &n_inputs, &n_values, &steps, &outputs,
+        &fallback, &aligned, &alone, &spans, &name, &fixed))
         return NULL;
     if (fallback == NULL || !PyCallable_Check(fallback)) {
         PyErr_SetString(PyExc_TypeError, "a plan needs a callable 'fallback'");
@@ -93,7 +94,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     plan->fallback = Py_NewRef(fallback);
     plan->name = name ? Py_NewRef(name) : PyUnicode_FromString("");
     plan->keep = PyList_New(0);
-    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned, alone, spans) < 0)
+    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned, alone, spans, fixed) < 0)
         Py_CLEAR(plan);
     return (PyObject *)plan;
 }
@@ -143,14 +144,16 @@ static PyMethodDef plan_methods[] = {
      "use."},
     {"for_sizes", (PyCFunction)(void (*)(void))plan_for_sizes, METH_VARARGS | METH_KEYWORDS,
      "for_sizes(changes, outputs, spans, fallback) -> Plan: one that differs in some steps, which have other sizes."},
+    {"traced", plan_traced, METH_VARARGS,
+     "traced(inputs, wanted, device) -> (launches, tensors): a call while a CUDA graph is captured."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyTypeObject Plan_Type = {
     TYPE_OF(Plan),
     .tp_doc =
-    "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name=''): a compiled graph, "
-    "run without Python between its kernels.",
+    "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name='', fixed=()): a compiled "
+    "graph, run without Python between its kernels.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, .tp_new = plan_new,
     COLLECTED(plan),
     .tp_repr = plan_repr,
@@ -161,6 +164,7 @@ static PyTypeObject Plan_Type = {
 
 int plan_init(PyObject *module)
 {
-    return torch_shim_init(module) < 0 || PyModule_AddType(module, &Value_Type) < 0 ? -1
+    return torch_shim_init(module) < 0 || PyModule_AddType(module, &Value_Type) < 0
+        || PyModule_AddType(module, &LaunchGraph_Type) < 0 ? -1
         : PyModule_AddType(module, &Plan_Type);
 }

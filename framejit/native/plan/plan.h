@@ -75,6 +75,25 @@ typedef struct {
     CudaArg *args;
 } CudaStep;
 
+/* Where a launch graph is given an address: of an argument of a node of it, the data of a value and so many bytes. */
+typedef struct {
+    int slot, node, arg;
+    int64_t offset;
+} GraphPointer;
+
+typedef struct {
+    int slot;
+    void *place;
+    int64_t bytes;
+} GraphCopy;
+
+typedef struct {
+    PyObject *graph;                      /* a LaunchGraph */
+    int n_pointers, n_in, n_out;
+    GraphPointer *pointers;
+    GraphCopy *in, *out;                  /* from values to places before the launch, and back behind it */
+} GraphStep;
+
 typedef struct CallArg {
     enum { ARG_CONSTANT, ARG_VALUE, ARG_TUPLE, ARG_LIST } kind;
     int slot, n_items;
@@ -91,14 +110,15 @@ typedef struct {
 } CallStep;
 
 typedef struct {
-    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_INHERIT, STEP_CPU, STEP_CUDA, STEP_CALL, STEP_EXPECT, STEP_CONSTANT,
-        STEP_FREE } kind;
+    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_INHERIT, STEP_CPU, STEP_CUDA, STEP_GRAPH, STEP_CALL, STEP_EXPECT,
+        STEP_CONSTANT, STEP_FREE } kind;
     union {
         EmptyStep empty;
         ReinterpretStep reinterpret;
         InheritStep inherit;
         CpuStep cpu;
         CudaStep cuda;
+        GraphStep graph;
         CallStep call;
         ExpectStep expect;
         ConstantStep constant;
@@ -118,18 +138,21 @@ typedef struct {
     CallArg *outputs;
     int *aligned;
     int *alone;                           /* inputs that are written: their memory must be no other input's */
+    GraphCopy *fixed;                     /* inputs whose memory must lie where it did */
     int64_t *spans;  /* bytes from each input's first element to its last; read only if some input is written */
-    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone;
+    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone, n_fixed;
     int frees_inputs;  /* some step lets go of an input, which the plan therefore holds as it holds its other values */
+    int diverts;                          /* some step may say that the fallback is to run */
     int n_scratch;                        /* words that the greediest step needs */
 } Plan;
 
-extern PyTypeObject Value_Type;
+extern PyTypeObject Value_Type, LaunchGraph_Type;
 int value_index(PyObject *value);         /* of a Value */
 
 /* plan_build.c */
 /* -1 with an exception */
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans);
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans,
+    PyObject *fixed);
 void plan_free_blocks(Plan *plan);
 /* plan_sizes.c */
 PyObject *plan_for_sizes(PyObject *plan, PyObject *args, PyObject *kwargs);
@@ -139,6 +162,9 @@ PyObject *plan_for_sizes(PyObject *plan, PyObject *args, PyObject *kwargs);
 int plan_accept(const Plan *plan, PyObject *const *args);
 /* plan_run.c */
 PyObject *plan_call(PyObject *plan, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+/* 0, PLAN_DIVERTED, or -1 with an exception */
+int plan_run_step(const PlanStep *step, PlanValue *values, void **scratch);
+int plan_check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args, int has_names);
 /* takes the inputs out of the list, so that they go after their last use */
 PyObject *plan_consume(PyObject *plan, PyObject *list);
 /* plan_call_step.c */
@@ -149,6 +175,11 @@ PyObject *plan_value_object(PlanValue *value);                 /* borrowed; NULL
 void plan_value_drop(PlanValue *value);
 /* plan_cpu.c */
 void run_cpu(const CpuStep *step, char *const *pointers);
+/* plan_graph.c */
+enum { PLAN_DIVERTED = 1 };  /* nothing was done that can be seen: the plan's fallback is to run instead */
+int run_graph(const GraphStep *step, const PlanValue *values, void **scratch);
+/* plan_trace.c */
+PyObject *plan_traced(PyObject *plan, PyObject *args);
 /* plan_cuda.c */
 int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch);
 

@@ -37,5 +37,10 @@ int plan_accept(const Plan *plan, PyObject *const *args)
         if (fj_shim.get_data_ptr(HANDLE(args[plan->aligned[i]]), &data) || (uintptr_t)data % 16)
             return 0;
     }
+    for (int i = 0; i < plan->n_fixed; i++) {
+        void *data;
+        if (fj_shim.get_data_ptr(HANDLE(args[plan->fixed[i].slot]), &data) || data != plan->fixed[i].place)
+            return 0;
+    }
     return written_apart(plan, args);
 }

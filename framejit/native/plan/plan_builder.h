@@ -23,6 +23,13 @@ int *plan_read_slots(PlanBuilder *b, PyObject *numbers, int *count);
 int plan_read_shape(Plan *plan, PyObject *sizes, PyObject *strides, Shape *shape);
 /* containers are looked into at depth 0 only */
 int plan_read_arg(PlanBuilder *b, PyObject *value, int depth, CallArg *arg);
+/* pairs or triples of a slot, an address and, where there are any, bytes */
+GraphCopy *plan_read_places(PlanBuilder *b, PyObject *places, int *count);
+/* plan_steps.c */
+/* an argument of a kernel that is no address of a value */
+int plan_read_constant(const char *kind, PyObject *number, CudaArg *arg);
+/* plan_graph.c */
+int plan_build_graph(PlanBuilder *b, PyObject *parts, GraphStep *step);
 /* plan_steps.c */
 int plan_build_step(PlanBuilder *b, PyObject *description, PlanStep *step);
 #pragma GCC visibility pop

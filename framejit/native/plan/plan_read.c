@@ -62,6 +62,31 @@ int *plan_read_slots(PlanBuilder *b, PyObject *numbers, int *count)
     return read;
 }
 
+GraphCopy *plan_read_places(PlanBuilder *b, PyObject *places, int *count)
+{
+    PyObject *fast = PySequence_Fast(places, "places are given as a tuple or list");
+    GraphCopy *read = fast ? plan_allocate(b->plan, PySequence_Fast_GET_SIZE(fast), sizeof(GraphCopy)) : NULL;
+    for (Py_ssize_t i = 0; read && i < PySequence_Fast_GET_SIZE(fast); i++) {
+        PyObject *slot, *place = PySequence_Fast_GET_ITEM(fast, i);
+        unsigned long long address;
+        long long bytes = 0;
+        if (!PyTuple_Check(place)) {
+            PyErr_Format(PyExc_TypeError, "%R is no place of a value", place);
+            read = NULL;
+        }
+        else if (!PyArg_ParseTuple(place, "OK|L:place of a value", &slot, &address, &bytes)
+                 || plan_read_slot(b, slot, &read[i].slot) < 0)
+            read = NULL;
+        else {
+            read[i].place = (void *)(uintptr_t)address;
+            read[i].bytes = bytes;
+        }
+    }
+    *count = fast ? (int)PySequence_Fast_GET_SIZE(fast) : 0;
+    Py_XDECREF(fast);
+    return read;
+}
+
 int plan_read_shape(Plan *plan, PyObject *sizes, PyObject *strides, Shape *shape)
 {
     Py_ssize_t n_sizes, n_strides;

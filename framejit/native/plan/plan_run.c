@@ -116,6 +116,8 @@ static inline int run_step(const PlanStep *step, PlanValue *values, void **scrat
         return 0;
     case STEP_CUDA:
         return run_cuda(&step->cuda, values, scratch);
+    case STEP_GRAPH:
+        return run_graph(&step->graph, values, scratch);
     case STEP_CALL:
         return run_call(&step->call, values, scratch);
     case STEP_EXPECT:
@@ -128,6 +130,11 @@ static inline int run_step(const PlanStep *step, PlanValue *values, void **scrat
         return 0;
     }
     Py_UNREACHABLE();
+}
+
+int plan_run_step(const PlanStep *step, PlanValue *values, void **scratch)
+{
+    return run_step(step, values, scratch);
 }
 
 static PyObject *collect_outputs(const Plan *plan, PlanValue *values)
@@ -144,7 +151,8 @@ static PyObject *collect_outputs(const Plan *plan, PlanValue *values)
     return tuple;
 }
 
-/* `list`: holds the inputs and is emptied, or NULL where our caller goes on holding them. */
+/* `list`: holds the inputs and is emptied, or NULL where our caller goes on holding them. NULL without an exception
+ * where the fallback is to run. */
 static PyObject *run_plan(const Plan *plan, PyObject *const *args, PyObject *list, PlanValue *values, void **scratch)
 {
     int n_inputs = plan->n_inputs, first_held = n_inputs;       /* before it, values are borrowed */
@@ -179,7 +187,7 @@ static PyObject *run_in_memory(const Plan *plan, PyObject *const *args, PyObject
 }
 
 /* Whether the plan can run with these inputs, as plan_accept() says. */
-static int check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args, int has_names)
+int plan_check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args, int has_names)
 {
     if (FJ_UNLIKELY(plan->keep == NULL)) {
         PyErr_SetString(PyExc_RuntimeError, "this plan was cleared by the garbage collector");
@@ -195,10 +203,13 @@ static int check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     const Plan *plan = (Plan *)self;
-    int accepted = check_call(plan, args, PyVectorcall_NARGS(nargsf), kwnames && PyTuple_GET_SIZE(kwnames));
+    int accepted = plan_check_call(plan, args, PyVectorcall_NARGS(nargsf), kwnames && PyTuple_GET_SIZE(kwnames));
     if (FJ_UNLIKELY(accepted <= 0))
         return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
-    return run_in_memory(plan, args, NULL);
+    PyObject *result = run_in_memory(plan, args, NULL);
+    if (FJ_UNLIKELY(result == NULL) && !PyErr_Occurred())
+        return PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
+    return result;
 }
 
 PyObject *plan_consume(PyObject *self, PyObject *list)
@@ -208,10 +219,10 @@ PyObject *plan_consume(PyObject *self, PyObject *list)
         PyErr_Format(PyExc_TypeError, "a list of inputs can be consumed, a %s can not", Py_TYPE(list)->tp_name);
         return NULL;
     }
-    int accepted = check_call(plan, PySequence_Fast_ITEMS(list), PyList_GET_SIZE(list), 0);
+    int accepted = plan_check_call(plan, PySequence_Fast_ITEMS(list), PyList_GET_SIZE(list), 0);
     if (accepted < 0)
         return NULL;
-    if (accepted)
+    if (accepted && !plan->diverts)
         return run_in_memory(plan, PySequence_Fast_ITEMS(list), list);
     PyObject *inputs = PyList_AsTuple(list), *result = NULL;
     if (inputs && PyList_SetSlice(list, 0, PyList_GET_SIZE(list), NULL) == 0)

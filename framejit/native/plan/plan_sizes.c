@@ -43,6 +43,8 @@ static int same_slots(const PlanStep *a, const PlanStep *b)
             && memcmp(a->cpu.tensors, b->cpu.tensors, a->cpu.n_tensors * sizeof(int)) == 0;
     case STEP_CUDA:
         return same_pointers(&a->cuda, &b->cuda);
+    case STEP_GRAPH:
+        return 0;                         /* it is of one size */
     case STEP_CALL:
         return same_call(&a->call, &b->call);
     case STEP_EXPECT:

@@ -97,19 +97,9 @@ static int build_cpu(PlanBuilder *b, PyObject *parts, PlanStep *step)
     return need_scratch(b->plan, cpu->n_tensors);
 }
 
-static int read_cuda_arg(PlanBuilder *b, PyObject *description, CudaArg *arg)
+int plan_read_constant(const char *kind, PyObject *number, CudaArg *arg)
 {
-    PyObject *number = Py_None;
-    const char *kind;
-    if (!PyTuple_Check(description)) {
-        PyErr_Format(PyExc_TypeError, "%R is no argument of a kernel", description);
-        return -1;
-    }
-    if (!PyArg_ParseTuple(description, "s|O:argument of a cuda_kernel", &kind, &number))
-        return -1;
     arg->slot = -1;
-    if (strcmp(kind, "p") == 0)
-        return plan_read_slot(b, number, &arg->slot);
     if (strcmp(kind, "i32") == 0) {
         long long wide = PyLong_AsLongLong(number);
         arg->constant.i32 = (int32_t)wide;
@@ -125,6 +115,19 @@ static int read_cuda_arg(PlanBuilder *b, PyObject *description, CudaArg *arg)
     else if (strcmp(kind, "null") != 0)
         PyErr_Format(PyExc_ValueError, "'%s' is no kind of argument of a kernel", kind);
     return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_cuda_arg(PlanBuilder *b, PyObject *description, CudaArg *arg)
+{
+    PyObject *number = Py_None;
+    const char *kind;
+    if (!PyTuple_Check(description)) {
+        PyErr_Format(PyExc_TypeError, "%R is no argument of a kernel", description);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(description, "s|O:argument of a cuda_kernel", &kind, &number))
+        return -1;
+    return strcmp(kind, "p") == 0 ? plan_read_slot(b, number, &arg->slot) : plan_read_constant(kind, number, arg);
 }
 
 static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
@@ -154,6 +157,16 @@ static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
         if (read_cuda_arg(b, PyTuple_GET_ITEM(args, i), &cuda->args[i]) < 0)
             return -1;
     return need_scratch(b->plan, 2 * (Py_ssize_t)cuda->n_args);
+}
+
+static int build_graph(PlanBuilder *b, PyObject *parts, PlanStep *step)
+{
+    GraphStep *graph = &step->graph;
+    step->kind = STEP_GRAPH;
+    b->plan->diverts = 1;
+    if (plan_build_graph(b, parts, graph) < 0 || PyList_Append(b->plan->keep, graph->graph) < 0)
+        return -1;
+    return need_scratch(b->plan, (Py_ssize_t)graph->n_pointers + graph->n_in + graph->n_out);
 }
 
 static int build_results(PlanBuilder *b, PyObject *results, CallStep *call)
@@ -244,8 +257,8 @@ static int build_constant(PlanBuilder *b, PyObject *parts, PlanStep *step)
 
 static const struct { const char *name; int (*build)(PlanBuilder *, PyObject *, PlanStep *); } kinds[] = {
     {"empty", build_empty}, {"reinterpret", build_reinterpret}, {"inherit", build_inherit},
-    {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"call", build_call}, {"expect", build_expect},
-     {"constant", build_constant}, {"free", build_free},
+    {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"graph", build_graph}, {"call", build_call},
+    {"expect", build_expect}, {"constant", build_constant}, {"free", build_free},
 };
 
 int plan_build_step(PlanBuilder *b, PyObject *description, PlanStep *step)

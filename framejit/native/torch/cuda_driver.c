@@ -55,6 +55,34 @@ int cuda_driver_load(void)
     return 0;
 }
 
+/* Each under the newest name that is known here. */
+int cuda_graphs_load(void)
+{
+    static const struct { void *place; const char *names[2]; } needed[] = {
+        {&fj_cuda.capture_info, {"cuStreamGetCaptureInfo_v3", "cuStreamGetCaptureInfo_v2"}},
+        {&fj_cuda.node_set, {"cuGraphExecKernelNodeSetParams_v2", "cuGraphExecKernelNodeSetParams"}},
+        {&fj_cuda.copy, {"cuMemcpyDtoDAsync_v2"}},
+        {&fj_cuda.stream_wait, {"cuStreamWaitEvent"}},
+        {&fj_cuda.context_wait, {"cuCtxSynchronize"}},
+    };
+    if (cuda_driver_load() < 0)
+        return -1;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY);
+    for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++) {
+        void *found = dlsym(library, needed[i].names[0]);
+        if (i == 0)
+            fj_cuda.with_edges = found != NULL;
+        if (found == NULL && needed[i].names[1])
+            found = dlsym(library, needed[i].names[1]);
+        if (found == NULL) {
+            PyErr_Format(fj_plan_unsupported, "the CUDA driver does not export %s", needed[i].names[0]);
+            return -1;
+        }
+        *(void **)needed[i].place = found;
+    }
+    return 0;
+}
+
 void cuda_raise(int error, const char *what, void *function)
 {
     const char *name = NULL, *kernel = NULL;

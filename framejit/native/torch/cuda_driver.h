@@ -25,10 +25,18 @@ typedef struct {
     int (*event_create)(void **event, unsigned flags), (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream), (*event_query)(void *event);
     int (*event_elapsed)(float *milliseconds, void *start, void *end);
+    /* what launch graphs need besides, NULL until cuda_graphs_load(); capture_info is cuStreamGetCaptureInfo_v3 where
+       `with_edges` */
+    int (*capture_info)(void *stream, int *status, uint64_t *id, void **graph, void *const **last, ...);
+    int (*node_set)(void *executable, void *node, const void *kernel_node);
+    int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
+    int (*stream_wait)(void *stream, void *event, unsigned flags), (*context_wait)(void);
+    int with_edges;
 } CudaDriver;
 extern CudaDriver fj_cuda;
 
 int cuda_driver_load(void);                                    /* -1 with PlanUnsupported */
+int cuda_graphs_load(void);                                    /* -1 with PlanUnsupported */
 int cuda_context(int device_index, void **context);  /* the primary context of a device; -1 with an exception */
 /* Makes a context this thread's current one; gives what was current before, for leave. Never raises; gives the driver's
  * error. */

@@ -1,0 +1,168 @@
+"""Who touches which memory of a plan: kernels of ours, whose addresses a launch graph can be given anew at each launch,
+or operations of a library, which keep those of the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from framejit import _native
+from framejit.backends.fuse.launches.recorder import NotCapturable
+from framejit.backends.fuse.plan.plan_functions import (
+    count_back, detached_view, reinterpreted, view_in_another_dtype, view_of
+)
+from framejit.backends.fuse.plan.plan_parts import PlanParts
+
+Step = tuple[Any, ...]
+
+VIEWS: Final[tuple[Callable[..., Any], ...]] = (
+    view_of, detached_view, view_in_another_dtype, reinterpreted, torch.Tensor.detach
+)
+"""Functions that launch nothing: they make tensors over memory that is there."""
+COUNTS: Final[tuple[Callable[..., Any], ...]] = (torch._C._increment_version, count_back)
+"""Functions that change nothing but versions of tensors."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value of a plan lies."""
+
+    root: int
+    """The slot of the value whose memory it is: an input, or what a step allocates or gives."""
+    offset: int
+    """Bytes behind the beginning of that."""
+
+
+@dataclass
+class MemoryUse:
+    """What is known of the memory of a plan, by slots."""
+
+    places: dict[int, Place]
+    made_by: dict[int, Step] = field(default_factory=dict)
+    """The step that puts a value into a slot; inputs have none."""
+    of_library: set[int] = field(default_factory=set)
+    """Roots that something other than kernels of ours reads or writes: their memory must lie where it lay in the
+    capture."""
+    launched_on: set[int] = field(default_factory=set)
+    """Roots that anything that is launched reads or writes."""
+    seen: dict[int, set[int]] = field(default_factory=dict)
+    """By the slot of a view that a function made, the roots of what it may be a view of: where it begins is not known
+    here."""
+
+    def launches(self, roots: Iterable[int], by_library: bool) -> None:
+        """Note that something that is launched reads or writes there."""
+        for root in roots:
+            self.launched_on.add(root)
+            if by_library:
+                self.of_library.add(root)
+            self.launches(self.seen.get(root, ()), True)
+
+
+def memory_use(parts: PlanParts, device: torch.device) -> MemoryUse:
+    """Who touches what in a plan with numbers for its kernels. Raises NotCapturable for one that does not do all its
+    work on the device."""
+    use = MemoryUse({slot: Place(slot, 0) for slot in range(parts.n_inputs)})
+    for step in parts.steps:
+        _note(use, step, device)
+    return use
+
+
+def _note(use: MemoryUse, step: Step, device: torch.device) -> None:
+    kind = step[0]
+    if kind == "empty":
+        if step[5].type != device.type:
+            raise NotCapturable(f"it makes a tensor on the device {step[5]}")
+        _root(use, step[1], step)
+    elif kind == "reinterpret":
+        _, slot, base, _, _, offset, dtype = step
+        place = use.places[base]
+        use.places[slot] = Place(place.root, place.offset + offset * dtype.itemsize)
+        use.made_by[slot] = step
+    elif kind == "cuda_kernel":
+        use.launches((use.places[arg[1]].root for arg in step[5] if arg[0] == "p"), False)
+    elif kind == "call":
+        _note_call(use, step)
+    elif kind == "constant":
+        _root(use, step[1], step)
+        use.of_library.add(step[1])
+    elif kind not in ("expect", "free"):
+        raise NotCapturable("a part of it runs on the CPU" if kind == "cpu_kernel" else f"it has a step {kind!r}")
+
+
+def _note_call(use: MemoryUse, step: Step) -> None:
+    _, function, args, kwargs, results = step
+    if function in COUNTS:
+        return
+    taken = {use.places[slot].root for slot in values_in((args, kwargs))}
+    if function not in VIEWS:
+        use.launches(taken, True)
+    for slot in results if isinstance(results, tuple) else (results,):
+        if slot is None:
+            continue
+        _root(use, slot, step)
+        use.of_library.add(slot)
+        if function in VIEWS:
+            use.seen[slot] = taken
+
+
+def _root(use: MemoryUse, slot: int, step: Step) -> None:
+    use.places[slot] = Place(slot, 0)
+    use.made_by[slot] = step
+
+
+def values_in(tree: Any) -> Iterator[int]:
+    """The slots that stand in the arguments of a call, or among outputs."""
+    if isinstance(tree, _native.Value):
+        yield tree.index
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from values_in(item)
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from values_in(item)
+
+
+@dataclass(frozen=True)
+class Results:
+    """How the outputs of a plan come about behind a launch."""
+
+    fresh: tuple[int, ...]
+    """Slots of memory that kernels of ours write into: it can be another at each launch."""
+    copied: tuple[int, ...]
+    """Slots of what libraries give or touch: it is copied from where it lies."""
+    steps: tuple[Step, ...]
+    """Steps that make outputs of these and of inputs, without launching anything."""
+
+
+def results_of(parts: PlanParts, use: MemoryUse) -> Results:
+    """What of a plan has to be done at each launch for its outputs."""
+    fresh: set[int] = set()
+    copied: set[int] = set()
+    repeated: set[int] = set()
+    waiting = [*values_in(parts.outputs)]
+    while waiting:
+        slot = waiting.pop()
+        step = use.made_by.get(slot)
+        if step is None or slot in fresh | copied | repeated:
+            continue
+        if step[0] == "empty":
+            (copied if slot in use.of_library else fresh).add(slot)
+        elif step[0] in ("reinterpret", "constant"):
+            repeated.add(slot)
+            waiting += [step[2]] if step[0] == "reinterpret" else []
+        elif step[1] in VIEWS:
+            repeated.add(slot)
+            waiting += values_in((step[2], step[3]))
+        else:
+            copied.add(slot)
+    made = {id(use.made_by[slot]) for slot in repeated}
+    steps = tuple(step for step in parts.steps if id(step) in made)
+    return Results(tuple(sorted(fresh)), tuple(sorted(copied)), steps)
+
+
+def extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from a tensor's first to its last, with all between."""
+    return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))

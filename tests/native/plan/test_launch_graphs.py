@@ -1,0 +1,401 @@
+"""Launch graphs, with a driver and a recorder made for the test: what is given new addresses, what is copied, what
+runs when, and what the program sees."""
+
+from __future__ import annotations
+
+import pytest
+from fake_cuda import fake_driver  # noqa: F401  (a fixture)
+
+GRAPHS = """
+import itertools
+from framejit._native import Value
+from framejit.backends.fuse.launches.launch_graphs import KEPT, PATIENCE, WORTH, LaunchGraphs
+from framejit.backends.fuse.launches.recorder import Recording
+from framejit.backends.fuse.plan.plan_functions import view_of
+from framejit.backends.fuse.plan.plan_parts import PlanParts
+
+CPU, N = torch.device("cpu"), 4
+fake.fake_end.restype = ctypes.c_void_p
+HOST = ctypes.CFUNCTYPE(None)
+native.withhold_symbols({"aoti_torch_empty_strided"})  # so that memory is asked for here
+plain_empty = torch.empty_strided
+
+class Recorder:
+    device = CPU
+    recording = fails = 0
+    def __init__(self):
+        self.memory, self.recorded = [], 0
+    def is_capturing(self):
+        return bool(number("fake_capturing"))
+    def record(self, run):
+        def empty(*args, **kwargs):
+            self.memory.append(plain_empty(*args, **kwargs))
+            return self.memory[-1]
+        torch.empty_strided, Recorder.recording = empty, 1
+        fake.fake_begin()
+        try:
+            result = run()
+            if self.fails:
+                raise RuntimeError("operation not permitted when stream is capturing\\nand more")
+        finally:
+            executable = fake.fake_end()
+            torch.empty_strided, Recorder.recording = plain_empty, 0
+        self.recorded += 1
+        return Recording(executable, lambda: fake.fake_replay(ctypes.c_void_p(executable))), result
+
+recorder = Recorder()
+
+def on_device(run):
+    host = HOST(run)
+    recorder.memory.append(host)
+    fake.fake_host(host)
+
+def library(f):
+    def call(*args):
+        if not Recorder.recording:
+            return f(*args)
+        out, args = torch.full_like(f(*args), -1), [arg.detach() for arg in args]
+        recorder.memory += [out, *args]
+        on_device(lambda: out.copy_(f(*args)))
+        return out
+    return call
+
+def library_in_place(f):
+    def call(x):
+        if Recorder.recording:
+            view = x.detach()
+            torch._C._increment_version([x])
+            recorder.memory.append(view)
+            on_device(lambda: f(view))
+        else:
+            f(x)
+    return call
+
+def empty(slot):
+    return ("empty", slot, (N,), (1,), torch.float32, CPU)
+
+def affine(out, x, a=1.0, b=0):
+    args = ("p", out), ("p", x), ("i32", N), ("f32", a), ("i64", b), ("f64", 0.0), ("null",)
+    return ("cuda_kernel", 7, (2, 1, 1), 128, 0, args, 0)
+
+def call(f, slots, result):
+    return ("call", f, tuple(map(Value, slots)), None, result)
+
+def launches(n_inputs, n_values, steps, outputs, alone=()):
+    parts = PlanParts(n_inputs, n_values, steps, tuple(map(Value, outputs)), (), alone, (4 * N,) * n_inputs)
+    told = []
+    eager = lambda *inputs: "eager"
+    plan = parts.native((), eager, "mine")
+    made = LaunchGraphs(plan, parts, lambda device: recorder, lambda state, why: told.append((state, why)))
+    made.plan, made.told = plan, told
+    return made
+
+def fresh():
+    return torch.randn(2 * N)[N:]
+
+def captured(run, *inputs):
+    before = recorder.recorded
+    for _ in range(PATIENCE + 1):
+        run(*inputs)
+    assert recorder.recorded == before + 1 and run.told[-1][0] == "captured", run.told
+    return run
+"""
+
+
+@pytest.fixture
+def run(fake_driver):  # noqa: F811
+    return lambda program: fake_driver(GRAPHS + program)
+
+
+def test_inputs_are_read_where_they_are_and_outputs_are_fresh(run):
+    run(
+        """
+f = launches(1, 3, [empty(1), affine(1, 0, 2.0), empty(2), affine(2, 1, 3.0, 1), ("free", 1)], [2])
+kept, keep = [], []
+for i in range(100):
+    x = fresh()
+    keep.append(x)
+    (out,) = f(x)
+    kept.append((out, 6 * x + 1))
+assert recorder.recorded == 1 and f.told == [("captured", "")], f.told
+assert number("fake_copies") == 0
+assert len({out.data_ptr() for out, _ in kept}) == 100
+for out, expected in kept:
+    torch.testing.assert_close(out, expected)
+sets = number("fake_sets")
+before = f(x)[0]
+assert number("fake_sets") == sets + 1          # only where the result goes is new
+"""
+    )
+
+
+def test_what_a_library_reads_is_copied_if_it_moves_and_what_it_gives_is_copied(run):
+    run(
+        """
+double = library(lambda x: x * 2)
+f = launches(1, 2, [call(double, [0], 1), ("expect", 1, (N,), (1,), print)], [1])
+xs = [fresh() for _ in range(50)]
+outs = [f(x)[0] for x in xs]
+for x, out in zip(xs, outs):
+    torch.testing.assert_close(out, 2 * x)
+assert recorder.recorded == 1 and f.told == [("captured", "1 inputs are copied")], f.told
+"""
+    )
+
+
+def test_a_weight_that_a_library_reads_is_read_in_place_until_it_is_replaced(run):
+    run(
+        """
+add = library(lambda x, w: x + w)
+f = launches(2, 4, [empty(2), affine(2, 0, 2.0), call(add, [2, 1], 3)], [3])
+weights = [fresh(), fresh()]
+for i in range(60):
+    x, w = fresh(), weights[i >= 30]
+    torch.testing.assert_close(f(x, w)[0], 2 * x + w)
+    w.add_(1)                                    # what is in it is read anew at each launch
+assert recorder.recorded == 2, recorder.recorded
+copies = number("fake_copies")
+f(x, w)
+assert number("fake_copies") == copies + 1       # the result
+for i in range(100):                             # both are known by now
+    x, w = fresh(), weights[i % 2]
+    torch.testing.assert_close(f(x, w)[0], 2 * x + w)
+assert recorder.recorded == 2, recorder.recorded
+"""
+    )
+
+
+def test_captures_that_are_of_little_use_become_rare(run):
+    run(
+        """
+f = launches(1, 2, [call(library(lambda x: x * 2), [0], 1)], [1])
+held = []
+for i in range(2000):
+    if i % 20 == 0:
+        x = fresh()
+        held.append(x)
+    x.add_(1)
+    torch.testing.assert_close(f(x)[0], 2 * x)
+assert recorder.recorded < 12, recorder.recorded
+"""
+    )
+
+
+def test_inputs_are_written_in_place_and_their_versions_count(run):
+    run(
+        """
+grow = library_in_place(lambda x: x.mul_(2))
+def made():
+    count = ("call", torch._C._increment_version, ([Value(0)],), None, None)
+    return launches(2, 2, [affine(0, 0, 1.0, 1), count, call(grow, [1], None)], [0], alone=(0, 1))
+f = made()
+held = []                                        # so that memory does not come back
+for i in range(40):
+    x, cache = fresh(), fresh()
+    held += [x, cache]
+    x2, cache2, versions = x + 1, cache * 2, (x._version, cache._version)
+    (out,) = f(x, cache)
+    assert out is x
+    torch.testing.assert_close((x, cache), (x2, cache2))
+    assert (x._version, cache._version) == (versions[0] + 1, versions[1] + 1), i
+assert f.told == [("captured", "1 inputs are copied")]
+f = made()
+x, cache, cache2 = fresh(), fresh(), None
+cache2 = cache.clone()
+for i in range(40):
+    f(x, cache)
+    cache2 *= 2
+    torch.testing.assert_close(cache, cache2)
+    assert cache._version == i + 1
+assert f.told == [("captured", "")]
+copies = number("fake_copies")
+f(x, cache)
+assert number("fake_copies") == copies
+"""
+    )
+
+
+def test_views_among_the_outputs_are_made_anew(run):
+    run(
+        """
+half = lambda slot, base: ("call", view_of, (Value(base), (2,), (1,), 1, None), None, slot)
+give = library(lambda x: x + 1)
+f = launches(1, 6, [empty(1), affine(1, 0, 2.0), half(2, 1), half(3, 0), call(give, [1], 4), half(5, 4)],
+    [1, 2, 3, 4, 5])
+for i in range(20):
+    x = fresh()
+    a, b, c, d, e = f(x)
+    torch.testing.assert_close((a, b, c, d, e), (2 * x, (2 * x)[1:3], x[1:3], 2 * x + 1, (2 * x + 1)[1:3]))
+    assert b._base is a and c._base is x._base and e._base is d, i
+assert f.told[-1][0] == "captured"
+"""
+    )
+
+
+def test_memory_that_a_view_leads_to_stays(run):
+    run(
+        """
+half = ("call", view_of, (Value(0), (N,), (1,), 0, None), None, 1)
+f = launches(1, 3, [half, empty(2), affine(2, 1, 2.0)], [2])
+for i in range(20):
+    x = fresh()
+    torch.testing.assert_close(f(x)[0], 2 * x)
+"""
+    )
+
+
+def test_parts_of_memory(run):
+    run(
+        """
+part = ("reinterpret", 1, 0, (N,), (1,), 1, torch.float32)
+f = launches(1, 3, [part, empty(2), affine(2, 1, 2.0), ("free", 1)], [2])
+for i in range(20):
+    x = torch.randn(3 * N)[N:]
+    torch.testing.assert_close(f(x)[0], 2 * x[1:N + 1])
+assert f.told == [("captured", "")]
+"""
+    )
+
+
+def test_what_cannot_be_captured_runs_plainly_and_says_why(run):
+    run(
+        """
+def stays(f, why, *inputs):
+    for i in range(8):
+        f(*(inputs or [fresh()]))
+    assert len(f.told) == 1 and f.told[0][0] == "plain" and why in f.told[0][1], f.told
+    assert f.why_plain == f.told[0][1]
+
+stays(launches(1, 1, [("cpu_kernel", 1, (), (), 0, 1)], [0]), "on the CPU")
+recorder.fails = 1
+stays(launches(1, 2, [empty(1), affine(1, 0)], [1]), "RuntimeError: operation not permitted when stream is capturing")
+recorder.fails = 0
+stays(launches(1, 2, [call(lambda x: x, [0], 1)], [1]), "shares memory")
+stays(launches(1, 2, [call(lambda x: 3, [0], 1)], [1]), "not on the device")
+import warnings
+def warns(x):
+    warnings.warn("oh")
+    return x * 2
+told = []
+warnings.showwarning = lambda *args: told.append(args)
+warnings.simplefilter("always")
+stays(launches(1, 2, [call(warns, [0], 1)], [1]), "warns: oh")
+assert len(told) == 8
+class Elsewhere(Recorder):
+    device = torch.device("meta")
+f = launches(1, 2, [call(library(lambda x: x * 2), [0], 1)], [1])
+f._recorder_of = lambda device: Elsewhere()
+stays(f, "its input 0 is on the device cpu")
+f = launches(1, 2, [empty(1), affine(1, 0)], [1])
+f._recorder_of = lambda device: None
+f(fresh())
+assert f.told == [] and f.why_plain
+"""
+    )
+
+
+def test_an_error_of_the_driver_leads_to_the_plan(run):
+    run(
+        """
+f = captured(launches(1, 2, [empty(1), affine(1, 0, 2.0)], [1]), fresh())
+set_number("fake_set_error", 400)
+for i in range(3):
+    x = fresh()
+    torch.testing.assert_close(f(x)[0], 2 * x)
+assert f.told[-1][0] == "plain" and "CUDA_ERROR_OTHER" in f.told[-1][1]
+set_number("fake_set_error", 0)
+"""
+    )
+
+
+def test_into_a_graph_of_the_programs_goes_what_the_plan_launches(run):
+    run(
+        """
+f = launches(1, 2, [empty(1), affine(1, 0, 2.0)], [1])
+set_number("fake_capturing", 1)
+for i in range(10):
+    f(fresh())
+assert recorder.recorded == 0
+set_number("fake_capturing", 0)
+captured(f, fresh())
+n = f._launch.graph.launches
+set_number("fake_capturing", 1)
+x = fresh()
+torch.testing.assert_close(f(x)[0], 2 * x)
+assert f._launch.graph.launches == n
+set_number("fake_capturing", 0)
+f(x)
+assert f._launch.graph.launches == n + 1
+"""
+    )
+
+
+def test_what_the_plan_cannot_run_runs_as_eager(run):
+    run(
+        """
+f = captured(launches(2, 3, [empty(2), affine(2, 1, 2.0), affine(0, 0, 1.0, 1)], [2], alone=(0,)), fresh(), fresh())
+x = fresh()
+assert f(x, x) == "eager"
+assert f(x, fresh()) != "eager"
+"""
+    )
+
+
+def test_launches_on_several_streams_run_one_behind_the_other(run):
+    run(
+        """
+f = captured(launches(1, 2, [empty(1), affine(1, 0, 2.0)], [1]), fresh())
+g = captured(launches(1, 2, [empty(1), affine(1, 0, 3.0)], [1]), fresh())
+assert (number("fake_waits"), number("fake_synchronised"), number("fake_events")) == (0, 0, 0)
+stream = ctypes.c_long.in_dll(fake, "fake_stream")
+stream.value = 0x2000
+f(fresh())
+assert (number("fake_waits"), number("fake_synchronised"), number("fake_events")) == (0, 1, 1)
+f(fresh())
+assert number("fake_waits") == 0
+stream.value = 0x3000
+g(fresh())
+assert (number("fake_waits"), number("fake_synchronised")) == (1, 1)
+"""
+    )
+
+
+def test_threads(run):
+    run(
+        """
+f = launches(1, 3, [empty(1), affine(1, 0, 2.0), empty(2), affine(2, 1, 3.0, 1), ("free", 1)], [2])
+wrong = []
+def work():
+    for i in range(300):
+        x = fresh()
+        (out,) = f(x)
+        if not torch.allclose(out, 6 * x + 1):
+            wrong.append(i)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not wrong and f.told == [("captured", "")]
+"""
+    )
+
+
+def test_a_launch_graph_is_refused_a_bad_description(run):
+    run(
+        """
+good = (1, 7, (1, 1, 1), 128, 0, (("p", 5), ("i32", 1)))
+LaunchGraph = native.LaunchGraph
+graph = LaunchGraph(1, (good,), print, 0)
+for nodes in [(1,), ((1, 2),), ((*good[:5], (1,)),), ((*good[:5], (("x", 1),)),), ((*good[:5], (("i32", 2**40),)),)]:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        LaunchGraph(1, nodes, print, 0)
+with pytest.raises(TypeError):
+    LaunchGraph(1, (), None, 0)
+def plan(*parts):
+    return native.Plan(1, 1, [("graph", *parts)], [], fallback=print)
+plan(graph, ((0, 0, 0, 0),), ((0, 16, 4),), ())
+for parts in [(1, (), (), ()), (graph, ((0, 1, 0, 0),), (), ()), (graph, ((0, 0, 2, 0),), (), ()),
+              (graph, ((1, 0, 0, 0),), (), ()), (graph, (1,), (), ()), (graph, (), (1,), ()), (graph, (), (), ((3, 1, 1),))]:
+    with pytest.raises((TypeError, ValueError, IndexError)):
+        plan(*parts)
+"""
+    )
