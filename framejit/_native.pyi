@@ -5,6 +5,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Literal, TypeAlias, final
 
 from torch import Tensor
+from torch import device as Device
 
 _Policy: TypeAlias = Callable[[CodeType, dict[str, Any]], bool]
 _OnMiss: TypeAlias = Callable[[EntryCache, FunctionType, tuple[Any, ...]], Entry | None]
@@ -279,6 +280,27 @@ class Value:
     def index(self) -> int: ...
 
 @final
+class LaunchGraph:
+    """An instantiated CUDA graph, the address of a CUgraphExec. `nodes` are those that are given addresses: (node,
+    function, (grid x, y, z), threads, shared_bytes, args), each argument as of a "cuda_kernel" step, but for ("p",
+    address). `replay` launches it on torch's current stream, and holds it. PlanUnsupported without a driver that has
+    what this takes.
+
+    Launch graphs of one device share their memory: those on different streams run one behind the other.
+    """
+
+    def __new__(
+        cls, executable: int, nodes: tuple[tuple[Any, ...], ...], replay: Callable[[], object], device_index: int
+    ) -> LaunchGraph: ...
+    @property
+    def error(self) -> str | None:
+        """Why it can't be launched any more."""
+
+    @property
+    def launches(self) -> int:
+        """How often it was launched."""
+
+@final
 class Plan:
     """A compiled graph: steps that run in order, without Python between them. Called with `n_inputs` tensors it gives
     the tuple of its outputs.
@@ -298,6 +320,11 @@ class Plan:
       2 * grain on. pointers[i] is the data pointer of tensor_slots[i].
     - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index): a launch on torch's current
       stream. Each argument is ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",).
+    - ("graph", launch_graph, pointers, copies_in, copies_out): a launch of a captured graph. Of each pointer (slot,
+      node, argument, offset): an argument of one of the nodes that the launch graph knows becomes the address of the
+      data of the slot's value and so many bytes behind it. Copies are (slot, address, bytes), from the value's data to
+      that place before the launch, or back from there behind it. Where the program captures a graph, or the driver
+      refuses an address, the fallback runs instead.
     - ("call", callable, args, kwargs, results): args a tuple, kwargs a dict or None, results a slot, None (ignored), or
       a tuple of those for the items of a tuple or list.
     - ("expect", slot, sizes, strides, repair): a result that is not of that shape is replaced by `repair(tensor)`,
@@ -309,7 +336,8 @@ class Plan:
     An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands
     in for a call with an input among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes, or with
     one among `alone` (slots of inputs that are written) that shares memory with another input; `spans` has the bytes
-    that each input extends over. Any thread may call a plan at any time.
+    that each input extends over; or with one among `fixed` (slots and addresses) whose data is not there. Any thread
+    may call a plan at any time.
 
     Raises PlanUnsupported at construction (also if `framejit.guards.tensor_layout` was never imported, which measures
     where tensors keep their memory); TypeError for a call with anything but `n_inputs` tensors; what a "call" step
@@ -328,8 +356,16 @@ class Plan:
         alone: Sequence[int] = (),
         spans: Sequence[int] = (),
         name: str = "",
+        fixed: Sequence[tuple[int, int]] = (),
     ) -> Plan: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
+    def traced(
+        self, inputs: tuple[Tensor, ...], wanted: frozenset[int], device: Device, /
+    ) -> tuple[list[tuple[int, int, tuple[int, ...]]], dict[int, Tensor]] | None:
+        """A call while a CUDA graph is captured on torch's current stream. Of each launch of a kernel the number of its
+        step, the node that it became, and the addresses among its arguments (0 for others); and the tensors that the
+        wanted slots held. None if the plan can't run with these inputs. RuntimeError if a call gives something that
+        is not on the device."""
     def consume(self, inputs: list[Tensor], /) -> Any: ...
     def for_sizes(
         self,

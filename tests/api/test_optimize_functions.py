@@ -163,7 +163,8 @@ def test_what_cannot_be_called_is_refused(target):
 @pytest.mark.parametrize(
     "option",
     [
-        {"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"dynamic": "yes"}, {"fullgraph": 1},
+        {"mode": "max-autotune"}, {"mode": 3}, {"options": {"max_autotune": True}}, {"dynamic": "yes"},
+        {"fullgraph": 1},
         {"options": {"activation_memory": 0.5, "trace": 1}},
     ],
 )
@@ -175,8 +176,25 @@ def test_unsupported_options_are_refused_in_one_sentence(option, disable):
     assert "\n" not in str(caught.value)
 
 
+def test_a_misspelt_mode_gets_a_suggestion():
+    with pytest.raises(InvalidOption, match="did you mean 'reduce-overhead'"):
+        framejit.optimize(double, mode="reduce_overhead")
+    with pytest.raises(InvalidOption, match="there are: default, reduce-overhead"):
+        framejit.optimize(double, mode="max-autotune-no-cudagraphs")
+
+
+def test_a_mode_that_a_backend_does_not_know_is_told_of():
+    with pytest.warns(framejit.errors.FramejitWarning, match="knows no modes"):
+        fast = framejit.optimize(double, mode="reduce-overhead", backend="eager")
+    assert torch.equal(fast(X), X * 2)
+
+
 @pytest.mark.parametrize(
-    "option", [{"mode": "default"}, {"mode": None}, {"options": {}}, {"options": None}, {"dynamic": False}]
+    "option",
+    [
+        {"mode": "default"}, {"mode": "reduce-overhead"}, {"mode": None}, {"options": {}}, {"options": None},
+        {"dynamic": False},
+    ],
 )
 def test_options_that_ask_for_nothing_new_are_accepted(option):
     assert torch.equal(framejit.optimize(double, **option)(X), X * 2)

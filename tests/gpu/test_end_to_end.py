@@ -13,11 +13,16 @@ from torch import nn
 
 import framejit
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from tests.fuse.lowering.plan_checks import check, planned
+from tests.fuse.lowering.plan_checks import Mode, check, planned
 
 pytestmark = pytest.mark.gpu
 
 CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(params=(False, True), ids=("plans", "launch_graphs"), autouse=True)
+def launch_graphs(request, monkeypatch):
+    monkeypatch.setattr(Mode, "launch_graphs", request.param)
 
 
 def on_gpu(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

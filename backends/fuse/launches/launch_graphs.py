@@ -14,6 +14,7 @@ from framejit import _native
 from framejit.backends.fuse.launches.launch_plan import Capturer, LaunchPlan
 from framejit.backends.fuse.launches.recorder import NotCapturable, Recorder
 from framejit.backends.fuse.plan.plan_parts import PlanParts
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.fakes.collector import resting
 
 PATIENCE: Final = 2
@@ -34,7 +35,7 @@ class LaunchGraphs:
     """A plan that is launched as a CUDA graph as soon as that can be.
 
     An input that only kernels of ours read may lie anywhere. One that a library reads is watched: if it lies elsewhere
-    at each call, it is copied to a place of the graph's own; if it stays (weights, caches), the graph reads it in place,
+    at each call, it is copied to a place of the graph's own; if it stays (weights, caches), the graph reads it there,
     and another is captured once it lies elsewhere.
     """
 
@@ -66,7 +67,8 @@ class LaunchGraphs:
         """A call while there is no launch plan for where the inputs lie."""
         if not self.why_plain and _capturing.acquire(blocking=False):
             try:
-                self._try_to_launch(inputs)
+                with SignalsWait():
+                    self._try_to_launch(inputs)
             finally:
                 _capturing.release()
         launch = self._launch

@@ -12,7 +12,11 @@ import torch
 from framejit import _native
 from framejit.backends.fuse.launches.recorder import NotCapturable
 from framejit.backends.fuse.plan.plan_functions import (
-    count_back, detached_view, reinterpreted, view_in_another_dtype, view_of
+    count_back,
+    detached_view,
+    reinterpreted,
+    view_in_another_dtype,
+    view_of,
 )
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 

@@ -36,7 +36,7 @@ class CudaRecorder:
         with torch.cuda.stream(self._stream):
             # cuBLAS's workspace is to come from the pool, and not to be handed to others later
             torch._C._cuda_clearCublasWorkspaces()
-            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            self._begin(graph)
             try:
                 result = run()
                 graph.capture_end()
@@ -49,10 +49,19 @@ class CudaRecorder:
         replay = partial(torch._C._CUDAGraph.replay, graph)
         return Recording(graph.raw_cuda_graph_exec(), replay), result
 
+    def _begin(self, graph: torch.cuda.CUDAGraph) -> None:
+        graph.capture_begin(self._pool, capture_error_mode="thread_local")
+
     def _leave(self, graph: torch.cuda.CUDAGraph) -> None:
-        """End a capture that failed. Torch's own end does not tell its allocator where the driver refuses the graph."""
+        """End a capture that failed. Where the driver refuses the graph, torch's own end leaves its allocator and its
+        generator as in a capture: the generator is put right by the end of another."""
         try:
             graph.capture_end()
         except Exception:
             with suppress(Exception):
                 torch._C._cuda_endAllocateToPool(self.device.index or 0, self._pool)
+            some, other = torch.zeros(1, device=self.device), torch.cuda.CUDAGraph()
+            with suppress(Exception):
+                self._begin(other)
+                some.zero_()
+                other.capture_end()

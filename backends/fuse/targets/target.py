@@ -10,8 +10,8 @@ import torch
 from framejit.backends.fuse.not_fusable import NotFusable
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.launches.recorder import Recorder
     from framejit.backends.fuse.account.compiled_graph import KernelSource
+    from framejit.backends.fuse.launches.recorder import Recorder
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
 

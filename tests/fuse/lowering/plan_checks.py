@@ -11,9 +11,16 @@ import torch
 import framejit
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall
 from framejit.backends.fuse.backend import fuse_graph
+from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from tests.fuse.lowering.lowering_checks import compare, copies, tensors
 
 from support import seed
+
+
+class Mode:
+    """How graphs are compiled that `planned` asks for."""
+
+    launch_graphs = False
 
 
 def planned(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[CompiledGraph]]:
@@ -21,6 +28,8 @@ def planned(fn: Callable[..., Any]) -> tuple[Callable[..., Any], list[CompiledGr
     graphs: list[CompiledGraph] = []
 
     def backend(gm: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Callable[..., Any]:
+        if Mode.launch_graphs:
+            gm.meta[LAUNCH_GRAPHS] = True
         compiled = fuse_graph(gm, examples)
         account = recall(compiled)
         assert account is not None
@@ -34,14 +43,14 @@ def check(
     fn: Callable[..., Any], *args: Any, refused: bool = False, externs: int | None = None, atol: float | None = None,
     rtol: float | None = None
 ) -> list[CompiledGraph]:
-    """Compare three calls of the compiled function with eager: results, aliases, what is left in the arguments and how
+    """Compare some calls of the compiled function with eager: results, aliases, what is left in the arguments and how
     often that was written.
 
     `refused`: whether the graph must run as ATen; `externs`: how many operations ATen may do. Returns the accounts of
     the graphs.
     """
     compiled, graphs = planned(fn)
-    for _ in range(3):
+    for _ in range(7 if Mode.launch_graphs else 3):
         mine, theirs = copies(args), copies(args)
         seed(3)
         expected = fn(*theirs)

@@ -1,0 +1,164 @@
+"""Launch-bound inference on a GPU: eager, framejit, mode="reduce-overhead" of both compilers, in turns in one run.
+
+    python benchmarks/launches.py [--only decode,bert] [--impls eager,ours,ours-ro,compile-ro] [--json FILE]
+
+`decode` is one token of a Llama of 1.1 billion parameters with a static cache of 1024, batch 1; the models are those of
+models.py. `us` is microseconds a call, with half the range of the rounds in percent, `host` those until the call
+returns, `err` the norm of the difference from eager over its norm, on inputs that were not compiled with. Wanted of
+ours-ro: the models at least 1.25 times as fast as compile-ro, in the geometric mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measure import (
+    Result,
+    forget,
+    geometric_mean,
+    interleaved,
+    per_call,
+    ratio,
+    reported_in,
+    tensors_in,
+    use_empty_caches,
+    write_json,
+)
+from workloads import Setting, of_kind
+
+IMPLEMENTATIONS = ("eager", "ours", "ours-ro", "compile-ro")
+MODELS = ("bert", "gpt2", "llama", "resnet50", "vit")
+WANTED = 1.25
+POSITION, CACHE, VOCABULARY = 500, 1024, 32000
+
+Made = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]
+"""A function, and its arguments by a seed."""
+
+
+def decode() -> Made:
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32, num_key_value_heads=4,
+        vocab_size=VOCABULARY, max_position_embeddings=4096,
+    )
+    before = torch.get_default_dtype()
+    with torch.device("cuda"):
+        torch.set_default_dtype(torch.bfloat16)
+        model = LlamaForCausalLM(config).eval()
+        torch.set_default_dtype(before)
+    cache = StaticCache(config=config, max_cache_len=CACHE)
+    prompt = torch.randint(0, VOCABULARY, (1, POSITION), device="cuda")
+    with torch.no_grad():
+        model(
+            input_ids=prompt, past_key_values=cache, use_cache=True,
+            cache_position=torch.arange(POSITION, device="cuda"),
+        )
+
+    def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        answer = model(
+            input_ids=token, past_key_values=cache, cache_position=position, position_ids=position[None], use_cache=True
+        )
+        return answer.logits[:, -1]
+
+    def arguments(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        token = torch.randint(
+            0, VOCABULARY, (1, 1), device="cuda", generator=torch.Generator("cuda").manual_seed(seed)
+        )
+        return token, torch.tensor([POSITION], device="cuda")
+
+    return step, arguments
+
+
+def model(name: str) -> Made:
+    case = of_kind("model")[name].make(Setting("cuda", torch.bfloat16, "large"))
+    return case.fn, case.args
+
+
+def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    if name == "eager":
+        return fn
+    if name == "compile-ro":
+        return torch.compile(fn, mode="reduce-overhead")
+    import framejit
+
+    return framejit.optimize(fn, mode="reduce-overhead" if name == "ours-ro" else "default")
+
+
+def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:
+    fn, arguments = made
+    results, sides = {}, {}
+    args = arguments(0)
+    with torch.no_grad():
+        fn(*args)
+        for name in options.impls:
+            results[name] = result = Result()
+            with reported_in(result):
+                start = time.perf_counter()
+                side = implement(name, fn)
+                side(*args)
+                torch.cuda.synchronize()
+                result.first_s = time.perf_counter() - start
+                for _ in range(30):
+                    per_call(side, args, "cuda", 1)
+                sides[name] = side
+        interleaved(sides, args, "cuda", options.rounds, results)
+        for seed in (1, 2):
+            fresh = arguments(seed)
+            expected = [tensor.double() for tensor in tensors_in(fn(*fresh))]
+            for name, side in sides.items():
+                with reported_in(results[name]):
+                    got = [tensor.double() for tensor in tensors_in(side(*fresh))]
+                    far = max(((g - e).norm() / e.norm()).item() for g, e in zip(got, expected, strict=True))
+                    results[name].error_norm = max(results[name].error_norm or 0.0, far)
+    return results
+
+
+def cell(result: Result) -> str:
+    if result.error or result.seconds is None:
+        return f"{(result.error or 'no figure')[:60]}"
+    return (
+        f"{result.seconds * 1e6:8.0f} us ±{result.noise:3.0%} host {(result.host_s or 0) * 1e6:6.0f} "
+        f"first {result.first_s:5.1f} s err {result.error_norm:.0e}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(("decode", *MODELS)))
+    parser.add_argument("--impls", default=",".join(IMPLEMENTATIONS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    options.impls = options.impls.split(",")
+    use_empty_caches()
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+    rows, speeds = [], []
+    for name in options.only.split(","):
+        results = measured(decode() if name == "decode" else model(name), options)
+        for side, result in results.items():
+            print(f"{name:9} {side:10} | {cell(result)}", flush=True)
+        theirs, ours = (results.get(side, Result()).seconds for side in ("compile-ro", "ours-ro"))
+        if name in MODELS:
+            speeds.append(ratio(theirs, ours))
+        if "ours-ro" in results:
+            import framejit
+
+            for graph in framejit.status().launched:
+                print(f"          {graph.state}: {graph}", flush=True)
+        rows.append({"name": name, **{side: result.as_json() for side, result in results.items()}})
+        forget()
+    speed = geometric_mean(speeds)
+    print(f"reduce-overhead: {'-' if speed is None else f'{speed:.2f}'} times as fast as compile's; wanted {WANTED}")
+    write_json(options.json, {"torch": torch.__version__}, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
