@@ -280,18 +280,28 @@ class Value:
     def index(self) -> int: ...
 
 @final
+class CudaGraph:
+    """Captures what this thread launches on a stream, a CUstream, from now on. RuntimeError where the driver refuses
+    that, PlanUnsupported without a driver that has what this takes. What was captured goes with this object."""
+
+    def __new__(cls, stream: int, device_index: int) -> CudaGraph: ...
+    def end(self) -> None:
+        """Stop capturing, in the thread that began, and make it a graph that can be launched. RuntimeError where
+        something was done meanwhile that can't be captured."""
+
+    def abandon(self) -> None:
+        """Stop capturing, in the thread that began, if that is under way; there is no graph then."""
+
+@final
 class LaunchGraph:
-    """An instantiated CUDA graph, the address of a CUgraphExec. `nodes` are those that are given addresses: (node,
-    function, (grid x, y, z), threads, shared_bytes, args), each argument as of a "cuda_kernel" step, but for ("p",
-    address). `replay` launches it on torch's current stream, and holds it. PlanUnsupported without a driver that has
-    what this takes.
+    """A graph that is launched on torch's current stream. `nodes` are those that are given addresses: (node, function,
+    (grid x, y, z), threads, shared_bytes, args), each argument as of a "cuda_kernel" step, but for ("p", address).
+    ValueError for a graph that is not whole.
 
     Launch graphs of one device share their memory: those on different streams run one behind the other.
     """
 
-    def __new__(
-        cls, executable: int, nodes: tuple[tuple[Any, ...], ...], replay: Callable[[], object], device_index: int
-    ) -> LaunchGraph: ...
+    def __new__(cls, graph: CudaGraph, nodes: tuple[tuple[Any, ...], ...]) -> LaunchGraph: ...
     @property
     def error(self) -> str | None:
         """Why it can't be launched any more."""
@@ -395,6 +405,9 @@ def cuda_load_module(cubin: bytes, name: str, shared_bytes: int, device_index: i
     """
 
 def cuda_unload_module(module: int, device_index: int, /) -> None: ...
+def cuda_new_stream(device_index: int, /) -> int:
+    """A CUstream that nobody else has, and that does not wait for the default stream. It is there for good."""
+
 
 @final
 class SizeSwitch:

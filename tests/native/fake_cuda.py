@@ -78,11 +78,35 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
         out[i] = *(float *)args[3] * in[i] + *(int64_t *)args[4] + *(double *)args[5];
     return *(void **)args[6] ? 1 : 0;
 }
-/* what is launched between fake_begin and fake_end is a graph: a range of nodes */
-void fake_begin(void) { fake_recording = 1; fake_first = n_nodes; }
-void *fake_end(void) { fake_recording = 0; nodes[n_nodes].last = 1; return &nodes[(n_nodes++, fake_first)]; }
+/* what is launched while capturing is a graph: a range of nodes */
+int fake_capture_error, fake_instantiate_error, fake_graphs, fake_executables;
+int cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)0x9000; return current ? flags != 1 : 201; }
+int cuStreamBeginCapture_v2(void *stream, int mode)
+{
+    if (fake_recording || mode != 1 || !stream || !current)
+        return 400;
+    fake_recording = 1, fake_first = n_nodes;
+    return 0;
+}
+int cuStreamEndCapture(void *stream, void **graph)
+{
+    if (!fake_recording)
+        return 401;
+    fake_recording = 0, nodes[n_nodes++].last = 1;
+    *graph = fake_capture_error ? 0 : &nodes[fake_first];
+    fake_graphs += !fake_capture_error;
+    return fake_capture_error;
+}
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags)
+{
+    *executable = graph;
+    fake_executables += !fake_instantiate_error;
+    return fake_instantiate_error;
+}
+int cuGraphDestroy(void *graph) { fake_graphs--; return 0; }
+int cuGraphExecDestroy(void *executable) { fake_executables--; return 0; }
 void fake_host(void (*host)(void)) { nodes[n_nodes++].host = host; }
-void fake_replay(struct node *node)
+int cuGraphLaunch(struct node *node, void *stream)
 {
     for (; !node->last; node++) {
         if (node->host)
@@ -91,9 +115,10 @@ void fake_replay(struct node *node)
             void *args[7];
             for (int i = 0; i < 7; i++)
                 args[i] = &node->cells[i];
-            cuLaunchKernel((void *)7, 1, 1, 1, 1, 1, 1, 0, 0, args, 0);
+            cuLaunchKernel((void *)7, 1, 1, 1, 1, 1, 1, 0, stream, args, 0);
         }
     }
+    return 0;
 }
 int cuStreamGetCaptureInfo_v3(void *stream, int *status, uint64_t *id, void **graph, void ***last, const void **edges,
                               size_t *n)

@@ -50,6 +50,8 @@ class LaunchGraphs:
         self._moving: set[int] = set()
         self._addresses: tuple[int, ...] = ()
         self._calls, self._patience = 0, PATIENCE
+        self._threads: set[int] = set()
+        """That ran the plan. Libraries prepare themselves at a thread's first call, which can't be captured."""
         self.why_plain = ""
         """Why it is not captured; empty if it is or may be."""
 
@@ -117,7 +119,10 @@ class LaunchGraphs:
         self._tell("plain", why)
 
     def _watch(self, capturer: Capturer, inputs: tuple[torch.Tensor, ...]) -> bool:
-        """Note where inputs lie; whether it is time to capture."""
+        """Note where inputs lie and which thread runs; whether it is time to capture."""
+        thread = threading.get_ident()
+        is_prepared = thread in self._threads
+        self._threads.add(thread)
         addresses = tuple([inputs[slot].data_ptr() for slot in capturer.watched])
         if self._calls:
             self._moving |= {
@@ -125,7 +130,7 @@ class LaunchGraphs:
             }
         self._addresses = addresses
         self._calls += 1
-        return self._calls > self._patience
+        return is_prepared and self._calls > self._patience
 
     def _missed(self, *inputs: torch.Tensor) -> Any:
         """A call that the launch plan can't run: an input lies elsewhere, the program captures a graph of its own, or

@@ -65,7 +65,7 @@ class Capturer:
             return given, (traced, writes)
 
         try:
-            recording, (given, (traced, writes)) = self.recorder.record(run)
+            recorded, (given, (traced, writes)) = self.recorder.record(run)
         finally:
             _set_versions(inputs, versions)  # nothing was carried out as yet
         if traced is None:
@@ -73,7 +73,7 @@ class Capturer:
         trace, tensors = traced
         self._check_copied(given, inputs, tensors)
         nodes, pointers = self._nodes(trace)
-        graph = _native.LaunchGraph(recording.executable, nodes, recording.replay, self.recorder.device.index or 0)
+        graph = _native.LaunchGraph(recorded, nodes)
         places = tuple((slot, given[slot].data_ptr(), self.parts.spans[slot]) for slot in sorted(placed))
         back = tuple(
             (slot, tensor.data_ptr(), extent(tensor.shape, tensor.stride()) * tensor.itemsize)

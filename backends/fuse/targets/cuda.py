@@ -134,8 +134,8 @@ class CudaTarget(Target):
 
     @cached_property
     def recorder(self) -> CudaRecorder | None:
-        knows = hasattr(torch._C._CUDAGraph, "raw_cuda_graph_exec") and torch.version.hip is None
-        return CudaRecorder(torch.device("cuda", self.index)) if knows and self.is_there else None
+        possible = self.is_there and CudaRecorder.is_possible()
+        return CudaRecorder(torch.device("cuda", self.index)) if possible else None
 
     @property
     def parallel_turns(self) -> int:

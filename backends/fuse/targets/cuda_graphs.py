@@ -1,67 +1,88 @@
-"""Capturing CUDA graphs, by way of torch: its allocator and its generators have to know."""
+"""Capturing CUDA graphs on one GPU, with memory from torch's allocator."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from framejit.backends.fuse.launches.recorder import Recording
+from framejit import _native
 
 
 class CudaRecorder:
     """Captures on one GPU. All graphs share one pool of memory: they run one behind the other, and what is in it need
-    not outlive a launch."""
+    not outlive a launch.
+
+    Whether a capture succeeds or fails, torch is left as it was. Its own class for graphs is not used for that: as of
+    torch 2.11 it leaves the allocators as while capturing where a capture fails, and for as long as it captures, other
+    threads can't draw random numbers. So a plan that draws some is not captured here: torch raises.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self._index = device.index or 0
+        self._pool: tuple[int, int] | None = None
+        self._users = 0
+
+    @classmethod
+    def is_possible(cls) -> bool:
+        """Whether this torch and its allocator have what capturing takes."""
+        return (
+            torch.version.hip is None
+            and hasattr(torch._C, "_cuda_beginAllocateCurrentThreadToPool")
+            and torch.cuda.get_allocator_backend() == "native"
+        )
 
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self.device)
-
-    @cached_property
-    def _pool(self) -> Any:
-        return torch.cuda.graph_pool_handle()
+        # torch's own come back after some: another thread could have the same one, and launch on it meanwhile
+        return torch.cuda.ExternalStream(_native.cuda_new_stream(self._index), self.device)
 
     def is_capturing(self) -> bool:
         with torch.cuda.device(self.device):
             return torch.cuda.is_current_stream_capturing()
 
-    def record(self, run: Callable[[], Any]) -> tuple[Recording, Any]:
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
+    def record(self, run: Callable[[], Any]) -> tuple[_native.CudaGraph, Any]:
         with torch.cuda.stream(self._stream):
             # cuBLAS's workspace is to come from the pool, and not to be handed to others later
             torch._C._cuda_clearCublasWorkspaces()
-            self._begin(graph)
+            pool = self._use_pool()
             try:
-                result = run()
-                graph.capture_end()
+                try:
+                    graph, result = self._capture(run)
+                finally:
+                    torch._C._cuda_clearCublasWorkspaces()
+                    torch._C._cuda_endAllocateToPool(self._index, pool)
             except BaseException:
-                self._leave(graph)
+                self._leave_pool(pool)
                 raise
-            finally:
-                torch._C._cuda_clearCublasWorkspaces()
-        graph.instantiate()
-        replay = partial(torch._C._CUDAGraph.replay, graph)
-        return Recording(graph.raw_cuda_graph_exec(), replay), result
+        weakref.finalize(graph, self._leave_pool, pool).atexit = False
+        return graph, result
 
-    def _begin(self, graph: torch.cuda.CUDAGraph) -> None:
-        graph.capture_begin(self._pool, capture_error_mode="thread_local")
-
-    def _leave(self, graph: torch.cuda.CUDAGraph) -> None:
-        """End a capture that failed. Where the driver refuses the graph, torch's own end leaves its allocator and its
-        generator as in a capture: the generator is put right by the end of another."""
+    def _capture(self, run: Callable[[], Any]) -> tuple[_native.CudaGraph, Any]:
+        graph = _native.CudaGraph(self._stream.cuda_stream, self._index)
         try:
-            graph.capture_end()
-        except Exception:
-            with suppress(Exception):
-                torch._C._cuda_endAllocateToPool(self.device.index or 0, self._pool)
-            some, other = torch.zeros(1, device=self.device), torch.cuda.CUDAGraph()
-            with suppress(Exception):
-                self._begin(other)
-                some.zero_()
-                other.capture_end()
+            result = run()
+            graph.end()
+        except BaseException:
+            graph.abandon()
+            raise
+        return graph, result
+
+    def _use_pool(self) -> tuple[int, int]:
+        """Have this thread allocate in the pool. The allocator drops a pool that nobody uses any more, so that another
+        one is begun then."""
+        pool = self._pool or torch.cuda.graph_pool_handle()
+        torch._C._cuda_beginAllocateCurrentThreadToPool(self._index, pool)
+        self._pool = pool
+        self._users += 1
+        return pool
+
+    def _leave_pool(self, pool: tuple[int, int]) -> None:
+        self._users -= 1
+        if not self._users:
+            self._pool = None
+        torch._C._cuda_releasePool(self._index, pool)

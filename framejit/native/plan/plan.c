@@ -165,6 +165,6 @@ static PyTypeObject Plan_Type = {
 int plan_init(PyObject *module)
 {
     return torch_shim_init(module) < 0 || PyModule_AddType(module, &Value_Type) < 0
-        || PyModule_AddType(module, &LaunchGraph_Type) < 0 ? -1
+        || PyModule_AddType(module, &CudaGraph_Type) < 0 || PyModule_AddType(module, &LaunchGraph_Type) < 0 ? -1
         : PyModule_AddType(module, &Plan_Type);
 }

@@ -146,7 +146,14 @@ typedef struct {
     int n_scratch;                        /* words that the greediest step needs */
 } Plan;
 
-extern PyTypeObject Value_Type, LaunchGraph_Type;
+extern PyTypeObject Value_Type, CudaGraph_Type, LaunchGraph_Type;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weak;
+    void *stream, *context, *captured, *executable;   /* the last is NULL unless it can be launched */
+    int device_index, stream_captured;
+} CudaGraph;
 int value_index(PyObject *value);         /* of a Value */
 
 /* plan_build.c */

@@ -25,10 +25,9 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *replay;                     /* launches it on the current stream; keeps the graph */
+    CudaGraph *graph;
     PyObject *error;                      /* why it can't be launched any more, or NULL */
-    void *executable, *context;
-    int device_index, n_nodes;
+    int n_nodes;
     long long launches;
     GraphNode *nodes;
 } LaunchGraph;
@@ -93,7 +92,7 @@ static int set_pointers(LaunchGraph *graph, const GraphStep *step, void *const *
     }
     for (int i = 0; i < graph->n_nodes && !error; i++)
         if (graph->nodes[i].changed) {
-            error = fj_cuda.node_set(graph->executable, graph->nodes[i].node, &graph->nodes[i].kernel);
+            error = fj_cuda.node_set(graph->graph->executable, graph->nodes[i].node, &graph->nodes[i].kernel);
             graph->nodes[i].changed = error != CUDA_DONE;
         }
     return error;
@@ -126,38 +125,33 @@ static int fail(LaunchGraph *graph, int error)
 
 static int launch(LaunchGraph *graph, const GraphStep *step, Turns *turns, void *stream, void *const *data)
 {
-    void *before;
-    int error = cuda_enter(graph->context, &before);
+    void *before, *context = graph->graph->context;
+    int error = cuda_enter(context, &before);
     if (error)
         return fail(graph, error);
     error = set_pointers(graph, step, data);
     if (error) {
-        cuda_leave(graph->context, before);
+        cuda_leave(context, before);
         return fail(graph, error);
     }
     error = wait_for_the_last(turns, stream);
+    PyThreadState *ts = PyEval_SaveThread();      /* a full queue makes the launch wait */
     if (!error)
         error = copy_all(step->in, step->n_in, data + step->n_pointers, 0, stream);
-    cuda_leave(graph->context, before);
+    if (!error)
+        error = fj_cuda.graph_launch(graph->graph->executable, stream);
+    if (!error)
+        error = copy_all(step->out, step->n_out, data + step->n_pointers + step->n_in, 1, stream);
+    int last = be_the_last(turns, stream);
+    PyEval_RestoreThread(ts);
+    cuda_leave(context, before);
+    error = error ? error : last;
     if (error) {
         cuda_raise(error, "launching a CUDA graph", NULL);
         return -1;
     }
-    PyObject *launched = PyObject_CallNoArgs(graph->replay);
-    if (launched == NULL)
-        return -1;
-    Py_DECREF(launched);
     graph->launches++;
-    error = cuda_enter(graph->context, &before);
-    if (!error) {
-        error = copy_all(step->out, step->n_out, data + step->n_pointers + step->n_in, 1, stream);
-        int last = be_the_last(turns, stream);
-        error = error ? error : last;
-        cuda_leave(graph->context, before);
-    }
-    if (error)
-        cuda_raise(error, "copying what a CUDA graph gave", NULL);
-    return error ? -1 : 0;
+    return 0;
 }
 
 int run_graph(const GraphStep *step, const PlanValue *values, void **scratch)
@@ -165,9 +159,9 @@ int run_graph(const GraphStep *step, const PlanValue *values, void **scratch)
     LaunchGraph *graph = (LaunchGraph *)step->graph;
     void *stream;
     int capturing = 0, n = 0;
-    if (graph->error || graph->replay == NULL)
+    if (graph->error)
         return PLAN_DIVERTED;
-    if (torch_current_cuda_stream(graph->device_index, &stream) < 0) {
+    if (torch_current_cuda_stream(graph->graph->device_index, &stream) < 0) {
         PyErr_SetString(PyExc_RuntimeError, "torch gives no CUDA stream");
         return -1;
     }
@@ -182,7 +176,7 @@ int run_graph(const GraphStep *step, const PlanValue *values, void **scratch)
     for (int i = 0; i < step->n_out; i++)
         if (plan_value_data(&values[step->out[i].slot], &scratch[n++]) < 0)
             return -1;
-    Turns *turns = take_turn(graph->device_index);
+    Turns *turns = take_turn(graph->graph->device_index);
     if (turns == NULL)
         return -1;
     int status = launch(graph, step, turns, stream, scratch);
@@ -275,27 +269,19 @@ static int read_node(PyObject *description, GraphNode *node)
 
 static PyObject *launch_graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"executable", "nodes", "replay", "device_index", NULL};
-    unsigned long long executable;
-    PyObject *nodes, *replay;
-    int device_index;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KO!Oi:LaunchGraph", names, &executable, &PyTuple_Type, &nodes,
-        &replay, &device_index))
+    static char *names[] = {"graph", "nodes", NULL};
+    PyObject *captured, *nodes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!:LaunchGraph", names, &CudaGraph_Type, &captured,
+        &PyTuple_Type, &nodes))
         return NULL;
-    if (!PyCallable_Check(replay)) {
-        PyErr_SetString(PyExc_TypeError, "a launch graph is launched by a callable");
+    if (((CudaGraph *)captured)->executable == NULL) {
+        PyErr_SetString(PyExc_ValueError, "the graph is not whole");
         return NULL;
     }
-    void *context;
-    if (cuda_graphs_load() < 0 || cuda_context(device_index, &context) < 0)
-        return NULL;
     LaunchGraph *graph = (LaunchGraph *)type->tp_alloc(type, 0);
     if (graph == NULL)
         return NULL;
-    graph->executable = (void *)(uintptr_t)executable;
-    graph->context = context;
-    graph->device_index = device_index;
-    graph->replay = Py_NewRef(replay);
+    graph->graph = (CudaGraph *)Py_NewRef(captured);
     graph->nodes = PyMem_Calloc(PyTuple_GET_SIZE(nodes) + 1, sizeof(GraphNode));
     int status = graph->nodes ? 0 : -1;
     if (status < 0)
@@ -307,24 +293,11 @@ static PyObject *launch_graph_new(PyTypeObject *type, PyObject *args, PyObject *
     return (PyObject *)graph;
 }
 
-static int launch_graph_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(((LaunchGraph *)self)->replay);
-    return 0;
-}
-
-static int launch_graph_clear(PyObject *self)
-{
-    Py_CLEAR(((LaunchGraph *)self)->replay);
-    return 0;
-}
-
 static void launch_graph_dealloc(PyObject *self)
 {
     LaunchGraph *graph = (LaunchGraph *)self;
-    PyObject_GC_UnTrack(self);
-    launch_graph_clear(self);
     Py_CLEAR(graph->error);
+    Py_CLEAR(graph->graph);
     for (int i = 0; i < graph->n_nodes; i++) {
         PyMem_Free(graph->nodes[i].args);
         PyMem_Free(graph->nodes[i].kernel.arguments);
@@ -341,10 +314,9 @@ static PyMemberDef launch_graph_members[] = {
 
 PyTypeObject LaunchGraph_Type = {
     TYPE_OF(LaunchGraph),
-    .tp_doc = "LaunchGraph(executable, nodes, replay, device_index): an instantiated CUDA graph, and those of its "
-              "nodes that are kernels of ours.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "LaunchGraph(graph, nodes): a CUDA graph, and those of its nodes that are kernels of ours.",
+    .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = launch_graph_new,
-    COLLECTED(launch_graph),
+    .tp_dealloc = launch_graph_dealloc,
     .tp_members = launch_graph_members,
 };

@@ -6,7 +6,7 @@
 
 CudaDriver fj_cuda;
 
-enum { MAX_DEVICES = 64, FREE_SHARED_BYTES = 48 * 1024 };
+enum { MAX_DEVICES = 64, FREE_SHARED_BYTES = 48 * 1024, WITHOUT_WAITING_FOR_THE_DEFAULT_STREAM = 1 };
 enum { ATTRIBUTE_LOCAL_BYTES = 3, ATTRIBUTE_REGISTERS = 4, ATTRIBUTE_MOST_SHARED_BYTES = 8 };
 
 static const struct { void *place; const char *name; } functions[] = {
@@ -61,6 +61,13 @@ int cuda_graphs_load(void)
     static const struct { void *place; const char *names[2]; } needed[] = {
         {&fj_cuda.capture_info, {"cuStreamGetCaptureInfo_v3", "cuStreamGetCaptureInfo_v2"}},
         {&fj_cuda.node_set, {"cuGraphExecKernelNodeSetParams_v2", "cuGraphExecKernelNodeSetParams"}},
+        {&fj_cuda.stream_create, {"cuStreamCreate"}},
+        {&fj_cuda.capture_begin, {"cuStreamBeginCapture_v2"}},
+        {&fj_cuda.capture_end, {"cuStreamEndCapture"}},
+        {&fj_cuda.instantiate, {"cuGraphInstantiateWithFlags"}},
+        {&fj_cuda.graph_launch, {"cuGraphLaunch"}},
+        {&fj_cuda.graph_destroy, {"cuGraphDestroy"}},
+        {&fj_cuda.executable_destroy, {"cuGraphExecDestroy"}},
         {&fj_cuda.copy, {"cuMemcpyDtoDAsync_v2"}},
         {&fj_cuda.stream_wait, {"cuStreamWaitEvent"}},
         {&fj_cuda.context_wait, {"cuCtxSynchronize"}},
@@ -197,12 +204,33 @@ static PyObject *cuda_unload_module(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *cuda_new_stream(PyObject *self, PyObject *number)
+{
+    (void)self;
+    void *context, *before, *stream = NULL;
+    int device_index = (int)PyLong_AsLong(number);
+    if (PyErr_Occurred() || cuda_graphs_load() < 0 || cuda_context(device_index, &context) < 0)
+        return NULL;
+    int error = cuda_enter(context, &before);
+    if (!error) {
+        error = fj_cuda.stream_create(&stream, WITHOUT_WAITING_FOR_THE_DEFAULT_STREAM);
+        cuda_leave(context, before);
+    }
+    if (error) {
+        cuda_raise(error, "making a CUDA stream", NULL);
+        return NULL;
+    }
+    return PyLong_FromVoidPtr(stream);
+}
+
 static PyMethodDef methods[] = {
     {"cuda_load_module", cuda_load_module, METH_VARARGS,
      "cuda_load_module(cubin, name, shared_bytes, device_index) -> (module, function, registers, local_bytes): loads "
      "one compiled kernel."},
     {"cuda_unload_module", cuda_unload_module, METH_VARARGS,
      "cuda_unload_module(module, device_index): the functions of the module are gone."},
+    {"cuda_new_stream", cuda_new_stream, METH_O,
+     "cuda_new_stream(device_index) -> CUstream: a stream that nobody else has, for good."},
     {NULL, NULL, 0, NULL},
 };
 

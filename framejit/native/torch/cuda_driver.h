@@ -28,6 +28,11 @@ typedef struct {
     /* what launch graphs need besides, NULL until cuda_graphs_load(); capture_info is cuStreamGetCaptureInfo_v3 where
        `with_edges` */
     int (*capture_info)(void *stream, int *status, uint64_t *id, void **graph, void *const **last, ...);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*capture_begin)(void *stream, int mode), (*capture_end)(void *stream, void **graph);
+    int (*instantiate)(void **executable, void *graph, unsigned long long flags);
+    int (*graph_launch)(void *executable, void *stream);
+    int (*graph_destroy)(void *graph), (*executable_destroy)(void *executable);
     int (*node_set)(void *executable, void *node, const void *kernel_node);
     int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
     int (*stream_wait)(void *stream, void *event, unsigned flags), (*context_wait)(void);

@@ -10,12 +10,10 @@ GRAPHS = """
 import itertools
 from framejit._native import Value
 from framejit.backends.fuse.launches.launch_graphs import KEPT, PATIENCE, WORTH, LaunchGraphs
-from framejit.backends.fuse.launches.recorder import Recording
 from framejit.backends.fuse.plan.plan_functions import view_of
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 
 CPU, N = torch.device("cpu"), 4
-fake.fake_end.restype = ctypes.c_void_p
 HOST = ctypes.CFUNCTYPE(None)
 native.withhold_symbols({"aoti_torch_empty_strided"})  # so that memory is asked for here
 plain_empty = torch.empty_strided
@@ -32,16 +30,19 @@ class Recorder:
             self.memory.append(plain_empty(*args, **kwargs))
             return self.memory[-1]
         torch.empty_strided, Recorder.recording = empty, 1
-        fake.fake_begin()
+        graph = native.CudaGraph(0x9000, 0)
         try:
             result = run()
             if self.fails:
                 raise RuntimeError("operation not permitted when stream is capturing\\nand more")
+            graph.end()
+        except BaseException:
+            graph.abandon()
+            raise
         finally:
-            executable = fake.fake_end()
             torch.empty_strided, Recorder.recording = plain_empty, 0
         self.recorded += 1
-        return Recording(executable, lambda: fake.fake_replay(ctypes.c_void_p(executable))), result
+        return graph, result
 
 recorder = Recorder()
 
@@ -383,13 +384,16 @@ def test_a_launch_graph_is_refused_a_bad_description(run):
     run(
         """
 good = (1, 7, (1, 1, 1), 128, 0, (("p", 5), ("i32", 1)))
-LaunchGraph = native.LaunchGraph
-graph = LaunchGraph(1, (good,), print, 0)
+LaunchGraph, captured = native.LaunchGraph, native.CudaGraph(0x9000, 0)
+with pytest.raises(ValueError, match="not whole"):
+    LaunchGraph(captured, ())
+captured.end()
+graph = LaunchGraph(captured, (good,))
 for nodes in [(1,), ((1, 2),), ((*good[:5], (1,)),), ((*good[:5], (("x", 1),)),), ((*good[:5], (("i32", 2**40),)),)]:
     with pytest.raises((TypeError, ValueError, OverflowError)):
-        LaunchGraph(1, nodes, print, 0)
+        LaunchGraph(captured, nodes)
 with pytest.raises(TypeError):
-    LaunchGraph(1, (), None, 0)
+    LaunchGraph(1, ())
 def plan(*parts):
     return native.Plan(1, 1, [("graph", *parts)], [], fallback=print)
 plan(graph, ((0, 0, 0, 0),), ((0, 16, 4),), ())
@@ -398,5 +402,110 @@ for parts in [(1, (), (), ()), (graph, ((0, 1, 0, 0),), (), ()), (graph, ((0, 0,
               (graph, (), (), ((3, 1, 1),))]:
     with pytest.raises((TypeError, ValueError, IndexError)):
         plan(*parts)
+"""
+    )
+
+
+def test_a_capture_that_fails_leaves_nothing(run):
+    run(
+        """
+def counts():
+    return number("fake_recording"), number("fake_graphs"), number("fake_executables")
+graph = native.CudaGraph(0x9000, 0)
+with pytest.raises(RuntimeError, match="beginning to capture"):
+    native.CudaGraph(0x9000, 0)
+assert counts() == (1, 0, 0)
+graph.end()
+assert counts() == (0, 1, 1)
+with pytest.raises(RuntimeError, match="nothing is being captured"):
+    graph.end()
+launch = native.LaunchGraph(graph, ())
+del graph
+assert counts() == (0, 1, 1)                     # the launch graph keeps it
+del launch
+assert counts() == (0, 0, 0)
+for name in "fake_capture_error", "fake_instantiate_error":
+    set_number(name, 901)
+    graph = native.CudaGraph(0x9000, 0)
+    with pytest.raises(RuntimeError, match="capturing a CUDA graph"):
+        graph.end()
+    graph.abandon()
+    assert counts() == (0, 0, 0)
+    set_number(name, 0)
+for leave in native.CudaGraph.abandon, lambda graph: None:
+    graph = native.CudaGraph(0x9000, 0)
+    leave(graph)
+    del graph
+    assert counts() == (0, 0, 0)
+"""
+    )
+
+
+def test_a_thread_captures_what_it_ran(run):
+    run(
+        """
+f = launches(1, 2, [empty(1), affine(1, 0, 2.0)], [1])
+for i in range(2 * PATIENCE):
+    thread = threading.Thread(target=f, args=(fresh(),))
+    thread.start()
+    thread.join()
+    f._threads.clear()                           # the number of a thread that ended comes back
+assert recorder.recorded == 0
+f(fresh())
+f(fresh())
+assert recorder.recorded == 1
+"""
+    )
+
+
+def test_torch_is_left_as_it_was(run):
+    run(
+        """
+import contextlib, gc, itertools
+from framejit.backends.fuse.targets.cuda_graphs import CudaRecorder
+log, handles = [], itertools.count(1)
+def noted(name):
+    setattr(torch._C, name, lambda *args: log.append((name, *args[1:])))
+for name in "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool":
+    noted(name)
+torch._C._cuda_clearCublasWorkspaces = lambda: None
+torch.cuda.graph_pool_handle = lambda: next(handles)
+torch.cuda.stream = lambda stream: contextlib.nullcontext()
+class Stream:
+    def __init__(self, stream, device):
+        self.cuda_stream = stream
+torch.cuda.ExternalStream = Stream
+def begun(pool):
+    return ("_cuda_beginAllocateCurrentThreadToPool", pool)
+def ended(pool):
+    return ("_cuda_endAllocateToPool", pool)
+def released(pool):
+    return ("_cuda_releasePool", pool)
+def happened():
+    happened, log[:] = [*log], []
+    return happened
+def raises():
+    raise KeyError("oh")
+mine = CudaRecorder(torch.device("cuda", 0))
+with pytest.raises(KeyError):
+    mine.record(raises)
+assert happened() == [begun(1), ended(1), released(1)] and not number("fake_recording")
+a, result = mine.record(lambda: 5)
+assert result == 5 and happened() == [begun(2), ended(2)]
+b, _ = mine.record(int)                          # in the same pool
+with pytest.raises(KeyError):
+    mine.record(raises)
+set_number("fake_capture_error", 901)
+with pytest.raises(RuntimeError, match="capturing a CUDA graph"):
+    mine.record(int)
+set_number("fake_capture_error", 0)
+assert happened() == [begun(2), ended(2), *[begun(2), ended(2), released(2)] * 2]
+del a
+c, _ = mine.record(int)
+assert happened() == [released(2), begun(2), ended(2)]
+del b, c
+assert happened() == [released(2)] * 2
+d, _ = mine.record(int)                          # the pool is gone with what was in it
+assert happened() == [begun(3), ended(3)]
 """
     )
