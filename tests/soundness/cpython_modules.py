@@ -187,6 +187,10 @@ _EARLY = (
     "It wants no garbage collection between two of its lines; CPython collects after so many allocations, and a "
     "capture makes many."
 )
+_BETWEEN = (
+    "Another thread takes a key out of the dict between the guards of a call and the code that they guard, which then "
+    "finds none where CPython looks and takes in one step."
+)
 _TIMES = "It compares times of some milliseconds."
 _LINE = (
     "f_lineno of a finished frame is the line it was left at, and one frame may be finished by the replacement of its "
@@ -244,6 +248,8 @@ EXCUSED: dict[str, str] = {
     "test.test_dataclasses.TestSlots.test_original_class_is_gced": _HELD,
     "test.test_weakref.ReferencesTestCase.test_callback_in_cycle_resurrection": _HELD,
     "test.test_weakref.ReferencesTestCase.test_cfunction": _HELD,
+    "test.test_weakref.MappingTestCase.test_threaded_weak_valued_pop": _BETWEEN,
+    "test.test_weakref.MappingTestCase.test_threaded_weak_valued_setdefault": _BETWEEN,
     "test.test_weakref.ReferencesTestCase.test_callbacks_on_callback": _EARLY,
     "test.test_list.ListTest.test_list_overwrite_local": _PASSED,
     "test.test_class.ClassTests.testSetattrWrapperNameIntern": _TEXT,

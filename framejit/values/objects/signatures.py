@@ -139,6 +139,8 @@ def fitting(function: Any, n_args: int, names: tuple[str, ...]) -> tuple[str, ..
         signature.bind(*[None] * n_args, **dict.fromkeys(names))
     except TypeError:
         return Misfit(_complaint(function, n_args, names))
+    if function is complex:
+        return ()  # from 3.14 on it warns of a complex `real` by name, and not by position
     positional = [p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     before = sum(p.kind is p.POSITIONAL_ONLY for p in signature.parameters.values())
     rest = positional[max(n_args - before, 0) :] if n_args >= before else []

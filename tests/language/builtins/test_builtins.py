@@ -80,8 +80,11 @@ def test_not_implemented_has_no_truth():
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: ~True, lambda: complex(1j, 2), lambda: b"\\d".decode("unicode_escape")],
-    ids=["~", "complex", "decode"],
+    [
+        lambda: ~True, lambda: complex(1j, 2), lambda: complex(real=2 + 0j), lambda: complex(real=1j, imag=2),
+        lambda: b"\\d".decode("unicode_escape"),
+    ],
+    ids=["~", "complex", "by_name", "both_by_name", "decode"],
 )
 def test_what_is_known_and_warns_does_so_at_each_call(call):
     def fn(x):
