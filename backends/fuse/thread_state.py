@@ -52,6 +52,17 @@ def restore(state: tuple[Any, ...]) -> None:
 
 
 @contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """In the block a dtype is the default one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
 def restored_thread_state() -> Iterator[None]:
     """What changes in the block is put back, and casts that were cached are forgotten before and after it."""
     before, depth = thread_state(), nesting()

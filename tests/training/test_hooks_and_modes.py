@@ -359,3 +359,26 @@ def test_gradients_that_lie_otherwise(tangent):
         return x.grad, w.grad
 
     Twins(lambda x, w: F.softmax(x @ w, -1).exp(), leaf(3, 4), leaf(4, 5)).both(use)
+
+
+def test_a_backward_with_another_default_dtype():
+    """What is computed again in it has the dtype that it had."""
+    norm = nn.LayerNorm(4).double()
+
+    def fn(x):
+        return norm(torch.zeros(x.shape)) + x
+
+    compiled, found = framejit.optimize(fn), []
+    for f in (fn, compiled):
+        for _ in range(3):
+            norm.zero_grad()
+            torch.set_default_dtype(torch.float64)
+            try:
+                out = f(torch.ones(6, 4))
+            finally:
+                torch.set_default_dtype(torch.float32)
+            out.sum().backward()
+            assert torch.get_default_dtype() is torch.float32
+            found.append([parameter.grad for parameter in norm.parameters()])
+    same(found[:3], found[3:])
+    assert [graph.reason for graph in framejit.inspect(compiled).graphs] == ["", ""]

@@ -23,7 +23,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import concrete
-from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
+from framejit.backends.fuse.thread_state import default_dtype, restore, restored_thread_state, thread_state
 from framejit.backends.fuse.training.backward import Backward, SymbolicBackward, is_permuted, order_of, strides_in
 from framejit.backends.fuse.training.buckets import Buckets, by_node
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
@@ -69,6 +69,7 @@ class Differentiable:
         self.gm, self.eager, self.accounts, self.symbolic_sizes = gm, gm.forward, accounts, symbolic_sizes
         self.torch_state = thread_state()
         """Torch's state of the thread, which the recording depends on."""
+        self.default_dtype = torch.get_default_dtype()
         self.entrances = [Entrance.of(example) for example in examples]
         self.recorded = recorded = Recorded(
             gm, self.entrances, None if symbolic_sizes is None else symbolic_sizes.conditions, buckets
@@ -346,6 +347,12 @@ class CompiledSegment:
 
         Both lists are emptied, so that what nobody else holds goes after its last use.
         """
+        if torch.get_default_dtype() is not self.graph.default_dtype:
+            with default_dtype(self.graph.default_dtype):  # what is computed again is what it was
+                return self._backward(saved, tangents)
+        return self._backward(saved, tangents)
+
+    def _backward(self, saved: list[torch.Tensor], tangents: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         given = tuple(
             (place, tangent.stride() if is_permuted(tangent, strides) else strides)
             for (place, strides), tangent in zip(self.usual, tangents)
