@@ -1,11 +1,12 @@
 """Launch-bound inference on a GPU: eager, framejit, mode="reduce-overhead" of both compilers, in turns in one run.
 
-    python benchmarks/launches.py [--only decode,bert] [--impls eager,ours,ours-ro,compile-ro] [--json FILE]
+    python benchmarks/launches.py [--only decode,bert] [--impls eager,ours,ours-ro,compile-ro] [--kernels] [--json FILE]
 
-`decode` is one token of a Llama of 1.1 billion parameters with a static cache of 1024, batch 1; the models are those of
-models.py. `us` is microseconds a call, with half the range of the rounds in percent, `host` those until the call
-returns, `err` the norm of the difference from eager over its norm, on inputs that were not compiled with. Wanted of
-ours-ro: the models at least 1.25 times as fast as compile-ro, in the geometric mean.
+`--kernels` says what the device does in a call. `decode` is one token of a Llama of 1.1 billion parameters with a
+static cache of 1024, batch 1; the models are those of models.py. `us` is microseconds a call, with half the range of
+the rounds in percent, `host` those until the call returns, `err` the norm of the difference from eager over its norm,
+on inputs that were not compiled with. Wanted of ours-ro: the models at least 1.25 times as fast as compile-ro, in the
+geometric mean.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +111,9 @@ def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:
                     per_call(side, args, "cuda", 1)
                 sides[name] = side
         interleaved(sides, args, "cuda", options.rounds, results)
+        if options.kernels:
+            for name, side in sides.items():
+                print("\n".join(f"          {name} {line}" for line in kernels_of(side, args)), flush=True)
         for seed in (1, 2):
             fresh = arguments(seed)
             expected = [tensor.double() for tensor in tensors_in(fn(*fresh))]
@@ -118,6 +123,30 @@ def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:
                     far = max(((g - e).norm() / e.norm()).item() for g, e in zip(got, expected, strict=True))
                     results[name].error_norm = max(results[name].error_norm or 0.0, far)
     return results
+
+
+def kernels_of(side: Callable[..., Any], args: tuple[Any, ...], calls: int = 5) -> list[str]:
+    """What the device does in a call, and what the host asks it for, longest first."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.no_grad(), torch.profiler.profile(activities=activities) as profile:
+        for _ in range(calls):
+            side(*args)
+        torch.cuda.synchronize()
+    kernels, asked = Counter(), Counter()
+    times: Counter[str] = Counter()
+    for event in profile.events():
+        on_device = event.device_type == torch.autograd.DeviceType.CUDA
+        if on_device or event.name.startswith("cu"):
+            (kernels if on_device else asked)[event.name] += 1
+            times[event.name] += event.time_range.elapsed_us()
+    return [
+        f"{what}: {sum(times[name] for name in count) / calls:.0f} us, {count.total() / calls:.0f} a call; "
+        + ", ".join(
+            f"{times[name] / calls:.0f} us {count[name] / calls:.0f} x {name[:50]}"
+            for name in sorted(count, key=lambda name: -times[name])[:12]
+        )
+        for what, count in (("device", kernels), ("host", asked))
+    ]
 
 
 def cell(result: Result) -> str:
@@ -134,6 +163,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(("decode", *MODELS)))
     parser.add_argument("--impls", default=",".join(IMPLEMENTATIONS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kernels", action="store_true", help="what the device does in a call, by torch's profiler")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     options.impls = options.impls.split(",")
