@@ -2,6 +2,7 @@
 the right graph; and what else capture writes into `meta` for backends."""
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,6 +19,14 @@ absent for all of it."""
 
 LAUNCH_GRAPHS: Final = "framejit_launch_graphs"
 """In the `meta` of a graph module: that what it launches on a device is to be launched at once; absent otherwise."""
+
+
+_numbers = itertools.count(1)
+
+
+def new_graph_id() -> int:
+    """A number for a graph, used by no other of the process."""
+    return next(_numbers)
 
 
 def identify(gm: torch.fx.GraphModule, graph_id: int) -> None:

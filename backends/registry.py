@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
-from framejit.backends.fuse import fuse
+from framejit.backends.fuse import fuse, fuse_from_kept_form, fuse_kept_form
 from framejit.backends.graph_identity import ACTIVATION_MEMORY, LAUNCH_GRAPHS
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
@@ -103,6 +103,25 @@ def is_registered(name: str, backend: Backend) -> bool:
 def is_built_in(backend: Backend) -> bool:
     """Whether it is one of framejit's own."""
     return backend in _built_in.values()
+
+
+def can_be_kept(backend: Backend) -> bool:
+    """Whether what a backend compiles can be found again by another process."""
+    return backend is eager or backend is fuse
+
+
+def kept_form(backend: Backend, compiled: Callable[..., Any]) -> str:
+    """What another process finds a compiled graph by. Raises an exception that says why there is nothing."""
+    return fuse_kept_form(compiled) if backend is fuse else ""
+
+
+def from_kept_form(backend: Backend, form: str, module: Any, graph_id: int) -> Callable[..., Any]:
+    """The compiled graph again; `module` has the graph's own operations as `forward`, and `meta`. Raises an exception
+    that says why it can't be found."""
+    found: Callable[..., Any] = (
+        fuse_from_kept_form(form, module, graph_id) if backend is fuse else module.forward
+    )
+    return found
 
 
 def compile_with_backend(

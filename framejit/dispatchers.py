@@ -11,6 +11,7 @@ from typing import Any
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
+from framejit.config import config
 from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.options import Options, make_options
@@ -60,8 +61,18 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
         with _changing:
             _frames_seen.add(owner)
     with SignalsWait():  # or modules would stay half imported
-        capture = compiler()
-    return capture.on_miss(owner, fn, flat_args)
+        found = kept_entry(owner, fn, flat_args)
+        capture = None if found is not None else compiler()
+    return found if capture is None else capture.on_miss(owner, fn, flat_args)
+
+
+def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
+    """The entry of another process that fits a frame, if such are kept and there is one."""
+    if not config.keep_captures:
+        return None
+    from framejit.capture import kept_entry  # no part of `import framejit`
+
+    return kept_entry.kept_entry(owner, fn, flat_args, lambda: compiler().KeptFailure)
 
 
 @functools.cache

@@ -116,12 +116,12 @@ class _Lowering:
         else:
             self.node(guard.source, guard_id).checks.setdefault(guard.check, []).append((guard.payload, guard_id))
 
-    def finish(self) -> native.GuardTree:
+    def finish(self) -> tuple[list[Any], int]:
         roots = _in_order(self.roots)
         if self.relations:
             # What is compared must have been read: a last root of its own, whose value nobody looks at.
             roots.append((native.A_STATE, None, self.relations, [], self.relations[0][2]))
-        return native.GuardTree(roots, self.n_records)
+        return roots, self.n_records
 
 
 def _hashable(accessor: int, key: Any) -> Any:
@@ -136,6 +136,11 @@ def _hashable(accessor: int, key: Any) -> Any:
 
 def lower(guards: Sequence[Guard]) -> native.GuardTree:
     """The native tree for `guards`; the guard ids it reports are positions in that sequence."""
+    return native.GuardTree(*described(guards))
+
+
+def described(guards: Sequence[Guard]) -> tuple[list[Any], int]:
+    """What `GuardTree` takes for `guards`."""
     lowering = _Lowering()
     seen: set[Any] = set()
     for guard_id, guard in enumerate(guards):

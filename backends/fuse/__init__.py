@@ -25,3 +25,17 @@ def fuse(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callab
     from framejit.backends.fuse.backend import fuse_graph
 
     return fuse_graph(gm, example_inputs)
+
+
+def fuse_kept_form(compiled: Callable[..., Any]) -> str:
+    """See `kept.kept_form`."""
+    from framejit.backends.fuse.kept import kept_form
+
+    return kept_form(compiled)
+
+
+def fuse_from_kept_form(form: str, module: Any, graph_id: int) -> Callable[..., Any]:
+    """See `kept.from_kept_form`."""
+    from framejit.backends.fuse.kept import from_kept_form
+
+    return from_kept_form(form, module, graph_id)

@@ -13,11 +13,12 @@ from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.cache.folding_record import Folding
+from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
+from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.cache.plan_record import PlanRecord
-from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
+from framejit.backends.fuse.compile_graph import plan_record
 from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText, text_of
@@ -29,17 +30,16 @@ from framejit.backends.fuse.launches.recorder import Recorder
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
+from framejit.backends.fuse.selecting import SAMPLES, note_folding, plainly, selector, total
 from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
-from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import LAUNCH_GRAPHS, identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
-from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.fakes.data_sizes import with_data_sizes
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 Weights = dict[int, tuple[torch.Tensor, FrozenWeight]]
 """The frozen weights among a graph's inputs, by position, and what goes with each."""
 
-SAMPLES: Final = 3
-"""Calls of a plan, and of eager, that are measured before the quicker one is chosen."""
 LAUNCHED_SAMPLES: Final = 5
 """The same of a plan that becomes a launch graph."""
 MOST_LAUNCHED: Final = 64
@@ -178,12 +176,14 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     else:
         _recall(graph, found.record, weights)
     record = found.record
-    _note_folding(graph, record.folding)
-    tell_kernels(graph, record.kernels)
+    note_folding(graph, record.folding)
     run: Callable[..., Any] = found.plan
     if record.cuda and gm.meta.get(LAUNCH_GRAPHS):
         run = LaunchGraphs(found.plan, found.parts, _recorder_of, _tell_launches(graph))
-    return _selector(_plainly(run) if record.plain else run, gm, record.pure, record.cuda, graph, _total(record))
+    elif key is not None:
+        graph.kept = kept_plan(key, [*text.operations], [*text.devices], tracked)
+    tell_kernels(graph, record.kernels)
+    return _selector(plainly(run) if record.plain else run, gm, record.pure, record.cuda, graph, total(record))
 
 
 def _selector(
@@ -191,9 +191,7 @@ def _selector(
 ) -> _native.Selector:
     # a plan is captured after a few calls: those measured reach beyond
     samples = LAUNCHED_SAMPLES if gm.meta.get(LAUNCH_GRAPHS) else SAMPLES
-    return _native.Selector(
-        run, gm.forward, pure=pure, cuda=cuda, samples=samples, on_decision=_tell(graph, moved)
-    )
+    return selector(run, gm.forward, pure, cuda, graph, moved, samples)
 
 
 def _recorder_of(device: torch.device) -> Recorder | None:
@@ -237,7 +235,7 @@ def _compile_symbolic(
         run: Callable[..., Any] = plan
         if cuda and gm.meta.get(LAUNCH_GRAPHS) and next(launched) < MOST_LAUNCHED:
             run = LaunchGraphs(plan, parts(), _recorder_of, _tell_launches(graph))
-        return _plainly(run) if plain else run
+        return plainly(run) if plain else run
 
     plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), gm.forward, finished, select)
     return Variant([graph], assumed, symbols, plan.run_for)
@@ -267,10 +265,10 @@ def _variant(
     found, kept = find_variant(key, graph) if key is not None else (None, [])
     if found is not None:
         _recall(graph, found.record, weights)
-        _note_folding(graph, found.record.folding)
+        note_folding(graph, found.record.folding)
         return found
     record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
-    _note_folding(graph, record.folding)
+    note_folding(graph, record.folding)
     if key is not None:
         keep_variant(key, record, kept)
     return record, launches, tuple(sizes.conditions)
@@ -328,58 +326,3 @@ def _recall(graph: CompiledGraph, record: PlanRecord, weights: Weights) -> None:
         weights[position][1].folded = True
     tell_fused(graph, record.before_fusion, record.after_fusion)
     graph.externs = [*record.externs]
-
-
-def _note_folding(graph: CompiledGraph, folding: Folding) -> None:
-    graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
-
-
-def _plainly(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The plan, run with those of gradients and autocast switched off that are on; they are whenever the graph runs."""
-    set_grad_enabled = torch._C._set_grad_enabled
-
-    def without_gradients(*inputs: torch.Tensor) -> Any:
-        set_grad_enabled(False)
-        try:
-            return plan(*inputs)
-        finally:
-            set_grad_enabled(True)
-
-    run = without_gradients if torch.is_grad_enabled() else plan
-    if not any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
-        return run
-
-    def without_autocast(*inputs: torch.Tensor) -> Any:
-        with torch._C._DisableAutocast():
-            return run(*inputs)
-
-    return without_autocast
-
-
-def _total(record: PlanRecord) -> int | None:
-    """What all of a graph moves; None where that is not known, as of ATen's operations."""
-    moved = [kernel.moved for kernel in record.kernels if kernel.moved is not None]
-    return None if record.externs or len(moved) < len(record.kernels) else sum(moved)
-
-
-def _tell(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Selector], None]:
-    def decided(selector: _native.Selector) -> None:
-        signals = SignalsWait()
-        try:
-            with signals:
-                tell(selector)
-        except BaseException as e:
-            if e is not signals.raised or not _native.runs_compiled_code():
-                raise
-            _native.raise_later(e)
-
-    def tell(selector: _native.Selector) -> None:
-        compiled, eager = selector.compiled_ns or 0, selector.eager_ns or 0
-        times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
-        emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)
-        if graph.artifacts:
-            from framejit.backends.fuse.account.artifacts import note_decision  # is imported by then
-
-            note_decision(graph)
-
-    return decided

@@ -7,6 +7,7 @@ from typing import Any
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
+from framejit.backends.fuse.account.telling import tell_fused
 from framejit.backends.fuse.cache.folding_record import folding_of
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.graph.graph import Graph
@@ -21,7 +22,6 @@ from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.kernel_code import compile_kernels
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
-from framejit.events import emit
 
 
 def plan_record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
@@ -60,22 +60,6 @@ def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:
         return KERNEL, number, tuple(by_name[name] for name in launch.buffers)
 
     return step
-
-
-def tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
-    """Put into a graph's account, and into the trace, the loops that it had before fusion and has after it."""
-    graph.before_fusion, graph.after_fusion = before, after
-    emit("fusion", graph_id=graph.graph_id, graph=graph.name, text=after, reason="")
-
-
-def tell_kernels(graph: CompiledGraph, kernels: Sequence[KernelRecord]) -> None:
-    """Put the sources of a graph's kernels into the trace."""
-    for source, kernel in zip(graph.kernels, kernels):
-        facts = {"bytes": kernel.moved} if kernel.moved is not None else {}
-        emit(
-            "output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source,
-            kernel=facts,
-        )
 
 
 def _is_pure(lowered: LoweredGraph, steps: list[Kernel | ExternNode]) -> bool:

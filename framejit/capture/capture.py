@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from framejit import _native as native
+from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
@@ -117,6 +118,7 @@ class Capture:
         self.weak_references: dict[int, Value] = {}
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.assumed = Assumed()
         self.class_lookups = ClassLookups(self)
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
         self.ids_taken = False  # whether the captured code called id()

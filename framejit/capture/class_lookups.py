@@ -30,6 +30,7 @@ class ClassLookups:
         self._told: set[tuple[int, str]] = set()
 
     def told(self, cls: type, name: str, found: Any) -> None:
+        self._capture.assumed.found(cls, name, found)
         place = id(cls), name
         if place in self._told or not (found is ABSENT or is_a(found, BUILTIN_TYPES) or _is_function_of_torch(found)):
             return

@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from time import perf_counter
@@ -14,14 +13,8 @@ import torch
 
 from framejit.bytecode.resume_code import ResumeCode
 from framejit.capture.breaks.resume import ResumePoints
+from framejit.capture.frame_ids import new_frame_id
 from framejit.interpreter.provenance import of_guard
-
-_frame_ids = itertools.count(1)
-
-
-def new_frame_id() -> int:
-    """A number for a frame in events, used by no other frame of the process."""
-    return next(_frame_ids)
 
 
 class FrameCompilation:
@@ -34,7 +27,9 @@ class FrameCompilation:
     def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], on_miss: Callable[..., Any]) -> None:
         self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
-        known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
+        known = getattr(owner, "resume_points", None) or next(
+            (e.tag.resume_points for e in owner.entries if e.tag.resume_points is not None), None
+        )
         # all entries of a function share its resume functions
         self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)
         self.points.raising.update(getattr(owner, "raising", {}))

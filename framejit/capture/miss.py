@@ -9,8 +9,10 @@ from weakref import WeakKeyDictionary
 
 from framejit import _native as native
 from framejit.capture.attempt import compile_frame
-from framejit.capture.frame_compilation import FrameCompilation, new_frame_id
+from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.recompile import LimitReached
+from framejit.capture.replacement.kept_failure import KeptFailure  # noqa: F401  for entries of other processes
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.environment.own_builtins import builtins_are_replaced, untold

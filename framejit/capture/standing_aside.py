@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext
 from framejit import _native as native
 from framejit.capture.capture import Capture
 from framejit.guards.sources import const_source
+from framejit.guards.thread_questions import has_no_saved_tensor_hooks, has_saved_tensor_hooks, is_fx_tracing
 
 _C = torch._C
 Answer = Callable[[Any], bool]
@@ -46,13 +47,8 @@ def guard_aside(capture: Capture) -> None:
             capture.add_guard(const_source(torch), native.C_PY, active)
 
 
-def _is_fx_tracing(_: Any) -> bool:
-    tracing = torch.fx._symbolic_trace
-    return bool(tracing._get_is_fx_tracing() if hasattr(tracing, "_get_is_fx_tracing") else tracing._is_fx_tracing_flag)
-
-
 _UNGUARDED: dict[str, Answer] = {
-    "torch.fx traces the program": _is_fx_tracing,
+    "torch.fx traces the program": is_fx_tracing,
 }
 
 
@@ -103,19 +99,11 @@ def hooks_would_see_effects(capture: Capture) -> bool:
         getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes
     ):
         return False
-    active = _has_saved_tensor_hooks(torch)
+    active = has_saved_tensor_hooks(torch)
     capture.add_guard(
-        const_source(torch), native.C_PY, _has_saved_tensor_hooks if active else _has_no_saved_tensor_hooks
+        const_source(torch), native.C_PY, has_saved_tensor_hooks if active else has_no_saved_tensor_hooks
     )
     return active
-
-
-def _has_saved_tensor_hooks(_: Any) -> bool:
-    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
-
-
-def _has_no_saved_tensor_hooks(_: Any) -> bool:
-    return _C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 HOOKS_SEE_EFFECTS: Final = "hooks on what autograd saves would run before side effects that come first"

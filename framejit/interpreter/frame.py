@@ -393,6 +393,8 @@ class Frame(Operations):
                 raise refusal
             finally:
                 del refusal  # it holds this frame, once it is raised
+        if isinstance(fn, FunctionValue):
+            self.capture.assumed.inlines(fn.fn)
         code = fn.code
         resume: ResumeCode | None = getattr(fn.fn, "_framejit_resume", None) if isinstance(fn, FunctionValue) else None
         cells: dict[str, CellValue] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue, is_constant_object
+from framejit.values.hash_order import note_order
 from framejit.values.inspection import instance_dict, is_a, runs_code
 from framejit.values.sym_int import on_sizes
 from framejit.values.wrap import from_python
@@ -54,6 +55,7 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
         raise
     except Exception as e:
         raise frame.raised_from(e) from None
+    _note_what_is_of_this_process(frame, real_args, result)
     for value, real in zip(args, real_args):
         if result is real:
             return value
@@ -66,6 +68,16 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
     ):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
+
+
+def _note_what_is_of_this_process(frame: Frame, args: list[Any], result: Any) -> None:
+    """Other processes have other hashes of text, and other addresses."""
+    assumed = frame.capture.assumed
+    for arg in args:
+        if is_a(arg, frozenset) and len(arg) > 1:
+            note_order(assumed, arg)
+    if type(result) is str and " at 0x" in result:
+        assumed.holds_only_here("an address is part of a text")
 
 
 def _unless_it_warns(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ DECLARED = [
     {
         "framejit.backends.fuse.account.artifacts",
         "framejit.backends.fuse.account.graph_script",
-        "framejit.backends.fuse.backend",
+        "framejit.backends.fuse.backend", "framejit.backends.fuse.selecting",
     },
     # a backend for torch.compile looks up by name which one of ours it is to be
     {"framejit.backends.registry", "framejit.backends.torch_backends"},

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
 
     from framejit import _native
+    from framejit.backends.fuse.cache.kept_plan import KeptPlan
     from framejit.backends.fuse.graph.graph_text import GraphText
 
 _KEY = "framejit.fuse"
@@ -56,6 +57,8 @@ class CompiledGraph:
     artifacts: str = ""
     """The folder where it was written down, if it was."""
     run: Callable[..., Any] | None = None
+    kept: KeptPlan | None = None
+    """How another process finds the plan without recording the graph, if it can."""
     machine_code: list[Any] = field(default_factory=list, repr=False)
     """What the kernels' machine code lives as long as; the plan knows only addresses."""
 

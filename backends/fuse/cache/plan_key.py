@@ -41,7 +41,7 @@ ELSEWHERE: Final = frozenset(
         "disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth",
         "debug", "logs", "verify", "verify_folder",
     )
-    + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size")
+    + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size", "keep_captures")
 )
 """Settings that have no say in what a recorded graph is made into. All others are part of the key."""
 
@@ -146,9 +146,8 @@ def plan_key(
         lines += [
             f"symbol {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
         ] + sizes.conditions.granted()
-    key = key_of(
-        _target({*text.devices}), "\n".join(lines), repr((tracked, _torch_state(), _settings(), _native_build()))
-    )
+    machine, state = surroundings({*text.devices}, tracked)
+    key = key_of(machine, "\n".join(lines), state)
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
     functions = {name: callable_of(operation) for name, operation in operations.items()}
     computing = {
@@ -160,6 +159,11 @@ def plan_key(
     return PlanKey(
         key, {**NAMED, **functions}, computing, tensors, weights, len(graph.inputs), returns, sizes, tuple(text.origins)
     )
+
+
+def surroundings(devices: set[torch.device], tracked: bool) -> tuple[str, str]:
+    """The machine with these devices, and all else besides the graph that a plan depends on. Raises NotCacheable."""
+    return _target(devices), repr((tracked, _torch_state(), _settings(), _native_build()))
 
 
 def _constants(graph: Graph) -> Iterator[str]:

@@ -11,9 +11,10 @@ from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
+from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
-from framejit.backends.fuse.compile_graph import plan_record, tell_fused, tell_kernels
+from framejit.backends.fuse.compile_graph import plan_record
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -15,15 +14,17 @@ import torch
 
 from framejit import _native as native
 from framejit.backends.autocast_nesting import nesting
-from framejit.backends.graph_identity import identify
+from framejit.backends.graph_identity import identify, new_graph_id
 from framejit.backends.registry import compile_with_backend, is_built_in
 from framejit.backends.symbolic_sizes import takes_symbolic_sizes
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
+from framejit.capture.kept_entry import may_be_kept
 from framejit.capture.replacement.codegen import Codegen
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.graph_effects import ONLY_NESTING
 from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
+from framejit.capture.replacement.keep_entry import keep_entry
 from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
 from framejit.errors import GuardError
@@ -33,9 +34,8 @@ from framejit.guards.diff import explain_miss
 from framejit.guards.guard import GuardRecord, record
 from framejit.guards.lower import lower
 from framejit.guards.tree_text import render
+from framejit.kept.store import tell_not_kept
 from framejit.values.tensors.tensor import TensorValue
-
-_graph_ids = itertools.count(1)
 
 
 def codegen(compilation: FrameCompilation, capture: Capture, line: int | None) -> Codegen:
@@ -96,6 +96,13 @@ def compiled_entry(
         )
         first.proper = proper
     _add_entry(compilation, capture, served, reason, int(has_nodes))
+    if failure is not None and compiled is not None and may_be_kept(compilation.owner, compilation.fn):
+        if state != "compiled":
+            tell_not_kept("the graph breaks")
+        elif first is not None and (may_refuse or not isinstance(first, FirstKeeper)):
+            tell_not_kept("its graph is tried before its first run")
+        else:
+            keep_entry(compilation, capture, code, proper.slots, proper.tag.records, module, compiled, failure, keeper)
     return served
 
 
@@ -108,7 +115,7 @@ def _run_without_overrides(compiled: Callable[..., Any], *inputs: torch.Tensor) 
 def _compile_graph(
     compilation: FrameCompilation, capture: Capture, module: torch.fx.GraphModule, examples: list[torch.Tensor]
 ) -> Any:
-    graph_id = next(_graph_ids)
+    graph_id = new_graph_id()
     identify(module, graph_id)
     emit(
         "graph", frame_id=compilation.frame_id, graph_id=graph_id, graph_module=module, n_ops=capture.graph.n_ops,

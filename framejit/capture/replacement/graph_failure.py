@@ -73,6 +73,12 @@ class Keeper:
         self._generators = _generators(graph) if taken.random else []
         self._nests = taken.nesting
 
+    @property
+    def told(self) -> list[Any] | None:
+        """What it keeps, as plain data: the devices of generators, and whether the depth of autocast's nesting. None
+        where it keeps tensors."""
+        return None if self.sources else [[str(generator.device) for generator in self._generators], self._nests]
+
     def __call__(self, *tensors: torch.Tensor) -> Kept:
         with torch._C.DisableTorchFunctionSubclass():
             copies = [
@@ -271,8 +277,7 @@ class GraphFailure:
         error.__traceback__ = handlers_part(error)
         for setter, values in self._initial_state:
             setter(*values)
-        owner = self._owner()
-        entry = owned_entry(owner, self)
+        entry = self._entry()
         if (
             entry is not None
             and not self._has_effects
@@ -292,6 +297,10 @@ class GraphFailure:
         raising = native.Dispatcher(self._points.interrupted(self._resumed, error), _never)
         raising.skip = True
         return native.tail_call(raising, *args)
+
+    def _entry(self) -> native.Entry | None:
+        """The entry that this is part of."""
+        return owned_entry(self._owner(), self)
 
     def _plain(self, cells: tuple[CellType, ...]) -> FunctionType:
         return native.function_with_builtins(self._code, self._globals, self._builtins, cells)

@@ -14,7 +14,8 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import handles
-from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, class_attribute, native_class
+from framejit.values.objects.new_instances import native_class
+from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, class_attribute
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame

@@ -20,6 +20,7 @@ from framejit.values.containers.hashing import ObjectKey, as_key, is_exact, real
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import handles
+from framejit.values.hash_order import is_text
 from framejit.values.objects.classes import ClassValue, SuperValue, make_super
 from framejit.values.objects.function_values import FunctionValue, MethodValue
 from framejit.values.objects.instance_checks import is_instance, is_subclass
@@ -176,6 +177,10 @@ def _hash(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = as_key(frame, args[0])
     if not is_exact(key):
         raise Unsupported("hash() of an object, which depends on its address", "FJ124")
+    if is_text(key):
+        frame.capture.assumed.depends_on_hashes()
+    elif type(key) not in (int, float, complex, bool):
+        frame.capture.assumed.holds_only_here("hash() is taken of an object")
     return ConstantValue(real_call(frame, hash, key, [], {}))
 
 

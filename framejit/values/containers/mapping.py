@@ -15,6 +15,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.filling import dict_of, fill_method, put_each
 from framejit.values.containers.hashing import (
     HashTable,
     ObjectKey,
@@ -453,34 +454,6 @@ class _Compared:
 def realized(value: Value) -> Value:
     """What a value that waits to be looked at turned out to be, if anybody looked."""
     return value.realized or value if isinstance(value, LazyValue) else value
-
-
-def fill_method(cls: type) -> Any:
-    """What puts items into a dict of class `cls` without asking methods of the class."""
-    return fill_ordered if issubclass(cls, OrderedDict) else dict.update
-
-
-def put_each(target: dict[Any, Any], items: dict[Any, Any]) -> None:
-    # dict.update gives an empty dict a new table, in which an iterator would find its end instead of an error.
-    for (key, value), hashed in zip(items.items(), native.stored_hashes(items)):
-        native.dict_set_known_hash(target, key, hashed, value)
-
-
-def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
-    # dict.update does not see OrderedDict's order, and OrderedDict.update calls the __setitem__ of a subclass.
-    for key, value in items.items():
-        OrderedDict.__setitem__(target, key, value)
-
-
-def dict_of(keys: tuple[Any, ...], hashes: tuple[int | None, ...], values: tuple[Any, ...]) -> dict[Any, Any]:
-    """A dict of keys some of whose hashes are known: they are not asked again."""
-    made: dict[Any, Any] = {}
-    for key, hashed, value in zip(keys, hashes, values):
-        if hashed is None:
-            made[key] = value
-        else:
-            native.dict_set_known_hash(made, key, hashed, value)
-    return made
 
 
 class MappingProxyValue(DictValue):

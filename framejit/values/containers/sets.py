@@ -23,6 +23,7 @@ from framejit.values.containers.hashing import (
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.hash_order import note_order
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -97,6 +98,7 @@ class SetValue(HashTable):
         """The keys in the order of iteration, which is guarded."""
         if len(self.items) < 2:
             return list(self.items)
+        note_order(frame.capture.assumed, self.items)
         if self.order is not None:
             return self.order
         if not self.shares_order():

@@ -29,12 +29,12 @@ from framejit.values.objects.exception_values import ExceptionValue, check_plain
 from framejit.values.objects.function_values import CallableValue
 from framejit.values.objects.instance_checks import by_type
 from framejit.values.objects.model_values import call_model
+from framejit.values.objects.new_instances import native_class
 from framejit.values.objects.signatures import checked
 from framejit.values.objects.user_object import (
     ObjectValue,
     bind_attribute,
     class_attribute,
-    native_class,
     truth_by_methods,
 )
 from framejit.values.wrap import from_python, makes, wraps

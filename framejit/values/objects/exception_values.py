@@ -15,7 +15,8 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue, existing_items
 from framejit.values.inspection import is_a
-from framejit.values.objects.user_object import ObjectValue, native_class
+from framejit.values.objects.new_instances import native_class
+from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:

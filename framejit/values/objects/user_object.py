@@ -24,9 +24,10 @@ from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import NONE, ConstantValue, is_constant_object
+from framejit.values.containers.filling import fill_method
 from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue, SubscriptIterator
-from framejit.values.containers.mapping import DictValue, fill_method, pairs
+from framejit.values.containers.mapping import DictValue, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
@@ -35,6 +36,7 @@ from framejit.values.lazy import LazyValue
 from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
+from framejit.values.objects.new_instances import new_instance
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -42,17 +44,6 @@ if TYPE_CHECKING:
 
 _ABSENT = object()
 _MODELS = "framejit.models."
-
-
-def native_class(cls: type) -> Any:
-    """The nearest class in the MRO that is written in C, whose `__new__` lays out the instance."""
-    return next(k for k in cls.__mro__ if not k.__flags__ & HEAP_TYPE)
-
-
-def new_instance(cls: type, items: Any) -> Any:
-    """Make an instance without running its constructor; its parts are filled in afterwards."""
-    base = native_class(cls)
-    return base.__new__(cls, items) if issubclass(base, (tuple, frozenset)) else base.__new__(cls)
 
 
 FieldGetter = type(namedtuple("Pair", "first second").first)  # type: ignore[attr-defined]

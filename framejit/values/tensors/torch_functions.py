@@ -74,10 +74,13 @@ _QUESTIONS = _optional(
     """.split(),
     *"""
         _C._are_functorch_transforms_active _C._functorch.maybe_current_level _C._is_torch_function_all_disabled
-        _C._get_privateuse1_backend_name
+        _C._get_privateuse1_backend_name is_storage
     """.split(),
+)
+# ... they depend on the machine and on torch's build alone, which stay as they are while the process runs
+_MACHINE_QUESTIONS = _optional(
     *"""
-        is_storage cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available
+        cuda.is_available cuda.device_count cuda.is_bf16_supported backends.mps.is_available
         xpu.is_available _utils._get_available_device_type backends.cuda.is_built accelerator.is_available
         accelerator.current_accelerator accelerator.device_count
     """.split(),
@@ -111,6 +114,19 @@ def _answer(function: Any) -> Handler:
     return handler
 
 
+def _answer_of_machine(function: Any) -> Handler:
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        answer = fold(frame, function, args, kwargs)
+        if kwargs:
+            frame.capture.assumed.holds_only_here(f"{function.__name__}() is asked with keywords")
+        else:
+            frame.capture.assumed.asked(function, tuple(frame.constants(args)), answer.constant())
+        return answer
+
+    handler.only_answers = True  # type: ignore[attr-defined]
+    return handler
+
+
 _ABOUT_TRANSFORMS = (_C._are_functorch_transforms_active, _C._functorch.maybe_current_level)
 
 
@@ -121,6 +137,7 @@ def _same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
     def gives_the_same_answer(function: Any) -> bool:
         return bool(function(*args) == expected)
 
+    gives_the_same_answer.question = args, expected  # type: ignore[attr-defined]
     return gives_the_same_answer
 
 
@@ -150,6 +167,9 @@ def _has_symbolic_size(value: Value) -> bool:
 for _f in _QUESTIONS:
     if callable(_f):
         HANDLERS[_f] = _answer(_f)
+for _f in _MACHINE_QUESTIONS:
+    if callable(_f):
+        HANDLERS[_f] = _answer_of_machine(_f)
 for _f in _CHANGING_QUESTIONS:
     if callable(_f):
         HANDLERS[_f] = _guarded_answer(_f)
@@ -253,7 +273,9 @@ def _signature(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Val
     if not isinstance(target, FunctionValue) or kwargs:
         raise Unsupported(f"inspect.signature() of {args[0].describe()}")
     signature = inspect.signature(target.fn)
-    return from_python(signature.replace(parameters=list(signature.parameters.values())[bound:]))
+    made = signature.replace(parameters=list(signature.parameters.values())[bound:])
+    frame.capture.assumed.made_signature(made, target.fn, bound)
+    return from_python(made)
 
 
 # ---- what functions modes and the protocol of torch functions say ----------------------------------
@@ -505,6 +527,7 @@ def _constant_function(fn: types.FunctionType) -> Handler | None:
 
 
 def _folded(fn: types.FunctionType, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    frame.capture.assumed.holds_only_here(f"{fn.__qualname__}() is marked @framejit.assume_constant")
     return fold(frame, fn, args, kwargs)
 
 

@@ -1,0 +1,84 @@
+"""What it takes to find a graph's plan in the disk cache without recording the graph: for captures that are kept
+(framejit/kept), whose second process has no graph.
+
+The key of a plan is taken of the recorded graph. What recording the same captured graph may come to otherwise, in
+another process with the same code, is in the surroundings: the machine, torch's modes and switches, and the kernels
+that Python has registered with torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.cache.cache_key import key_of
+from framejit.backends.fuse.cache.plan_cache import FoundPlan, find
+from framejit.backends.fuse.cache.plan_key import PlanKey, surroundings
+from framejit.backends.fuse.cache.registered_kernels import registered_kernels
+from framejit.backends.fuse.lowering.extern import callable_of
+from framejit.backends.fuse.plan.plan_functions import NAMED
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """Plain data."""
+
+    key: str
+    surroundings: str
+    tracked: bool
+    devices: tuple[str, ...]
+    operations: tuple[str, ...]
+    """The recorded operations by name, as `torch.ops` has them."""
+    n_inputs: int
+    returns: tuple[bool, ...]
+    origins: tuple[str, ...]
+
+    def written(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def kept_plan(key: PlanKey, operations: Sequence[torch._ops.OpOverload], devices: Sequence[torch.device],
+              tracked: bool) -> KeptPlan | None:
+    """How to find the plan of a key again; None where it depends on tensors of this process."""
+    if key.constants or key.weights or key.sizes is not None:
+        return None
+    return KeptPlan(
+        key.key, surroundings_now(devices, tracked), tracked, tuple(map(str, devices)),
+        tuple(operation.name() for operation in operations), key.n_inputs, key.returns, key.origins,
+    )
+
+
+def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:
+    """A hash over all besides the captured graph that its plan depends on. Raises NotCacheable."""
+    return key_of(*surroundings({*devices}, tracked), "\n".join(registered_kernels()))
+
+
+def find_kept(written: str, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan | None:
+    """The plan, ready to run; None if it is not there any more, or something is not as it was.
+
+    Raises whatever data that is none leads to.
+    """
+    fields: Any = {name: tuple(value) if type(value) is list else value for name, value in json.loads(written).items()}
+    kept = KeptPlan(**fields)
+    if surroundings_now([*map(torch.device, kept.devices)], kept.tracked) != kept.surroundings:
+        return None
+    functions = {name: callable_of(_operation(name)) for name in kept.operations}
+    key = PlanKey(
+        kept.key, {**NAMED, **functions}, {}, (), {}, kept.n_inputs, kept.returns, None, kept.origins
+    )
+    return find(key, graph, fallback)
+
+
+def _operation(name: str) -> torch._ops.OpOverload:
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    if not isinstance(found, torch._ops.OpOverload):
+        raise TypeError(f"{name} is no operation")
+    return found
+

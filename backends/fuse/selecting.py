@@ -1,0 +1,86 @@
+"""From a plan to what the program calls: the plan under the modes that it is for, beside the graph as ATen, of which
+the quicker is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from framejit import _native
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.cache.folding_record import Folding
+from framejit.backends.fuse.cache.plan_record import PlanRecord
+from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
+from framejit.environment.signal_handlers import SignalsWait
+from framejit.events import emit
+
+SAMPLES: Final = 3
+"""Calls of a plan, and of eager, that are measured before the quicker one is chosen."""
+
+
+def note_folding(graph: CompiledGraph, folding: Folding) -> None:
+    graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
+
+
+def selector(
+    run: Callable[..., Any], eager: Callable[..., Any], pure: bool, cuda: bool, graph: CompiledGraph,
+    moved: int | None, samples: int = SAMPLES
+) -> _native.Selector:
+    """What calls the quicker of `run` and `eager`, once `samples` calls of both were measured; `moved` are the bytes
+    that the graph moves, if that is known."""
+    return _native.Selector(
+        run, eager, pure=pure, cuda=cuda, samples=samples, on_decision=tell_decision(graph, moved)
+    )
+
+
+def plainly(plan: Callable[..., Any]) -> Callable[..., Any]:
+    """The plan, run with those of gradients and autocast switched off that are on; they are whenever the graph runs."""
+    set_grad_enabled = torch._C._set_grad_enabled
+
+    def without_gradients(*inputs: torch.Tensor) -> Any:
+        set_grad_enabled(False)
+        try:
+            return plan(*inputs)
+        finally:
+            set_grad_enabled(True)
+
+    run = without_gradients if torch.is_grad_enabled() else plan
+    if not any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
+        return run
+
+    def without_autocast(*inputs: torch.Tensor) -> Any:
+        with torch._C._DisableAutocast():
+            return run(*inputs)
+
+    return without_autocast
+
+
+def total(record: PlanRecord) -> int | None:
+    """What all of a graph moves; None where that is not known, as of ATen's operations."""
+    moved = [kernel.moved for kernel in record.kernels if kernel.moved is not None]
+    return None if record.externs or len(moved) < len(record.kernels) else sum(moved)
+
+
+def tell_decision(graph: CompiledGraph, moved: int | None) -> Callable[[_native.Selector], None]:
+    def decided(selector: _native.Selector) -> None:
+        signals = SignalsWait()
+        try:
+            with signals:
+                tell(selector)
+        except BaseException as e:
+            if e is not signals.raised or not _native.runs_compiled_code():
+                raise
+            _native.raise_later(e)
+
+    def tell(selector: _native.Selector) -> None:
+        compiled, eager = selector.compiled_ns or 0, selector.eager_ns or 0
+        times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
+        emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)
+        if graph.artifacts:
+            from framejit.backends.fuse.account.artifacts import note_decision  # is imported by then
+
+            note_decision(graph)
+
+    return decided

@@ -1,0 +1,158 @@
+"""An entry that another process made, for a frame of this one: found before the compiler is imported, and instead of
+that (framejit/kept)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from time import perf_counter
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+
+from framejit import _native as native
+from framejit.backends.autocast_nesting import nesting
+from framejit.backends.graph_identity import new_graph_id
+from framejit.backends.registry import can_be_kept, from_kept_form
+from framejit.capture.frame_ids import new_frame_id
+from framejit.capture.replacement.entry_tag import EntryTag
+from framejit.config import config
+from framejit.events import emit
+from framejit.events.meter import meter
+from framejit.fakes.collector import resting
+from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
+from framejit.guards.thread_questions import is_fx_tracing
+from framejit.kept import plain_values
+from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, FoundEntry
+from framejit.kept.graph_record import KeptGraph
+from framejit.kept.not_kept import DoesNotFit, NotKept
+from framejit.kept.object_table import find
+from framejit.kept.store import drop, records, tell_unused
+from framejit.kept.surroundings import key_of_frame
+
+_given_up: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Dispatchers whose kept entry was of no use: a graph raised."""
+MakeFailure = Callable[..., Any]
+
+
+def may_be_kept(owner: Any, fn: FunctionType) -> bool:
+    """Whether entries of a dispatcher are kept, and looked for."""
+    options = owner.options
+    return (
+        config.keep_captures
+        and config.cache_size > 0
+        and not config.artifacts
+        and type(owner) is native.Dispatcher
+        and not hasattr(fn, "_framejit_resume")
+        and not options.verify
+        and not options.freeze
+        and not meter.running
+        and can_be_kept(options.backend)
+    )
+
+
+def kept_entry(
+    owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], make_failure: Callable[[], MakeFailure]
+) -> native.Entry | None:
+    """The entry of another process that fits the frame, in service from now on; None if there is none. `make_failure`
+    gives what makes of a kept entry's parts what stands by for its graph to raise."""
+    if owner.entries or owner.skip or owner in _given_up or not may_be_kept(owner, fn) or is_fx_tracing(torch):
+        return None
+    started = perf_counter()
+    with resting():
+        try:
+            key = key_of_frame(fn, flat_args, owner.options)
+        except NotKept:
+            return None
+        for record in reversed(records(key)):
+            try:
+                entry = _entry(owner, fn, flat_args, record, key, make_failure)
+            except (DoesNotFit, NotKept) as e:
+                tell_unused(key, f"what was found does not fit: {e}")
+            except Exception as e:  # whatever is wrong with it, the frame can still be captured
+                tell_unused(key, f"what was found can't be used: {type(e).__name__}: {e}")
+            else:
+                owner.add_entry(entry)
+                _tell(owner, fn, entry, started)
+                return entry
+    return None
+
+
+def _entry(
+    owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], record: bytes, key: str,
+    make_failure: Callable[[], MakeFailure],
+) -> native.Entry:
+    found = FoundEntry(record, flat_args, fn)
+    guards = found.guards()
+    if not guards.check(flat_args, fn):
+        raise DoesNotFit("a guard does not hold")
+    graph = KeptGraph(found.told["graph"])
+    made = {
+        GRAPH: from_kept_form(owner.options.backend, found.told["compiled"], graph, new_graph_id()),
+        FAILURE: _Failure(owner, fn, found.told, lambda: drop(key, record), make_failure),
+        KEEPER: _Keeper(found.told["keeper"]),
+    }
+    slots = found.slots(made)
+    tag = EntryTag(
+        found.records(native.snapshot_state()), None, "compiled", frozenset(), n_ops=found.told["n_ops"]
+    )
+    return native.Entry(found.code(slots), fn, guards, tuple(slots), 0, tag)
+
+
+class _Keeper:
+    """Called before a graph that draws random numbers or nests autocast: what it may change before it raises."""
+
+    def __init__(self, told: list[Any] | None) -> None:
+        self._devices: list[str] = told[0] if told else []
+        self._nests: bool = bool(told and told[1])
+
+    def __call__(self) -> tuple[list[tuple[Any, torch.Tensor]], int | None]:
+        """The generators with their states, and the depth of autocast's nesting."""
+        generators = [generator_of(torch.device(device)) for device in self._devices]
+        return [(generator, generator.get_state()) for generator in generators], nesting() if self._nests else None
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """The generator that operations on a device draw from."""
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index or 0]
+    return torch.default_generator
+
+
+class _Failure:
+    """Called where the graph raises; the compiler, which knows what becomes of that, is imported only then."""
+
+    def __init__(
+        self, owner: Any, fn: FunctionType, told: dict[str, Any], drop: Callable[[], None],
+        make_failure: Callable[[], MakeFailure],
+    ) -> None:
+        self._owner, self._fn, self._told = weakref.ref(owner), weakref.ref(fn), told
+        self._drop, self._make_failure = drop, make_failure
+
+    def __call__(self, error: BaseException, kept: Any, cells: tuple[CellType, ...], *args: Any) -> Any:
+        failure = self._make_failure()(
+            self._owner, self._fn(), self, self.initial_state(), self._told["has_effects"], self._given_up
+        )
+        return failure(error, kept, cells, *args)
+
+    def initial_state(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Calls that put back the torch state that the graph changes."""
+        return [(find(place), plain_values.read(values)) for place, values in self._told["initial_state"]]
+
+    def _given_up(self) -> None:
+        owner = self._owner()
+        if owner is not None:
+            _given_up.add(owner)
+        self._drop()
+
+
+def _tell(owner: Any, fn: FunctionType, entry: native.Entry, started: float) -> None:
+    options, code = owner.options, fn.__code__
+    named = options.file is not None
+    emit(
+        "frame_done", frame_id=new_frame_id(), function=options.name if named else code.co_qualname,
+        file=options.file if named else code.co_filename, line=options.line if named else code.co_firstlineno,
+        state=entry.tag.state, reason="", code="", seconds=perf_counter() - started, n_graphs=1,
+        n_ops=entry.tag.n_ops, n_guards=len(entry.tag.records),
+    )

@@ -1,0 +1,170 @@
+"""What is said of an object of one process, so that one of another process can be told to be the same.
+
+Said is what never changes while the object lives, and so is taken for granted when it was looked at: the code of a
+function, the methods that a property is made of, the bases of a class. What can change is guarded, in this process as
+in any other, and not said. Nothing of the program's own runs to describe an object.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections import OrderedDict, defaultdict, deque
+from types import (
+    BuiltinFunctionType,
+    BuiltinMethodType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, Final
+
+from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
+from framejit.kept import plain_values
+from framejit.kept.code_hash import code_hash
+from framejit.kept.not_kept import NotKept
+
+_NAME, _MODULE, _MRO, _DICT, _FLAGS, _SIZE = (
+    vars(type)[name].__get__
+    for name in ("__qualname__", "__module__", "__mro__", "__dict__", "__flags__", "__basicsize__")
+)
+_IN_C: Final = (
+    BuiltinFunctionType, BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType,
+    ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
+)
+_WITH_CONTENT: Final = (int, float, complex, str, bytes, tuple, frozenset)
+_PARTS: Final[dict[type, tuple[str, ...]]] = {
+    property: ("fget", "fset", "fdel"), staticmethod: ("__func__",), classmethod: ("__func__",),
+    functools.cached_property: ("func", "attrname"), MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args"), re.Pattern: ("pattern", "flags"),
+}
+"""For classes whose instances consist of parts that never change, which these are."""
+_OPEN: Final = (list, dict, set, bytearray, OrderedDict, defaultdict, deque)
+"""Classes written in C whose instances hold nothing but what can change."""
+_LATE: Final = frozenset("""
+    __slotnames__ __annotations__ __annotations_cache__ __annotate__ __annotate_func__ __doc__ __dict__ __weakref__
+    __abstractmethods__ __parameters__ __orig_bases__ __firstlineno__ __static_attributes__ __type_params__
+""".split())
+"""Special names that Python puts into classes as it goes, or that no operation looks up."""
+_OWN: Final = "_framejit_"
+_DEEPEST: Final = 8
+
+Description = tuple[Any, ...]
+
+
+def class_name(cls: type) -> str:
+    """A class by module and qualified name, whatever its metaclass says."""
+    return f"{_module(cls)}.{_NAME(cls)}"
+
+
+def _module(cls: type) -> str:
+    found = _MODULE(cls)
+    return found if isinstance(found, str) else ""
+
+
+class Describer:
+    """Describes objects, each once: it holds them, so that ids stay theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Description]] = {}
+        self._names: dict[type, tuple[str, ...]] = {}
+
+    def __call__(self, obj: Any, depth: int = 0) -> Description:
+        """The description of an object: tuples, text, numbers and bytes. Raises NotKept for an object of which it is
+        not known what never changes."""
+        known = self._known.get(id(obj))
+        if known is None:
+            if depth > _DEEPEST:
+                raise NotKept("an object that consists of others too deep down")
+            known = self._known[id(obj)] = obj, self._described(obj, depth + 1)
+        return known[1]
+
+    def _described(self, obj: Any, depth: int) -> Description:
+        kind = type(obj)
+        if kind is FunctionType:
+            return self._function(obj, depth)
+        if kind is CodeType:
+            return "code", self._code(obj)
+        if issubclass(kind, type):
+            return self._class(obj)
+        if issubclass(kind, ModuleType):
+            return "module", str(vars(ModuleType)["__dict__"].__get__(obj).get("__name__"))
+        if issubclass(kind, _IN_C):
+            return self._in_c(obj)
+        if kind in _PARTS:
+            parts = [getattr(obj, name) for name in _PARTS[kind]]
+            return kind.__name__, *(self._part(part, depth) for part in parts)
+        if issubclass(kind, enum.Enum):
+            held = object.__getattribute__(obj, "__dict__")
+            return "member", class_name(kind), str(held.get("_name_")), self._part(held.get("_value_"), depth)
+        try:
+            return "constant", repr(plain_values.written(obj))
+        except NotKept:
+            return self._instance(kind)
+
+    def _instance(self, kind: type) -> Description:
+        flags = _FLAGS(kind)
+        made_in_python = flags & HEAP_TYPE and not flags & IMMUTABLE and "__module__" in _DICT(kind)
+        if issubclass(kind, _WITH_CONTENT) or not (made_in_python or kind in _OPEN):
+            raise NotKept(f"an object of type {class_name(kind)}, whose content no guard tells")
+        return "instance", *self._class(kind)
+
+    def _part(self, part: Any, depth: int) -> Description:
+        if type(part) is tuple:
+            return "parts", *(self._part(each, depth) for each in part)
+        return self(part, depth)
+
+    def _function(self, fn: FunctionType, depth: int) -> Description:
+        marks = sorted(name for name in fn.__dict__ if name.startswith(_OWN))
+        return (
+            "function", str(fn.__module__), fn.__qualname__, str(fn.__globals__.get("__name__")),
+            self._code(fn.__code__), self._default(fn.__defaults__ or ()),
+            *((name, self._default(value)) for name, value in (fn.__kwdefaults__ or {}).items()), *marks,
+        )
+
+    def _default(self, value: Any) -> Any:
+        """A default argument; where captured code looks at one, guards say more."""
+        if type(value) is tuple:
+            return tuple(map(self._default, value))
+        try:
+            return repr(plain_values.written(value))
+        except NotKept:
+            return class_name(type(value)), value.__qualname__ if type(value) is FunctionType else ""
+
+    def _code(self, code: CodeType) -> bytes:
+        try:
+            return code_hash(code)
+        except ValueError:
+            raise NotKept(f"the code of {code.co_qualname}, which has constants that no compiler makes") from None
+
+    def _class(self, cls: type) -> Description:
+        flags = _FLAGS(cls) & (HEAP_TYPE | IMMUTABLE)
+        bases = (*_MRO(cls), *_MRO(type(cls)))
+        return "class", flags, _SIZE(cls), *((class_name(base), *self._special_names(base)) for base in bases)
+
+    def _special_names(self, cls: type) -> tuple[str, ...]:
+        """Which operations a class says something about: capture looks for code of the program's own among them."""
+        if not _FLAGS(cls) & HEAP_TYPE or _FLAGS(cls) & IMMUTABLE:
+            return ()
+        known = self._names.get(cls)
+        if known is None:
+            names = {name for name in _DICT(cls) if type(name) is str and name[:2] == name[-2:] == "__"}
+            known = self._names[cls] = tuple(sorted(names - _LATE))
+        return known
+
+    def _in_c(self, obj: Any) -> Description:
+        owner = getattr(obj, "__objclass__", None)
+        if owner is None:
+            owner = getattr(obj, "__self__", None)
+        of = class_name(owner) if isinstance(owner, type) else class_name(type(owner))
+        if isinstance(owner, ModuleType):
+            of = f"module {owner.__name__}"
+        return type(obj).__name__, str(getattr(obj, "__module__", None)), str(getattr(obj, "__qualname__", None)), of

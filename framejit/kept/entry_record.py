@@ -1,0 +1,197 @@
+"""An entry as plain data: its guards, what was assumed besides, its replacement code and its graph.
+
+`written_entry` makes the record in the process that captured. `FoundEntry` tries it on a frame of another: it finds the
+objects that the record refers to, compares all that is said of them, and has the parts of the entry.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from framejit import _native as native
+from framejit.guards.guard import GuardRecord
+from framejit.guards.sources import ABSENT
+from framejit.guards.tensor_facts import TensorFacts
+from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
+from framejit.kept import plain_values
+from framejit.kept.code_record import read_code, written_code
+from framejit.kept.description import Describer, class_name
+from framejit.kept.not_kept import DoesNotFit, NotKept
+from framejit.kept.object_table import FoundObjects, WrittenObjects
+from framejit.kept.surroundings import PROBE
+from framejit.kept.tree_record import Binding, Node, is_same_tree, lookup, written_tree
+
+if TYPE_CHECKING:
+    from framejit.values.context import Assumed
+
+_FLAGS: Final = vars(type)["__flags__"].__get__
+_OWN: Final = "framejit."
+GRAPH, FAILURE, KEEPER = "graph", "failure", "keeper"
+"""Kinds of slots that hold what is made anew in each process."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is to be written of an entry besides its guards."""
+
+    code: CodeType
+    slots: Sequence[native.Slot]
+    kinds: dict[int, str]
+    """By the id of what a slot holds its kind, if it is made anew."""
+    told: dict[str, Any]
+    """Plain data: the graph, how it is found again, what an error of it has to put back."""
+
+
+def written_entry(
+    roots: list[Node], n_records: int, labels: dict[int, str], records: Sequence[GuardRecord], assumed: Any,
+    parts: Parts, frame: tuple[tuple[Any, ...], FunctionType],
+) -> bytes:
+    """The record of an entry whose guards hold on `frame`. Raises NotKept."""
+    if assumed.only_here:
+        raise NotKept(assumed.only_here)
+    objects = WrittenObjects(assumed.signatures)
+    tree = written_tree(roots, labels, objects)
+    lookups = [*_written_lookups(assumed, objects)]
+    _name_inlined(assumed, objects)
+    for signature, _, _ in assumed.signatures.values():
+        objects.by_name(signature)
+    record = {
+        "tree": tree,
+        "n_records": n_records,
+        "lookups": lookups,
+        "answers": [
+            [objects.by_name(function), plain_values.written(args), _written_answer(answer)]
+            for function, args, answer in assumed.answers
+        ],
+        "hashes": hash(PROBE) if assumed.order_of_hashes else None,
+        "code": written_code(parts.code, parts.slots),
+        "slots": [_written_slot(slot, parts.kinds, objects) for slot in parts.slots],
+        "records": [_written_guard(guard) for guard in records],
+        "told": parts.told,
+        "objects": objects.table,
+    }
+    data = marshal.dumps(record)
+    _check(data, frame, roots)
+    return data
+
+
+def _check(data: bytes, frame: tuple[tuple[Any, ...], FunctionType], roots: list[Node]) -> None:
+    """What was written must lead to the very same objects again."""
+    try:
+        found = FoundEntry(data, *frame)
+    except DoesNotFit as e:
+        raise NotKept(f"it does not fit the frame it was made for: {e}") from None
+    if not is_same_tree(found.roots, roots):
+        raise NotKept("its guards come out otherwise when they are read again")
+
+
+def _written_lookups(assumed: Assumed, objects: WrittenObjects) -> Any:
+    for cls, name, found in assumed.looked_up.values():  # type: ignore[attr-defined]
+        flags = _FLAGS(cls)
+        if flags & HEAP_TYPE and not flags & IMMUTABLE and not class_name(cls).startswith(_OWN):
+            yield [objects.known(cls), name, _described(found, objects.describe)]
+
+
+def _described(found: Any, describe: Describer) -> Any:
+    """What is said of what a class has: if it is nothing that stays as it is, guards say the rest."""
+    if found is ABSENT:
+        return None
+    try:
+        return describe(found)
+    except NotKept:
+        return ("of type", class_name(type(found)))
+
+
+def _name_inlined(assumed: Any, objects: WrittenObjects) -> None:
+    """Every function whose code was inlined is described: by a guard, by what a class has, or by its name."""
+    in_classes = {id(found) for _, _, found in assumed.looked_up.values()}
+    for function in assumed.inlined.values():
+        own = str(function.__globals__.get("__name__")).startswith(_OWN)
+        if not (own or objects.has(function) or objects.has(function.__code__) or id(function) in in_classes):
+            objects.by_name(function)
+
+
+def _written_answer(answer: Any) -> Any:
+    return plain_values.written(answer)
+
+
+def _written_slot(slot: native.Slot, kinds: dict[int, str], objects: WrittenObjects) -> list[Any]:
+    kind = kinds.get(id(slot.target))
+    return [slot.kind, kind or objects.known(slot.target)]
+
+
+def _written_guard(guard: GuardRecord) -> list[Any]:
+    facts = guard.expected
+    expected: Any
+    if isinstance(facts, TensorFacts):
+        expected = ["facts", *vars(facts).values()]
+    else:
+        try:
+            expected = ["plain", plain_values.written(facts)]
+        except NotKept:
+            expected = ["state"] if guard.check == native.C_STATE else ["text", str(facts)]
+    return [guard.check, guard.source_name, guard.text, expected, guard.user_line, guard.also_names]
+
+
+class FoundEntry:
+    """A record, tried on the frame `fn(*flat_args)`. Raises DoesNotFit where it is not for this process or frame, and
+    whatever data that is none leads to."""
+
+    def __init__(self, data: bytes, flat_args: tuple[Any, ...], fn: FunctionType) -> None:
+        self._record: dict[str, Any] = marshal.loads(data)
+        self._objects = FoundObjects(self._record["objects"])
+        hashes = self._record["hashes"]
+        if hashes is not None and hashes != hash(PROBE):
+            raise DoesNotFit("it depends on hashes of text, which are others in each process")
+        self.roots = Binding(self._objects, flat_args, fn).tree(self._record["tree"])
+        self._check_all()
+        self.told: dict[str, Any] = self._record["told"]
+
+    def _check_all(self) -> None:
+        for number in range(len(self._record["objects"])):
+            self._objects.get(number)
+        for number, name, expected in self._record["lookups"]:
+            cls = self._objects.get(number)
+            if _described(lookup(cls, name), self._objects.describe) != expected:
+                raise DoesNotFit(f"the class {class_name(cls)} has another {name!r}")
+        for number, args, answer in self._record["answers"]:
+            function = self._objects.get(number)
+            if not plain_values.is_same(function(*plain_values.read(args)), plain_values.read(answer)):
+                raise DoesNotFit(f"{function.__name__}() has another answer")
+
+    def guards(self) -> native.GuardTree:
+        """The native tree."""
+        return native.GuardTree(self.roots, self._record["n_records"])
+
+    def records(self, state: Any) -> list[GuardRecord]:
+        """What an entry keeps of its guards; `state` is torch's now."""
+        return [_read_guard(guard, state) for guard in self._record["records"]]
+
+    def slots(self, made: dict[str, Any]) -> list[native.Slot]:
+        """The slots, with what is made anew by kind."""
+        return [
+            native.Slot(made[what] if type(what) is str else self._objects.get(what), kind)
+            for kind, what in self._record["slots"]
+        ]
+
+    def code(self, slots: Sequence[native.Slot]) -> CodeType:
+        """The replacement code, calling these slots."""
+        return read_code(self._record["code"], slots)
+
+
+def _read_guard(guard: list[Any], state: Any) -> GuardRecord:
+    check, name, text, (kind, *rest), line, others = guard
+    expected: Any = state
+    if kind == "facts":
+        expected = TensorFacts(*rest)
+    elif kind == "plain":
+        expected = plain_values.read(rest[0])
+    elif kind == "text":
+        expected = rest[0]
+    return GuardRecord(check, name, text, expected, line, others)
+
+

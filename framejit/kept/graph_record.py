@@ -1,0 +1,83 @@
+"""A captured graph as plain data: its Python as torch.fx writes it, and the names of what that calls.
+
+In another process the graph is only run where it measures quicker than the plan, or where the plan does not take an
+input; so its Python is compiled when it is first called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from framejit.kept import plain_values
+from framejit.kept.not_kept import DoesNotFit, NotKept
+from framejit.kept.object_table import find, place_of
+
+_ROOTS: Final = ("torch", "_operator", "operator", "math", "builtins")
+
+
+def written_graph(module: fx.GraphModule) -> list[Any]:
+    """The record of a graph. Raises NotKept for one that calls anything but functions of torch's and Python's."""
+    for node in module.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            raise NotKept("its graph holds an object of this process")
+        if node.op == "call_function" and not _is_of_library(node.target):
+            raise NotKept(f"its graph calls {getattr(node.target, '__qualname__', type(node.target).__name__)}")
+    code = module.graph.python_code("self")
+    return [code.src, [[name, _written_global(value)] for name, value in sorted(code.globals.items())]]
+
+
+def _is_of_library(function: Any) -> bool:
+    module = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
+    if isinstance(function, torch._ops.OpOverload):
+        return function.namespace == "aten"
+    owner = getattr(function, "__self__", None)
+    if module in ("", None) and owner is not None:
+        module = getattr(owner, "__module__", None) or type(owner).__module__
+    return str(module).partition(".")[0] in _ROOTS
+
+
+def _written_global(value: Any) -> Any:
+    place = ["name", "types", "NoneType"] if value is type(None) else place_of(value)
+    if place is not None:
+        return ["place", *place]
+    try:
+        return ["constant", plain_values.written(value)]
+    except NotKept:
+        pass
+    raise NotKept(f"its graph refers to {value!r}")
+
+
+class KeptGraph:
+    """Stands for the graph module in a process that has none."""
+
+    def __init__(self, record: list[Any]) -> None:
+        self.code: str = record[0]
+        self._globals: list[Any] = record[1]
+        self.meta: dict[str, Any] = {}
+        self._compiled: Callable[..., Any] | None = None
+
+    def forward(self, *inputs: Any) -> Any:
+        """The graph's operations, one after the other."""
+        compiled = self._compiled
+        if compiled is None:
+            compiled = self._compiled = self._compile()
+        return compiled(*inputs)
+
+    def _compile(self) -> Callable[..., Any]:
+        namespace = {name: _global(data) for name, data in self._globals}
+        exec(compile(self.code, "<a graph that was kept>", "exec"), namespace)
+        return functools.partial(namespace["forward"], self)
+
+
+def _global(data: list[Any]) -> Any:
+    kind, *rest = data
+    if kind == "place":
+        return find(rest)
+    if kind == "constant":
+        return plain_values.read(rest[0])
+    raise DoesNotFit(f"there are no globals of the kind {kind!r}")

@@ -1,0 +1,191 @@
+"""The objects of a process that an entry refers to: in a record each is a number, with its description and, where it
+has one, the name by which another process finds it. The others are found on the frame that the entry is tried on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+import torch
+
+from framejit.kept.description import Describer, Description, class_name
+from framejit.kept.not_kept import DoesNotFit, NotKept
+
+_OWN: Final = "framejit."
+_ABSENT: Final = object()
+Place = list[Any]
+
+
+def find(place: Place) -> Any:
+    """The object at a place of this process. Raises DoesNotFit if there is none."""
+    kind, module, *names = place
+    if kind == "binding":
+        return type(torch._C._dispatch_keys.__self__)  # type: ignore[attr-defined]
+    if module.startswith(_OWN):
+        importlib.import_module(module)
+    found: Any = sys.modules.get(module)
+    if found is None:
+        raise DoesNotFit(f"the module {module} is not imported")
+    if kind == "namespace":
+        return vars(found)
+    for name in names:
+        found = _held(found, name)
+        if found is _ABSENT:
+            raise DoesNotFit(f"{module} has no {'.'.join(names)}")
+    return found
+
+
+def _held(owner: Any, name: str) -> Any:
+    """What a module or class has under a name itself, without any of its code being asked."""
+    held = vars(type)["__dict__"].__get__(owner) if isinstance(owner, type) else getattr(owner, "__dict__", {})
+    return held.get(name, _ABSENT)
+
+
+def place_of(obj: Any, label: str = "") -> Place | None:
+    """Where an object is found by names, in this process; None if nowhere. `label` is what guards call it."""
+    return next((place for place in _places(obj, label) if _is_at(place, obj)), None)
+
+
+def _is_at(place: Place, obj: Any) -> bool:
+    try:
+        return find(place) is obj
+    except (DoesNotFit, ImportError):
+        return False
+
+
+def _places(obj: Any, label: str) -> Iterator[Place]:
+    """Where it may be."""
+    if isinstance(obj, ModuleType):
+        yield ["module", obj.__name__]
+        return
+    if type(obj) is dict and type(obj.get("__name__")) is str:
+        yield ["namespace", obj["__name__"]]
+    if isinstance(obj, type) and obj.__module__ == "pybind11_builtins":
+        yield ["binding", "torch"]  # the class of what torch's functions are bound to, which is in no module
+    name = getattr(obj, "__qualname__", None)
+    if type(name) is str:
+        for module in (getattr(obj, "__module__", None), getattr(type(obj), "__module__", None), "builtins"):
+            if type(module) is str:
+                yield ["name", module, *name.split(".")]
+    if label:
+        module, _, name = label.rpartition(".")
+        if module:
+            yield ["name", module, name]
+        for module, loaded in list(sys.modules.items()):
+            if type(loaded) is ModuleType and vars(loaded).get(name, _ABSENT) is obj:
+                yield ["name", module, name]
+
+
+class WrittenObjects:
+    """Gives the objects that a record refers to numbers."""
+
+    def __init__(self, signatures: dict[int, tuple[Any, FunctionType, int]]) -> None:
+        self.describe = Describer()
+        self._signatures = signatures
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []
+        self.table: list[list[Any]] = []
+        """By number a place or None, and a description."""
+
+    def on_frame(self, obj: Any) -> int:
+        """The number of an object that the entry's guards compare with what is found on the frame."""
+        number = self._numbers.get(id(obj))
+        if number is None:
+            description = self.describe(obj)
+            number = self._numbers[id(obj)] = len(self.table)
+            self._held.append(obj)
+            self.table.append([None, description])
+        return number
+
+    def by_name(self, obj: Any, label: str = "") -> int:
+        """The number of an object that has to be found by its name. Raises NotKept if it has none."""
+        known = self._numbers.get(id(obj))
+        if known is not None and self.table[known][0] is not None:
+            return known
+        if id(obj) in self._signatures:
+            _, function, bound = self._signatures[id(obj)]
+            place: Place | None = ["signature", self.known(function), bound]
+            description: Description = ("signature", str(obj))
+        else:
+            place, description = place_of(obj, label), ()
+        if place is None:
+            raise NotKept(f"{label or _said(obj)}, which has no name to find it by")
+        if known is None:
+            known = self._numbers[id(obj)] = len(self.table)
+            self._held.append(obj)
+            self.table.append([None, description or self._description(obj)])
+        self.table[known][0] = place
+        return known
+
+    def _description(self, obj: Any) -> Description:
+        return self.describe(obj)
+
+    def has(self, obj: Any) -> bool:
+        """Whether an object has a number already."""
+        return id(obj) in self._numbers
+
+    def known(self, obj: Any) -> int:
+        """The number of an object, found by its name if guards don't lead to it. Raises NotKept."""
+        return self._numbers[id(obj)] if id(obj) in self._numbers else self.by_name(obj)
+
+
+def _said(obj: Any) -> str:
+    name = getattr(obj, "__qualname__", None)
+    return str(name) if type(name) is str else f"an object of type {class_name(type(obj))}"
+
+
+class FoundObjects:
+    """The objects of a record in this process: each one object, wherever the record refers to it, and described as it
+    was."""
+
+    def __init__(self, table: list[list[Any]]) -> None:
+        self.describe = Describer()
+        self._table = table
+        self._found: list[Any] = [_ABSENT] * len(table)
+
+    def bind(self, number: int, obj: Any) -> None:
+        """What the frame has in the place of an object. Raises DoesNotFit if it is another."""
+        found = self._found[number]
+        if found is obj:
+            return
+        if found is not _ABSENT:
+            raise DoesNotFit(f"{_said(obj)} is not the {_said(found)} that was found before")
+        place, expected = self._table[number]
+        self._check(obj, expected)
+        if place is not None and place[0] != "signature" and find(place) is not obj:
+            raise DoesNotFit(f"{_said(obj)} is not what {'.'.join(map(str, place[1:]))} names")
+        self._found[number] = obj
+
+    def get(self, number: int) -> Any:
+        """The object, by its name where the frame has not shown it yet. Raises DoesNotFit."""
+        if self._found[number] is not _ABSENT:
+            return self._found[number]
+        place, expected = self._table[number]
+        if place is None:
+            raise DoesNotFit(f"{expected} was not found on the frame")
+        if place[0] == "signature":
+            self._found[number] = self._signature(place, expected)
+        else:
+            obj = find(place)
+            self._check(obj, expected)
+            self._found[number] = obj
+        return self._found[number]
+
+    def _signature(self, place: Place, expected: Description) -> Any:
+        made = inspect.signature(self.get(place[1]))
+        made = made.replace(parameters=list(made.parameters.values())[place[2] :])
+        if ("signature", str(made)) != expected:
+            raise DoesNotFit(f"the signature is {made} in place of {expected[1]}")
+        return made
+
+    def _check(self, obj: Any, expected: Description) -> None:
+        try:
+            described = self.describe(obj)
+        except NotKept as e:
+            raise DoesNotFit(str(e)) from None
+        if described != expected:
+            raise DoesNotFit(f"{_said(obj)} is not what it was")

@@ -1,0 +1,250 @@
+"""A tree of guards as plain data, and from that, over a frame of this process, the tree again.
+
+What a guard compares with is an object of the process that the entry is from. Here it is whatever the frame has in
+that place, once it is described as that object was; the rest is compared as the guard does. Values are read and
+checked in the order in which the native tree does it, so that nothing of the program runs that guards would not run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Final
+
+import torch
+
+from framejit import _native as native
+from framejit.guards.sources import ABSENT, static_lookup
+from framejit.guards.tensor_facts import split_tensor_payload
+from framejit.kept import plain_values
+from framejit.kept.not_kept import DoesNotFit, NotKept
+from framejit.kept.object_table import FoundObjects, WrittenObjects
+from framejit.kept.torch_state import described_state
+
+_NUMBERS: Final = (
+    native.C_LEN, native.C_RECORD, native.C_SAME, native.C_DISTINCT, native.C_TRUTH, native.C_NO_ATTR, native.C_LACKS,
+)
+_CONSTANTS: Final = (native.C_EQUALS, native.C_KEYS, native.C_NO_KEY)
+_OBJECTS: Final = (native.A_CONST, native.A_CALL)
+_NOT_READ: Final = object()
+
+Node = tuple[int, Any, list[tuple[int, Any, int]], list[Any], int]
+"""As `_native.GuardTree` takes it; in a record with numbers of objects and plain data for what it refers to."""
+Asked = Callable[[tuple[Any, ...], Any], Callable[[Any], bool]]
+"""The check that a function answers as it did; see `values.tensors.torch_functions`."""
+
+
+def same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
+    """The check that a function, given these arguments, answers as it did."""
+
+    def gives_the_same_answer(function: Any) -> bool:
+        return bool(function(*args) == expected)
+
+    return gives_the_same_answer
+
+
+def facts_of(tensor: torch.Tensor) -> list[Any]:
+    """All that a guard on a tensor compares, as plain data. Raises NotKept."""
+    if tensor.layout is not torch.strided:
+        raise NotKept(f"a tensor of layout {tensor.layout}")
+    with torch._C.DisableTorchFunctionSubclass():
+        return [
+            str(tensor.dtype), str(tensor.device), list(tensor.shape), list(tensor.stride()), tensor.requires_grad,
+            torch._C._dispatch_keys(tensor).raw_repr(),
+        ]
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------
+
+
+def written_tree(roots: list[Node], labels: dict[int, str], objects: WrittenObjects) -> list[Any]:
+    """The record of a tree; `labels` has what guards call objects, by id. Raises NotKept."""
+    return [_written_node(node, labels, objects) for node in roots]
+
+
+def _written_node(node: Node, labels: dict[int, str], objects: WrittenObjects) -> list[Any]:
+    accessor, key, checks, children, guard_id = node
+    if accessor in _OBJECTS:
+        written: Any = objects.by_name(key, labels.get(id(key), ""))
+    elif accessor == native.A_KEY and not _is_plain(key):
+        written = ["object", objects.by_name(key)]
+    else:
+        written = plain_values.written(key)
+    return [
+        accessor,
+        written,
+        [[kind, _written_payload(kind, payload, objects), guard] for kind, payload, guard in checks],
+        written_tree(children, labels, objects),
+        guard_id,
+    ]
+
+
+def _is_plain(key: Any) -> bool:
+    try:
+        plain_values.written(key)
+    except NotKept:
+        return False
+    return True
+
+
+def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
+    if kind in (native.C_TYPE, native.C_ID):
+        return objects.on_frame(payload)
+    if kind in _NUMBERS:
+        return payload
+    if kind in _CONSTANTS:
+        return plain_values.written(payload)
+    if kind == native.C_TENSOR:
+        tensor, free_sizes, free_strides = split_tensor_payload(payload)
+        if free_sizes or free_strides:
+            raise NotKept("a size is left open")
+        return [objects.on_frame(type(tensor)), *facts_of(tensor)]
+    if kind == native.C_STATE:
+        return described_state(payload)
+    if kind == native.C_PY:
+        question = getattr(payload, "question", None)
+        if question is not None:
+            return ["answer", *map(plain_values.written, question)]
+        return ["check", objects.by_name(payload)]
+    raise NotKept("a guard on what is in a tensor, or on sizes")
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------
+
+
+class Binding:
+    """A record of a tree over the frame `fn(*flat_args)`."""
+
+    def __init__(self, objects: FoundObjects, flat_args: tuple[Any, ...], fn: FunctionType) -> None:
+        self._objects, self._flat_args, self._fn = objects, flat_args, fn
+
+    def tree(self, nodes: list[Any], parent: Any = None) -> list[Node]:
+        """The description of the tree that compares with the objects of this process.
+
+        Raises DoesNotFit where a value can't be read or a check does not hold, and whatever data that is none leads to.
+        """
+        return [self._node(node, parent) for node in nodes]
+
+    def _node(self, node: list[Any], parent: Any) -> Node:
+        accessor, written, checks, children, guard_id = node
+        if accessor in _OBJECTS:
+            key = self._objects.get(written)
+        elif type(written) is list and written[0] == "object":
+            key = self._objects.get(written[1])
+        else:
+            key = plain_values.read(written)
+        value = self._value(accessor, key, parent)
+        if value is _NOT_READ:
+            raise DoesNotFit(f"there is no {key!r}")
+        made = [(kind, self._payload(kind, payload, value), guard) for kind, payload, guard in checks]
+        return accessor, key, made, [self._node(child, value) for child in children], guard_id
+
+    def _value(self, accessor: int, key: Any, parent: Any) -> Any:
+        """What native/guards/guard_eval.c reads."""
+        try:
+            match accessor:
+                case native.A_KEY:
+                    return dict.__getitem__(parent, key)
+                case native.A_DICT:
+                    return object.__getattribute__(parent, "__dict__")
+                case native.A_ATTR:
+                    return getattr(parent, key)
+                case native.A_INDEX:
+                    return parent[key]
+                case native.A_CONST:
+                    return key
+                case native.A_TYPE_LOOKUP:
+                    return static_lookup(parent, key)
+                case native.A_CELL:
+                    return parent.cell_contents
+                case native.A_ARG:
+                    return self._flat_args[key]
+                case native.A_GLOBAL:
+                    return self._fn.__globals__[key]
+                case native.A_BUILTIN:
+                    return self._fn.__builtins__[key]
+                case native.A_FUNC:
+                    return self._fn
+                case native.A_CLOSURE_CELL:
+                    return (self._fn.__closure__ or ())[key]
+                case native.A_STATE:
+                    return None
+                case native.A_DICT_KEY_AT:
+                    return list(dict.keys(parent))[key]
+                case native.A_CALL:
+                    return key(parent)
+                case native.A_GETITEM:
+                    return parent[key]
+                case native.A_BINOP:
+                    return getattr(operator, key[0])(parent, key[1])
+                case native.A_RBINOP:
+                    return getattr(operator, key[0])(key[1], parent)
+        except Exception:
+            return _NOT_READ
+        raise DoesNotFit(f"there is no accessor {accessor}")
+
+    def _payload(self, kind: int, written: Any, value: Any) -> Any:
+        """What a check of this process compares with. What is not looked at here is left to the native tree."""
+        if kind == native.C_ID:
+            self._objects.bind(written, value)
+            return value
+        if kind == native.C_TYPE:
+            self._objects.bind(written, type(value))
+            return type(value)
+        if kind in _NUMBERS:
+            return written
+        if kind in _CONSTANTS:
+            payload = plain_values.read(written)
+            if kind == native.C_EQUALS and not plain_values.is_same(value, payload):
+                raise DoesNotFit(f"{value!r} in place of {payload!r}")
+            return payload
+        if kind == native.C_TENSOR:
+            return self._tensor(written, value)
+        if kind == native.C_STATE:
+            state = native.snapshot_state()
+            if described_state(state) != written:
+                raise DoesNotFit("torch's state is another")
+            return state
+        if kind == native.C_PY and written[0] == "answer":
+            return same_answer(*map(plain_values.read, written[1:]))
+        if kind == native.C_PY:
+            return self._objects.get(written[1])
+        raise DoesNotFit(f"there is no check {kind}")
+
+    def _tensor(self, written: list[Any], value: Any) -> torch.Tensor:
+        number, *facts = written
+        if not issubclass(type(value), torch.Tensor):
+            raise DoesNotFit("what was a tensor is none")
+        self._objects.bind(number, type(value))
+        try:
+            found = facts_of(value)
+        except NotKept as e:
+            raise DoesNotFit(str(e)) from None
+        if found != facts:
+            raise DoesNotFit("a tensor has another dtype, device, size or layout")
+        tensor: torch.Tensor = value
+        return tensor
+
+
+def is_same_tree(one: Any, other: Any) -> bool:
+    """Whether two descriptions of trees compare with the same objects."""
+    if type(one) is not type(other):
+        return False
+    if type(one) in (tuple, list):
+        return len(one) == len(other) and all(map(is_same_tree, one, other))
+    if one is other:
+        return True
+    question = getattr(one, "question", None)
+    if question is not None or type(one) in (native.State, dict):
+        return True  # made anew where a tree is
+    if type(one) is inspect.Signature:
+        return bool(one == other)
+    return _is_plain(one) and plain_values.is_same(one, other)
+
+
+def lookup(cls: type, name: str) -> Any:
+    """What a class has under a name, or ABSENT."""
+    found = static_lookup(cls, name, _NOT_READ)
+    return ABSENT if found is _NOT_READ else found
