@@ -84,19 +84,21 @@ def list_extend(frame: Frame, ins: Instruction) -> None:
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, ins: Instruction) -> None:
     value = frame.pop()
+    refuse_no_mapping(value)  # `update` would take pairs, too
     frame.peek(ins.arg).call_method(frame, "update", [value], {})
 
 
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, ins: Instruction) -> None:
     value = frame.pop()
+    refuse_no_mapping(value)  # `update` would take pairs, too
     frame.peek(ins.arg).call_method(frame, "update", [value], {})
 
 
 def refuse_no_mapping(value: Value) -> None:
-    """Break where `**` is followed by what is no mapping: the message names the function that was to be called."""
+    """Break where `**` is followed by what is no mapping: the message may name the function that was to be called."""
     if static_lookup(value.python_type(), "keys", None) is None:
-        raise Unsupported(f"{value.describe()} as a mapping of keyword arguments")
+        raise Unsupported(f"{value.describe()} as a mapping")
 
 
 @opcode("DICT_MERGE")

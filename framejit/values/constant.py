@@ -130,7 +130,7 @@ class ConstantValue(Value):
         return made
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if self.value is None:
+        if self.value is None and static_lookup(type(None), name, None) is None:
             raise frame.raised(AttributeError, f"'NoneType' object has no attribute {name!r}")
         if name in _OPERATORS and type(self.value) in _PLAIN and args and not args[0].is_constant():
             text, other = isinstance(self.value, (str, bytes)), args[0].python_type()

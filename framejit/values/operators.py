@@ -344,7 +344,7 @@ def contains(frame: Frame, container: Value, item: Value) -> bool:
         return bool(fold(frame, operator.contains, [container, item], {}).constant())
     if _has(container, "__contains__"):
         return frame.truth(container.call_method(frame, "__contains__", [item], {}))
-    if not _has(container, "__iter__") and not _has(container, "__getitem__") and isinstance(container, ObjectValue):
+    if not _has(container, "__iter__") and not _has(container, "__getitem__"):
         raise refused(
             frame, operator.contains, [container, item],
             f"argument of type {_name(container)} is not iterable",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.models.absent import message
 from framejit.signals import Exhausted, Raised, Unsupported
@@ -45,7 +46,7 @@ def _iter(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _next(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], IteratorValue):
         if not (isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, "__next__", None) is not None):
-            raise frame.raised(TypeError, f"{args[0].python_type().__name__!r} object is not an iterator")
+            raise frame.raised(TypeError, f"{native.type_name(args[0].python_type())!r} object is not an iterator")
         try:
             with frame.catching():
                 return args[0].call_method(frame, "__next__", [], {})

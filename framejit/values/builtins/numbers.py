@@ -130,6 +130,8 @@ def _converted(frame: Frame, cls: type, method: str, args: list[Value]) -> Value
     if len(args) > 1:
         raise Unsupported(f"{cls.__name__}() of {owner.describe()} and more", "FJ161")
     found = next((name for name in _OTHERS[cls] if static_lookup(owner.cls, name, None) is not None), None)
+    if found is None and (issubclass(owner.cls, str) or native.is_buffer_type(owner.cls)):
+        raise Unsupported(f"{cls.__name__}() of the text of {owner.describe()}", "FJ161")
     if found is None:
         given = native.type_name(owner.cls)
         raise refused(frame, cls, [owner], f"{cls.__name__}() argument must be a number, not {given!r}")

@@ -87,7 +87,7 @@ def _ordered(
         update_ordered(frame, owner, args, {})
         return owner
     if name in ("__or__", "__ror__"):
-        if dict_part(args[0]) is None:
+        if base.other_dict(args[0]) is None:
             return ConstantValue(NotImplemented)
         first, second = (owner, args[0]) if name == "__or__" else (args[0], owner)
         made = _same_kind(frame, owner, [first])
@@ -106,7 +106,7 @@ def _default(frame: Frame, owner: ObjectValue, base: DictValue, name: str, args:
     if name in ("copy", "__copy__"):
         return _same_kind(frame, owner, [base.default_factory, owner])
     if name in ("__or__", "__ror__"):
-        if dict_part(args[0]) is None:
+        if base.other_dict(args[0]) is None:
             return ConstantValue(NotImplemented)
         first, second = (owner, args[0]) if name == "__or__" else (args[0], owner)
         if first is owner:

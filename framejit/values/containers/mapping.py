@@ -151,7 +151,7 @@ class DictValue(HashTable, BuiltinMethods):
             for a in args
         )
 
-    def _other_dict(self, value: Value) -> DictValue | None:
+    def other_dict(self, value: Value) -> DictValue | None:
         """The dict that an operand is. A mappingproxy beside a dict is none, but does the operation itself."""
         if value.python_type() in _FROZEN:
             raise Unsupported("a dict beside a frozendict")
@@ -183,12 +183,12 @@ class DictValue(HashTable, BuiltinMethods):
 
     @method("__eq__")
     def _equal_to(self, frame: Frame, value: Value) -> Value:
-        other = self._other_dict(value)
+        other = self.other_dict(value)
         return ConstantValue(NotImplemented if other is None else self._equals(frame, other))
 
     @method("__ne__")
     def _unequal_to(self, frame: Frame, value: Value) -> Value:
-        other = self._other_dict(value)
+        other = self.other_dict(value)
         return ConstantValue(NotImplemented if other is None else not self._equals(frame, other))
 
     @method("__ior__")
@@ -268,7 +268,7 @@ class DictValue(HashTable, BuiltinMethods):
 
     @method("__or__", "__ror__", tells_name=True)
     def _merged(self, frame: Frame, name: str, value: Value) -> Value:
-        other = self._other_dict(value)
+        other = self.other_dict(value)
         if other is None:
             return ConstantValue(NotImplemented)
         first, second = (self, other) if name == "__or__" else (other, self)

@@ -1,5 +1,6 @@
 """OrderedDict, defaultdict, Counter, ChainMap, UserDict, mappingproxy, and classes derived from them."""
 import builtins
+import functools
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
 
@@ -379,8 +380,16 @@ def test_text_of_a_defaultdict(factory):
     check(fn, X, factory, breaks=None, graphs=None)
 
 
+class OwnOrdered(OrderedDict):
+    pass
+
+
+class OwnDefault(defaultdict):
+    pass
+
+
 @pytest.mark.skipif(not hasattr(builtins, "frozendict"), reason="frozendict came with CPython 3.15")
-@pytest.mark.parametrize("kind", [dict, OrderedDict])
+@pytest.mark.parametrize("kind", [dict, OrderedDict, OwnOrdered, functools.partial(OwnDefault, int)])
 @pytest.mark.parametrize("name", ["__or__", "__ror__", "__eq__", "__ne__", "__ior__"])
 def test_dicts_beside_frozen_ones(kind, name):
     frozen = vars(builtins)["frozendict"]({1: 1, 2: 2})

@@ -242,3 +242,38 @@ def test_ternary_chain():
         return x.sin() if kind == "sin" else x.cos() if kind == "cos" else x
 
     check(fn, X, "sin", changed=[(X, "cos"), (X, "none")])
+
+
+ASKED = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "in": lambda a, b: a in b,
+    "**": lambda a, b: {**a}, "int": lambda a, b: int(a), "float": lambda a, b: float(a), "next": lambda a, b: next(a),
+}
+
+
+@pytest.mark.parametrize("left", KINDS)
+@pytest.mark.parametrize("name", ASKED)
+def test_questions_about_operands_of_all_kinds(name, left):
+    """In a try block, where an error that Python does not raise, or one that reads otherwise, is the program's."""
+    ask = ASKED[name]
+
+    def fn(x, left, right):
+        try:
+            return x + 1, ask(left, right)
+        except Exception as e:
+            return x + 1, type(e), str(e)
+
+    for right in KINDS.values() if name in ("==", "!=", "<", "in") else [Plain]:
+        check(fn, X, KINDS[left](), right(), breaks=None, graphs=None)
+
+
+def test_numbers_of_text_of_a_class():
+    class Text(str):
+        pass
+
+    def fn(x, text, data):
+        try:
+            return x + 1, int(text), float(text), int(data), {**[("a", 1)]}
+        except TypeError as e:
+            return x + 1, int(text), float(text), int(data), str(e)
+
+    check(fn, X, Text("12"), bytearray(b"34"), breaks=None, graphs=None)
