@@ -84,7 +84,6 @@ def list_extend(frame: Frame, ins: Instruction) -> None:
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, ins: Instruction) -> None:
     value = frame.pop()
-    refuse_no_mapping(value)  # `update` would take pairs, too
     frame.peek(ins.arg).call_method(frame, "update", [value], {})
 
 
