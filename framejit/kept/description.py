@@ -36,7 +36,7 @@ _NAME, _MODULE, _MRO, _DICT, _FLAGS, _SIZE = (
     vars(type)[name].__get__
     for name in ("__qualname__", "__module__", "__mro__", "__dict__", "__flags__", "__basicsize__")
 )
-_IN_C: Final = (
+IN_C: Final = (
     BuiltinFunctionType, BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType,
     ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
 )
@@ -96,8 +96,8 @@ class Describer:
         if issubclass(kind, type):
             return self._class(obj)
         if issubclass(kind, ModuleType):
-            return "module", str(vars(ModuleType)["__dict__"].__get__(obj).get("__name__"))
-        if issubclass(kind, _IN_C):
+            return "module", str(object.__getattribute__(obj, "__dict__").get("__name__"))
+        if issubclass(kind, IN_C):
             return self._in_c(obj)
         if kind in _PARTS:
             parts = [getattr(obj, name) for name in _PARTS[kind]]
@@ -125,7 +125,7 @@ class Describer:
     def _function(self, fn: FunctionType, depth: int) -> Description:
         marks = sorted(name for name in fn.__dict__ if name.startswith(_OWN))
         return (
-            "function", str(fn.__module__), fn.__qualname__, str(fn.__globals__.get("__name__")),
+            "function", str(fn.__module__), fn.__qualname__, str(dict.get(fn.__globals__, "__name__")),
             self._code(fn.__code__), self._default(fn.__defaults__ or ()),
             *((name, self._default(value)) for name, value in (fn.__kwdefaults__ or {}).items()), *marks,
         )
@@ -161,10 +161,10 @@ class Describer:
         return known
 
     def _in_c(self, obj: Any) -> Description:
-        owner = getattr(obj, "__objclass__", None)
+        owner: Any = getattr(obj, "__objclass__", None)
         if owner is None:
             owner = getattr(obj, "__self__", None)
-        of = class_name(owner) if isinstance(owner, type) else class_name(type(owner))
-        if isinstance(owner, ModuleType):
+        of = class_name(owner) if issubclass(type(owner), type) else class_name(type(owner))
+        if issubclass(type(owner), ModuleType):
             of = f"module {owner.__name__}"
         return type(obj).__name__, str(getattr(obj, "__module__", None)), str(getattr(obj, "__qualname__", None)), of

@@ -110,7 +110,7 @@ def _name_inlined(assumed: Any, objects: WrittenObjects) -> None:
     """Every function whose code was inlined is described: by a guard, by what a class has, or by its name."""
     in_classes = {id(found) for _, _, found in assumed.looked_up.values()}
     for function in assumed.inlined.values():
-        own = str(function.__globals__.get("__name__")).startswith(_OWN)
+        own = str(dict.get(function.__globals__, "__name__")).startswith(_OWN)
         if not (own or objects.has(function) or objects.has(function.__code__) or id(function) in in_classes):
             objects.by_name(function)
 

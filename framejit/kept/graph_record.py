@@ -42,7 +42,7 @@ def _is_of_library(function: Any) -> bool:
 
 
 def _written_global(value: Any) -> Any:
-    place = ["name", "types", "NoneType"] if value is type(None) else place_of(value)
+    place = place_of(value)
     if place is not None:
         return ["place", *place]
     try:

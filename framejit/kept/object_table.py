@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import torch
 
+from framejit.kept.description import IN_C as BUILTIN_TYPES
 from framejit.kept.description import Describer, Description, class_name
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
+_NAME, _MODULE = vars(type)["__qualname__"].__get__, vars(type)["__module__"].__get__
 _OWN: Final = "framejit."
 _ABSENT: Final = object()
 Place = list[Any]
@@ -41,7 +43,10 @@ def find(place: Place) -> Any:
 
 def _held(owner: Any, name: str) -> Any:
     """What a module or class has under a name itself, without any of its code being asked."""
-    held = vars(type)["__dict__"].__get__(owner) if isinstance(owner, type) else getattr(owner, "__dict__", {})
+    if issubclass(type(owner), type):
+        held = vars(type)["__dict__"].__get__(owner)
+    else:
+        held = object.__getattribute__(owner, "__dict__") if issubclass(type(owner), ModuleType) else {}
     return held.get(name, _ABSENT)
 
 
@@ -59,16 +64,18 @@ def _is_at(place: Place, obj: Any) -> bool:
 
 def _places(obj: Any, label: str) -> Iterator[Place]:
     """Where it may be."""
-    if isinstance(obj, ModuleType):
-        yield ["module", obj.__name__]
+    if issubclass(type(obj), ModuleType):
+        name = object.__getattribute__(obj, "__dict__").get("__name__")
+        if type(name) is str:
+            yield ["module", name]
         return
     if type(obj) is dict and type(obj.get("__name__")) is str:
         yield ["namespace", obj["__name__"]]
-    if isinstance(obj, type) and obj.__module__ == "pybind11_builtins":
+    name, modules = _own_name(obj)
+    if "pybind11_builtins" in modules:
         yield ["binding", "torch"]  # the class of what torch's functions are bound to, which is in no module
-    name = getattr(obj, "__qualname__", None)
     if type(name) is str:
-        for module in (getattr(obj, "__module__", None), getattr(type(obj), "__module__", None), "builtins"):
+        for module in (*modules, "builtins", "types"):
             if type(module) is str:
                 yield ["name", module, *name.split(".")]
     if label:
@@ -78,6 +85,17 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         for module, loaded in list(sys.modules.items()):
             if type(loaded) is ModuleType and vars(loaded).get(name, _ABSENT) is obj:
                 yield ["name", module, name]
+
+
+def _own_name(obj: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What functions and classes are called, and the modules that they may be in, without any code of theirs being
+    asked; None for other objects."""
+    if issubclass(type(obj), type):
+        return _NAME(obj), (_MODULE(obj),)
+    if type(obj) is FunctionType or issubclass(type(obj), BUILTIN_TYPES):
+        owner = getattr(obj, "__objclass__", None)
+        return obj.__qualname__, (getattr(obj, "__module__", None), None if owner is None else _MODULE(owner))
+    return None, (type(obj).__module__,) if type(obj) is torch._ops.OpOverload else ()
 
 
 class WrittenObjects:
@@ -134,7 +152,7 @@ class WrittenObjects:
 
 
 def _said(obj: Any) -> str:
-    name = getattr(obj, "__qualname__", None)
+    name, _ = _own_name(obj)
     return str(name) if type(name) is str else f"an object of type {class_name(type(obj))}"
 
 

@@ -236,8 +236,7 @@ def is_same_tree(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(is_same_tree, one, other))
     if one is other:
         return True
-    question = getattr(one, "question", None)
-    if question is not None or type(one) in (native.State, dict):
+    if type(one) is FunctionType and hasattr(one, "question") or type(one) in (native.State, dict):
         return True  # made anew where a tree is
     if type(one) is inspect.Signature:
         return bool(one == other)

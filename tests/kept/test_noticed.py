@@ -454,3 +454,30 @@ args = (torch.ones(3),)
     assert Run(program).captured
     assert not Run(program).captured
     assert Run(program.replace("Scale(2.0)", "Scale(3.0)")).captured
+
+
+def test_nothing_of_the_program_runs_to_describe_it():
+    program = """
+import torch
+asked = []
+class Meta(type):
+    @property
+    def __module__(cls):
+        asked.append("module")
+        return "elsewhere"
+class Of(metaclass=Meta):
+    def __init__(self): self.n = 2.0
+    @property
+    def __class__(self):
+        asked.append("class")
+        return Of
+    def __getattr__(self, name):
+        asked.append(name)
+        raise AttributeError(name)
+of = Of()
+def target(x):
+    return x * of.n
+args = (torch.ones(3),)
+"""
+    for _ in range(2):
+        assert not Run(program).module.asked
