@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from framejit.guards.guard import GuardRecord
 
 
+_MODULE, _NAME = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__get__  # a metaclass may have its own
+
+
 @dataclass(frozen=True)
 class CheckKind:
     """What holds for all checks of a kind."""
@@ -42,7 +45,7 @@ class CheckKind:
 
 CHECKS: Final[dict[int, CheckKind]] = {  # in the order in which the checks of one value are made
     native.C_TYPE: CheckKind(
-        lambda cls, where, also: f"type of {where} is {cls.__module__}.{cls.__qualname__}", mismatch.explain_type,
+        lambda cls, where, also: f"type of {where} is {_MODULE(cls)}.{_NAME(cls)}", mismatch.explain_type,
         by_identity=True, settled=True,
     ),
     native.C_ID: CheckKind(
