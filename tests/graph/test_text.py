@@ -48,6 +48,7 @@ def test_operations_views_and_writes():
         "%6: f32[1, 3] from 3 = aten.slice.Tensor(%1, 0, 1, 9223372036854775807)  view of %1",
         "%7: i64[2] = aten.lift_fresh.default(%2)",
         "return %4, %6 (view; 0), %7",
+        "writes that autograd counts of results: 1 of %4",
     ]
 
 

@@ -53,11 +53,11 @@ class _Checker:
                     f"{value.shape}"
                 )
         self._block(graph, defined, storages)
-        views = (*graph.views, *graph.hidden_views)
+        views = (*graph.views, *graph.hidden_views, *graph.versions)
         if not all(
             0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views
         ):
-            raise BrokenGraph("an output that is no tensor is said to be a view")
+            raise BrokenGraph("an output that is no tensor is said to be a view, or written")
         if not all(0 <= position < len(graph.inputs) for position in graph.counted_writes):
             raise BrokenGraph("writes are counted of an input that there is not")
         for value in defined:

@@ -11,7 +11,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import map_values
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.plan.plan_functions import count_back
+from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.symbols.expression import Symbol
 
@@ -54,6 +54,7 @@ def execute(
             count_back([inputs[position]], [surplus])
         for _ in range(-surplus):
             torch._C._increment_version([inputs[position]])
+    count_exactly([known[graph.outputs[position]] for position in graph.versions], [*graph.versions.values()])
     constants = {constant.tensor.untyped_storage()._cdata for constant in graph.constants.values()}
     return tuple(
         _own(known[output], constants) if isinstance(output, Value) else concrete(output, numbers)

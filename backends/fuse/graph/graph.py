@@ -71,6 +71,9 @@ class Graph:
     counted_writes: dict[int, int] = field(default_factory=dict)
     """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data`
     is none to `x`."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """How many writes autograd has counted of these outputs, by their position: of what the graph makes and writes
+    into."""
     own_inputs: frozenset[int] | None = None
     """Where calls give up the inputs, so that each is let go of after its last use: the positions of those that nobody
     else holds by then, as a rule. None where callers keep them."""

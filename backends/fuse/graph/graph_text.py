@@ -83,6 +83,9 @@ class _Writer:
             for position, number in sorted(graph.counted_writes.items())
             if number
         ]
+        if graph.versions:
+            made = [f"{number} of {self._value(graph.outputs[place])}" for place, number in graph.versions.items()]
+            self._line(f"writes that autograd counts of results: {', '.join(made)}")
         uncounted = [
             self._value(value) for position, value in enumerate(graph.inputs) if position not in graph.counted_writes
         ]

@@ -46,6 +46,10 @@ MISJUDGED: Final = frozenset(
 )
 """Operations whose results on fakes have other sizes or strides than the real ones."""
 
+FILLING: Final = frozenset(("linspace", "logspace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"))
+"""Operations that write into their results in a way that autograd counts, unless Python's functions call them. Others
+draw random numbers."""
+
 CHECKPOINT: Final = "checkpoint "
 """What the origin of an operation inside of one of the program's checkpoints begins with; behind it comes its number
 and a colon."""
@@ -273,9 +277,19 @@ class Run:
     def outputs(self, value: Any) -> list[Any]:
         """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
         outputs = self.returned(value)
+        existing = {value.storage for value in (*self.graph.inputs, *self.graph.constants)}
         for position, item in enumerate(value):
             shown = _shown(item) if isinstance(item, fx.Node) and item.op != "placeholder" else None
             if isinstance(shown, torch.Tensor):
+                storage = self.recorder.value(outputs[position]).storage
+                if storage not in existing and not shown.is_inference():
+                    maker = storage.first.maker
+                    # torch's functions in Python fill what they make without autograd, their operations with it
+                    fills = maker is not None and (
+                        maker.operation._opname in FILLING or maker.ordered and not any(maker.values())
+                    )
+                    if shown._version or fills:
+                        self.graph.versions[position] = shown._version
                 if shown.requires_grad:  # what a view under no_grad() does
                     raise NeedsGradients("its results need gradients")
                 if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):

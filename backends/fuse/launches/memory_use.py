@@ -13,6 +13,7 @@ from framejit import _native
 from framejit.backends.fuse.launches.recorder import NotCapturable
 from framejit.backends.fuse.plan.plan_functions import (
     count_back,
+    count_exactly,
     detached_view,
     reinterpreted,
     view_in_another_dtype,
@@ -26,7 +27,7 @@ VIEWS: Final[tuple[Callable[..., Any], ...]] = (
     view_of, detached_view, view_in_another_dtype, reinterpreted, torch.Tensor.detach
 )
 """Functions that launch nothing: they make tensors over memory that is there."""
-COUNTS: Final[tuple[Callable[..., Any], ...]] = (torch._C._increment_version, count_back)
+COUNTS: Final[tuple[Callable[..., Any], ...]] = (torch._C._increment_version, count_back, count_exactly)
 """Functions that change nothing but versions of tensors."""
 
 

@@ -83,6 +83,8 @@ class _Lowering:
             self._output(value, value in views) if isinstance(value, Value) else value for value in graph.outputs
         ]
         mutation.bump_versions(b, self.storages, graph.counted_writes)
+        versions = {graph.outputs[position]: number for position, number in graph.versions.items()}
+        mutation.count_results(b, [(self.outputs[value], number) for value, number in versions.items()])
         plain = self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES))
         return LoweredGraph(b.buffers, b.nodes, outputs, len(graph.inputs), graph.own_inputs, plain)
 

@@ -18,7 +18,7 @@ from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import Buffer, Store
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Layout, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
@@ -33,7 +33,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
 )
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
-from framejit.backends.fuse.plan.plan_functions import count_back
+from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
 
 
 def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:
@@ -181,6 +181,13 @@ def _note_counted_by_aten(b: Builder, storages: Storages, node: Node) -> None:
         position = storages.storage(value).input
         if position is not None and id(value) in given:
             storages.counted_by_aten[position] += b.layout(storages.tensor(value)).is_whole
+
+
+def count_results(b: Builder, results: Sequence[tuple[Layout, int]]) -> None:
+    """Have autograd know of the writes into results, each with how many there were."""
+    counted = [(Tensor.of(b.held(layout.buffer)), number) for layout, number in results if layout.is_whole]
+    if counted:
+        b.extern(count_exactly, ([tensor for tensor, _ in counted], [number for _, number in counted]), ordered=True)
 
 
 def bump_versions(b: Builder, storages: Storages, writes: dict[int, int]) -> None:

@@ -57,9 +57,11 @@ def reinterpreted(
 ) -> torch.Tensor:
     """A tensor of another dtype over the storage of `base`; `offset` counts bytes from its first element."""
     start = base.storage_offset() * base.itemsize + offset
-    return torch.empty(0, dtype=dtype, device=base.device).set_(
-        base.untyped_storage(), start // dtype.itemsize, sizes, strides
-    )
+    made = torch.empty(0, dtype=dtype, device=base.device)
+    made.set_(base.untyped_storage(), start // dtype.itemsize, sizes, strides)
+    shared: torch.Tensor = base.detach()  # the writes of one are counted for the other
+    shared.data = made
+    return shared
 
 
 def scattered(
@@ -87,6 +89,13 @@ def count_back(tensors: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
     )
 
 
+def count_exactly(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
+    """Have autograd count so many writes of each tensor. Some may share a counter, and some be counted already."""
+    for tensor, version in zip(tensors, versions, strict=True):
+        if not tensor.is_inference() and tensor._version != version:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
 @functools.cache
 def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function that copies a tensor to memory of these strides: for when ATen chose another layout than its fake."""
@@ -107,6 +116,7 @@ NAMED: Final[dict[str, Callable[..., Any]]] = {
     "detach": torch.Tensor.detach,
     "to": torch.Tensor.to,
     "count_back": count_back,
+    "count_exactly": count_exactly,
     "increment_version": torch._C._increment_version,
     "embedding": torch._C._VariableFunctions.embedding,
 }

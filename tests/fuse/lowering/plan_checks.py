@@ -58,7 +58,7 @@ def check(
         got = compiled(*mine)
         compare(got, expected, atol, rtol)
         compare(mine, theirs, atol, rtol)
-        assert versions(mine) == versions(theirs)
+        assert versions([got, mine]) == versions([expected, theirs])
         same_aliases([got, mine], [expected, theirs])
     assert graphs, "no graph was captured"
     for graph in graphs:

@@ -304,6 +304,42 @@ def test_version_counters(name):
     plan_checks.check(lambda x, z: (COUNTED[name](x, z), None)[1], torch.randn(3, 4), torch.randn(3, 4))
 
 
+RESULTS = {
+    "one": lambda x: (x * 2).add_(1),
+    "in part": lambda x: _in_part(torch.zeros(4)),
+    "through a view": lambda x: x.clone().relu_().view(2, 2).mul_(3),
+    "its base": lambda x: _in_part(x.exp())[:2],
+    "two over the same memory": lambda x: _with_views(x + 1),
+    "filled": lambda x: torch.empty(4).copy_(x).fill_(3),
+    "data": lambda x: _data(x + 1),
+    "by ATen": lambda x: (x * 2).index_add_(0, PLACES, x[:2]),
+    "of ATen": lambda x: x.sort()[0].add_(1).relu_(),
+    "out": lambda x: torch.add(x, 1, out=torch.empty(4)),
+    "never": lambda x: (x.exp(), torch.linspace(0, 1, 4)),
+}
+
+
+def _in_part(y):
+    y[0] = y[1]
+    return y
+
+
+def _with_views(y):
+    rest = y.detach()
+    rest.mul_(2)
+    return y, rest, y[1:]
+
+
+def _data(y):
+    y.data.mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_writes_into_what_the_graph_makes_are_counted(name):
+    plan_checks.check(RESULTS[name], torch.rand(4))
+
+
 def _row_of_product(x):
     product = torch.mm(x, x.T)
     product[1].zero_()

@@ -243,7 +243,7 @@ def test_mutation_afterwards() -> None:
         total[0] = 7
         return total, total.cumsum(0)
 
-    check(f, torch.randn(10, 5), externs=1)
+    check(f, torch.randn(10, 5), externs=2)
 
 
 def test_lowered_loops_say_what_eager_does() -> None:

@@ -34,7 +34,7 @@ from tests.fuse.operators.operator_cases import Case, cases, operators
 
 FUSED, EXTERN, REFUSED, WRONG = "fused", "extern", "refused", "wrong"
 RAISES: Final = "raises an exception, as eager does"
-HELPERS: Final = frozenset(("_increment_version", "detach"))
+HELPERS: Final = frozenset(("_increment_version", "count_exactly", "detach"))
 """Calls in a plan that compute nothing."""
 ULPS: Final = 4
 """Where results differ by more than the tolerance, a compiled one may be off the exact one by this many times eager's
