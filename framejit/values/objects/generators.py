@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.objects.function_values import CallableValue, FunctionValue
 
@@ -103,7 +103,7 @@ class GeneratorValue(IteratorValue):
         return super().call_method(frame, name, args, kwargs)
 
     def stop(self, frame: Frame) -> Raised:
-        return frame.raised(StopIteration, *([] if self.result is NONE else [self.result]))
+        return frame.raised(StopIteration, *([] if is_none(self.result) else [self.result]))
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.finished:

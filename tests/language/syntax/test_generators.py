@@ -337,3 +337,22 @@ def test_what_a_generator_ended_with_leaves_at_once(name):
                 run(torch.zeros(2))
             outcomes.append((type(raised.value), str(raised.value), raised.value.args))
     assert outcomes[:2] == outcomes[2:]
+
+
+def test_the_end_says_what_was_returned():
+    def given(value):
+        yield 1
+        return value
+
+    def fn(x):
+        told = []
+        for value in (None, 1, (2,)):
+            it = given(value)
+            next(it)
+            try:
+                next(it)
+            except StopIteration as e:
+                told.append(e.args)
+        return x + 1, told
+
+    check(fn, torch.ones(2))
