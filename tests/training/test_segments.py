@@ -7,6 +7,7 @@ from torch import nn
 
 import framejit
 from framejit.backends.fuse.not_fusable import NeedsGradients
+from framejit.backends.fuse.training.recorder import is_without_gradient
 from framejit.backends.fuse.training.segments import MOST, needed_segments, segments_of
 
 from twins import Twins, leaf
@@ -197,3 +198,22 @@ def test_gradients_that_lie_otherwise_where_that_would_need_what_is_not_kept():
         return [gradient.contiguous() for gradient in (*first, *mixed, *only)]
 
     Twins(fn, leaf(5, 4), leaf(4, 4)).both(all_uses)
+
+
+@pytest.mark.parametrize(
+    "operation, gradients, absent",
+    [
+        (torch.ops.aten._scaled_dot_product_flash_attention_backward.default, {0}, {6, 7}),
+        (torch.ops.aten._scaled_dot_product_efficient_attention_backward.default, {0}, {4}),
+        (torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default, {0}, {8, 9, 10}),
+        (torch.ops.aten.cudnn_batch_norm_backward.default, {1}, set()),
+        (torch.ops.aten.convolution_backward.default, {0}, set()),
+    ],
+)
+def test_only_a_gradient_that_is_missing_ends_a_backward(operation, gradients, absent):
+    """On GPUs attention has no lengths of sequences where they are all alike, which its schema does not say."""
+    tensors = [i for i, each in enumerate(operation._schema.arguments) if isinstance(each.type, torch.TensorType)]
+    assert {*tensors} >= gradients | absent
+    for missing in (*gradients, *absent):
+        args = tuple(None if i == missing else torch.ones(1) for i in range(len(operation._schema.arguments)))
+        assert is_without_gradient(operation, args) == (missing in gradients)

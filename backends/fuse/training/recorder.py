@@ -66,10 +66,14 @@ class TrainingRecorder(Recorder):
 
 def is_without_gradient(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd calls an operation where no gradient comes, as behind the border of a segment. Its kernel gives
-    none then; its fake would make some up."""
+    none then; its fake would make some up.
+
+    A gradient is what comes first, or is called one (`grad_output` of cudnn's batch norm is its second argument). Other
+    arguments may be missing though schemas do not say so: the lengths of sequences among those of attention on GPUs.
+    """
     return any(
-        given is None and isinstance(argument.type, torch.TensorType)
-        for given, argument in zip(args, func._schema.arguments)
+        given is None and isinstance(argument.type, torch.TensorType) and (not position or "grad" in argument.name)
+        for position, (given, argument) in enumerate(zip(args, func._schema.arguments))
     )
 
 
