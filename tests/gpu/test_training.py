@@ -1,4 +1,4 @@
-"""Gradients of what is trained on a GPU, of every parameter and input, against eager's: in a first and a second step."""
+"""Gradients on a GPU, of every parameter and input, against eager's: in a first and a second step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.width, self.mask, self.causal, self.groups = heads, width, mask, causal, groups
         self.queries = nn.Linear(64, heads * width)
-        self.keys, self.values = (nn.Linear(64, heads // groups * width) for _ in range(2))
+        self.keys, self.values = (nn.Linear(64, heads // groups * width, bias=False) for _ in range(2))
         self.norm, self.out = nn.LayerNorm(64), nn.Linear(heads * width, 64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ class Attention(nn.Module):
         )
         mask = None
         if self.mask == "lengths":
-            mask = torch.arange(x.shape[1], device=x.device) < x.shape[1] - 3
+            mask = (torch.arange(x.shape[1], device=x.device) < x.shape[1] - 3)[None, :]
         elif self.mask == "distances":
             places = torch.arange(x.shape[1], device=x.device)
             mask = -(places[:, None] - places[None, :]).abs().to(q.dtype) / 8

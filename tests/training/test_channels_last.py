@@ -2,6 +2,7 @@
 GPU."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -92,3 +93,22 @@ def test_results_and_gradients_lie_as_eager_s(as_on_gpus, fn):
             assert (expected.shape, expected.stride(), expected.dtype) == (got.shape, got.stride(), got.dtype)
             torch.testing.assert_close(got, expected, rtol=0.05, atol=0.05)
     assert convolutions(compiled)
+
+
+def test_group_norms_take_contiguous_images(as_on_gpus):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.Conv2d(8, 8, 3)).to(torch.bfloat16)
+    other = copy.deepcopy(module)
+    compiled = framejit.optimize(lambda x: other(x).float().mean((2, 3)).square().sum(), backend="fuse")
+    x = torch.randn(2, 3, 9, 9, dtype=torch.bfloat16)
+    compiled(x).backward()
+    module(x).float().mean((2, 3)).square().sum().backward()
+    for mine, expected in zip(other.parameters(), module.parameters()):
+        torch.testing.assert_close(mine.grad, expected.grad, rtol=0.1, atol=0.1)
+    lines = "\n".join(str(graph.recorded) for graph in framejit.inspect(compiled).graphs).split("\n")
+    norms = [place for place, line in enumerate(lines) if "aten.native_group_norm" in line]
+    assert len(norms) == 2
+    for place in norms:
+        taken = [f"{name}:" for name in re.findall(r"%\d+", lines[place].partition("default(")[2])[:2]]
+        made = [line for line in lines[:place] if line.startswith(tuple(taken))]
+        assert made and " | " not in made[-1].partition("=")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +14,10 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.symbols.expression import Symbol
+
+
+RESHAPING: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default))
+"""Views that may be possible of a tensor as it was recorded, and of one that lies otherwise not."""
 
 
 def execute(
@@ -39,6 +43,8 @@ def execute(
         # the tensor may begin elsewhere than the one that was recorded
         if place is not None and len(args) > place and args[place] is not None:
             args[place] += args[0].storage_offset() - concrete(node.args[0].offset, numbers)
+        if node.operation in RESHAPING:
+            args[0] = _as_recorded(args[0], node.args[0], numbers)
         kwargs = {key: map_values(arg, known.__getitem__) for key, arg in node.kwargs.items()}
         result = node.operation(*args, **concrete(kwargs, numbers))
         _note(known, node.result, result)
@@ -60,6 +66,14 @@ def execute(
         _own(known[output], constants) if isinstance(output, Value) else concrete(output, numbers)
         for output in graph.outputs
     )
+
+
+def _as_recorded(tensor: torch.Tensor, value: Value, numbers: Mapping[Symbol, int]) -> torch.Tensor:
+    """The tensor, or a copy that lies as the graph says. Not all operations lay out results as on fakes."""
+    strides = concrete(value.strides, numbers)
+    if all(a == b or size == 1 for a, b, size in zip(tensor.stride(), strides, tensor.shape)):
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _own(result: torch.Tensor, constants: set[int]) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import map_values
+from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.record import Recorder, recording
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NotFusable
@@ -53,6 +54,8 @@ class _Replay:
                         [map_values(arg, self._fake) for arg in node.args],
                         {key: map_values(arg, self._fake) for key, arg in node.kwargs.items()},
                     )
+                    if place_of_offset(node.operation) is not None and args[0].stride() != node.args[0].strides:
+                        raise NotFusable("what is in a storage is read by its places, and lies elsewhere now")
                     result = _done(node.operation, args, kwargs)
                 self._note(node.result, result)
             outputs = [self._laid_out(output) if isinstance(output, Value) else output for output in old.outputs]

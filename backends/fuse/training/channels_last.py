@@ -21,6 +21,10 @@ from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder
 
 CONVOLUTIONS: Final = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
 """How many of the first arguments are images and weights."""
+CONTIGUOUS: Final = {
+    torch.ops.aten.native_group_norm.default: 1, torch.ops.aten.native_group_norm_backward.default: 2,
+}
+"""Operations that eager gives contiguous images on GPUs, whose kernels there take no others: how many come first."""
 
 
 def channels_last(graph: Graph) -> tuple[Graph, dict[Value, Value]]:
@@ -58,6 +62,10 @@ class _ChannelsLast(TrainingRecorder):
         if _prefers_channels_last(func, args):
             count = CONVOLUTIONS[func]
             args = (*map(self._copy, args[:count]), *args[count:])
+        elif func in CONTIGUOUS:
+            count = CONTIGUOUS[func]
+            with self:
+                args = (*map(_contiguous, args[:count]), *args[count:])
         return super().carry_out(func, args, kwargs)
 
     def copied(self) -> dict[Value, Value]:
@@ -70,3 +78,7 @@ class _ChannelsLast(TrainingRecorder):
             with self:
                 known = self._copies[id(tensor)] = tensor, in_channels_last(tensor)
         return known[1]
+
+
+def _contiguous(image: torch.Tensor) -> torch.Tensor:
+    return image if image.is_contiguous() else image.clone(memory_format=torch.contiguous_format)
