@@ -15,7 +15,6 @@ from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.symbols.expression import Symbol
 
-
 RESHAPING: Final = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default))
 """Views that may be possible of a tensor as it was recorded, and of one that lies otherwise not."""
 
