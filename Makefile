@@ -66,10 +66,11 @@ canary: $(VENV)/demo.stamp
 attack: $(VENV)/test.stamp
 	$(BIN)/python -m tests.attack run --programs $(PROGRAMS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
 
-# gradients of all operators and modules of torch's test database, compiled, against eager's and against differences
+# gradients of all operators and modules of torch's test database, compiled, against eager's and against differences;
+# ARGS='--device cuda' on a GPU
 gradients: $(VENV)/test.stamp
 	$(BIN)/python tests/training/gradient_wall.py $(ARGS)
-	$(BIN)/python tests/training/module_wall.py
+	$(BIN)/python tests/training/module_wall.py $(ARGS)
 
 # CPython's own tests with every test method optimized, module by module beside plain Python: an hour or more;
 # ARGS='test_re test_enum -v' runs some

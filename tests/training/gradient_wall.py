@@ -1,6 +1,6 @@
 """Gradients of every operator of torch's test database, compiled, against eager's and against differences.
 
-    python tests/training/gradient_wall.py [--samples N] [--shard I/N] [OPERATOR ...]
+    python tests/training/gradient_wall.py [--samples N] [--shard I/N] [--device cuda] [OPERATOR ...]
 
 All in double precision. For each sample results and gradients are compared with eager's, over several calls with other
 numbers and other gradients that come in; then `torch.autograd.gradcheck` and `gradgradcheck` are run on what was
@@ -81,19 +81,29 @@ class Report:
         return "\n".join(lines + self.failures)
 
 
-def differentiable_operators() -> list[str]:
+def differentiable_operators(device: str = "cpu") -> list[str]:
     """The names of operators that have gradients in double precision."""
     return [
-        name for name, op in operators().items() if op.supports_autograd and torch.float64 in op.supported_dtypes("cpu")
+        name
+        for name, op in operators().items()
+        if op.supports_autograd and torch.float64 in op.supported_dtypes(device)
     ]
 
 
-def samples(name: str, most: int) -> Iterator[Sample]:
+def seed(number: int) -> None:
+    """For the CPU, and for GPUs that were used: `torch.manual_seed` formats a stack for each kind of device that was
+    not."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
+
+
+def samples(name: str, most: int, device: str = "cpu") -> Iterator[Sample]:
     """Evenly chosen samples of an operator, and one of what it is in place."""
     op = operators()[name]
-    torch.default_generator.manual_seed(0)
+    seed(0)
     try:
-        given = list(itertools.islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), LOOKED_AT))
+        given = list(itertools.islice(op.sample_inputs(device, torch.float64, requires_grad=True), LOOKED_AT))
     except (RuntimeError, TypeError, ValueError, ImportError, NotImplementedError):
         return  # the database has operators that do not exist on every machine
     found = [made for each in given if (made := _sample(name, op, op.op, each)) is not None]
@@ -158,7 +168,7 @@ def check_sample(sample: Sample) -> tuple[str, str]:
 
 def _seeded(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*given: torch.Tensor) -> Any:
-        torch.default_generator.manual_seed(7)
+        seed(7)
         return function(*given)
 
     return call
@@ -227,7 +237,7 @@ def _check_differences(sample: Sample, compiled: Callable[..., Any]) -> None:
 def _failure(
     check: Callable[..., bool], function: Callable[..., Any], sample: Sample, options: dict[str, Any]
 ) -> str | None:
-    torch.default_generator.manual_seed(11)
+    seed(11)
     try:
         check(_seeded(function), tuple(_given(sample, 0)), **options)
     except Exception as e:
@@ -235,9 +245,9 @@ def _failure(
     return None
 
 
-def check_operator(name: str, report: Report, most: int) -> None:
+def check_operator(name: str, report: Report, most: int, device: str = "cpu") -> None:
     """Check samples of an operator."""
-    for sample in samples(name, most):
+    for sample in samples(name, most, device):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -254,12 +264,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("operators", nargs="*", help="names as in op_db (default: all that have gradients)")
     parser.add_argument("--samples", type=int, default=3, help="how many of each operator")
     parser.add_argument("--shard", default="1/1", help="which part of the operators, as I/N")
+    parser.add_argument("--device", default="cpu", help="where the tensors lie")
     options = parser.parse_args(arguments)
     part, parts = map(int, options.shard.split("/"))
     report = Report()
     torch.set_num_threads(1)
-    for name in (options.operators or differentiable_operators())[part - 1 :: parts]:
-        check_operator(name, report, options.samples)
+    for name in (options.operators or differentiable_operators(options.device))[part - 1 :: parts]:
+        check_operator(name, report, options.samples, options.device)
     print(report)
     return bool(report.failures)
 

@@ -1,6 +1,6 @@
 """Every module of torch's test database, forward and backward, compiled, against eager.
 
-    python tests/training/module_wall.py [--inputs N] [MODULE ...]
+    python tests/training/module_wall.py [--inputs N] [--device cuda] [MODULE ...]
 
 In double precision, in training and in evaluation. Results, the gradients of all parameters and inputs, and what the
 call leaves in buffers are compared over several calls. Prints how many cases were fused and what is wrong.
@@ -29,7 +29,17 @@ if __name__ == "__main__":
 
 import framejit
 from tests.fuse.operators.operator_cases import operators
-from tests.training.gradient_wall import CALLS, FUSED, REFUSED, UNCAPTURED, WRONG, Differs, Report, compare_gradient
+from tests.training.gradient_wall import (
+    CALLS,
+    FUSED,
+    REFUSED,
+    UNCAPTURED,
+    WRONG,
+    Differs,
+    Report,
+    compare_gradient,
+    seed,
+)
 
 Named = list[tuple[str, torch.Tensor | None]]
 
@@ -57,21 +67,21 @@ def modules() -> dict[str, Any]:
     return {info.name: info for info in module_db}
 
 
-def cases(name: str, most: int) -> Iterator[ModuleCase]:
+def cases(name: str, most: int, device: str = "cpu") -> Iterator[ModuleCase]:
     """A module's cases: its first arguments, in training and in evaluation."""
     info = modules()[name]
     dtype = torch.float64 if torch.float64 in info.dtypes else info.dtypes[0]
     for training in (True, False) if info.train_and_eval_differ else (True,):
-        torch.default_generator.manual_seed(0)
+        seed(0)
         try:
-            given = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
+            given = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training)
         except Exception:  # not to be had on this machine
             return
         for each in itertools.islice(given, most):
             if each.forward_input is None:
                 continue
             made = info.module_cls(*each.constructor_input.args, **each.constructor_input.kwargs)
-            module = made.to(dtype).train(training)
+            module = made.to(device, dtype).train(training)
             yield ModuleCase(name, module, each.forward_input.args, each.forward_input.kwargs)
 
 
@@ -98,7 +108,7 @@ def _outcome(
     call: Callable[..., Any], module: nn.Module, case: ModuleCase, number: int
 ) -> tuple[Named, Exception | None]:
     """Results, gradients and buffers after a call, and a step by the gradients."""
-    torch.default_generator.manual_seed(number)
+    seed(number)
     args, kwargs = tree_map(_copied, (case.args, case.kwargs))
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     module.zero_grad()
@@ -132,10 +142,10 @@ def _cloned(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.clone()
 
 
-def check_modules(name: str, report: Report, most: int) -> None:
+def check_modules(name: str, report: Report, most: int, device: str = "cpu") -> None:
     """Check the cases of a module."""
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    for case in cases(name, most):
+    for case in cases(name, most, device):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -151,11 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help="names as in module_db, nn.Linear (default: all)")
     parser.add_argument("--inputs", type=int, default=4, help="how many calls of each module")
+    parser.add_argument("--device", default="cpu", help="where the tensors lie")
     options = parser.parse_args(arguments)
     report = Report()
     torch.set_num_threads(1)
     for name in options.modules or modules():
-        check_modules(name, report, options.inputs)
+        check_modules(name, report, options.inputs, options.device)
     print(report)
     return bool(report.failures)
 
