@@ -139,7 +139,7 @@ class Results:
     copied: tuple[int, ...]
     """Slots of what libraries give or touch: it is copied from where it lies."""
     steps: tuple[Step, ...]
-    """Steps that make outputs of these and of inputs, without launching anything."""
+    """Steps that make outputs of these and of inputs, and count their writes, without launching anything."""
 
 
 def results_of(parts: PlanParts, use: MemoryUse) -> Results:
@@ -164,8 +164,14 @@ def results_of(parts: PlanParts, use: MemoryUse) -> Results:
         else:
             copied.add(slot)
     made = {id(use.made_by[slot]) for slot in repeated}
-    steps = tuple(step for step in parts.steps if id(step) in made)
+    known = fresh | copied | repeated
+    steps = tuple(step for step in parts.steps if id(step) in made or _counts_only(step, known))
     return Results(tuple(sorted(fresh)), tuple(sorted(copied)), steps)
+
+
+def _counts_only(step: Step, slots: set[int]) -> bool:
+    """Whether a step says how often results were written that are among the slots."""
+    return step[0] == "call" and step[1] is count_exactly and slots.issuperset(values_in(step[2]))
 
 
 def extent(sizes: Sequence[int], strides: Sequence[int]) -> int:

@@ -216,6 +216,20 @@ assert number("fake_copies") == copies, (number("fake_copies"), copies, f._launc
     )
 
 
+def test_writes_into_results_count(run):
+    run(
+        """
+from framejit.backends.fuse.plan.plan_functions import count_exactly
+count = ("call", count_exactly, ([Value(1)], [2]), None, None)
+f = captured(launches(1, 2, [empty(1), affine(1, 0, 2.0), count], [1]), fresh())
+for i in range(5):
+    x = fresh()
+    (out,) = f(x)
+    assert out._version == 2 and torch.equal(out, 2 * x), i
+"""
+    )
+
+
 def test_views_among_the_outputs_are_made_anew(run):
     run(
         """
