@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -25,7 +26,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
     contiguous_strides,
     loops,
 )
-from framejit.backends.fuse.sizes.symbolic_size import as_sizes
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
 
 
@@ -37,6 +38,8 @@ class Builder:
         self.nodes: list[Node] = []
         self.origin = ""
         """The user's source line that is being lowered."""
+        self.products: set[str] = set()
+        """Buffers that loops of matrix products fill."""
         self._constants: list[torch.Tensor] = []
         self._unrealised: WeakSet[LazyBuffer] = WeakSet()
 
@@ -201,6 +204,30 @@ class Builder:
         ):
             self.realise(content)
         return tensor
+
+    def finish_products(self, tensor: Tensor) -> None:
+        """Put into memory what has been made, element by element, of products' results, before loops of another shape
+        read it: as part of the loops of the product."""
+        content = tensor.content
+        found: dict[LazyBuffer, bool] = {}
+        while self.products and content.buffer is None and self._has_product(content, found):
+            within = [parent for parent in {*content.parents} if self._has_product(parent, found)]
+            if len(within) > 1 or within[0].buffer is not None:
+                self.realise(content)
+                return
+            content = within[0]
+
+    def _has_product(self, content: LazyBuffer, found: dict[LazyBuffer, bool]) -> bool:
+        """Whether an element of a content is made of what a product gave."""
+        if content not in found:
+            found[content] = (
+                content.buffer.name in self.products if content.buffer is not None
+                else any([
+                    surely_equal(math.prod(parent.sizes), math.prod(content.sizes)) and self._has_product(parent, found)
+                    for parent in content.parents
+                ])
+            )
+        return found[content]
 
     def realise(self, content: LazyBuffer) -> Buffer:
         """The buffer that holds a content; now it is filled if it wasn't yet."""

@@ -20,10 +20,12 @@ from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.lowering.operators import all_operators
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
+from framejit.backends.fuse.lowering.operators.products import PRODUCTS, lower_product
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpreted, view_in_another_dtype, view_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
 all_operators.load()
@@ -112,7 +114,18 @@ class _Lowering:
             if result is not NotImplemented:
                 self._bind(node.result, result)
                 return
+        if fusable and node.name in PRODUCTS and self._product(node):
+            return
         call_extern(self.builder, self.storages, node)
+
+    def _product(self, node: Node) -> bool:
+        if not target_of(node.result.device).product_rows or not accepts(node):
+            return False
+        args, kwargs = self.storages.operands(node)
+        result = lower_product(self.builder, node, args, kwargs)
+        if result is not None:
+            self._bind(node.result, result)
+        return result is not None
 
     def _batch_norm(self, node: Node) -> bool:
         result = lower_batch_norm(self.builder, self.storages, node)

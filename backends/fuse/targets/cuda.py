@@ -105,6 +105,7 @@ class CudaTarget(Target):
     gathers = True
     pools = True
     hides_work = True
+    product_rows = 4
     few_rows = 512
     row_parts = 1024
     few_elements = 1 << 18

@@ -83,6 +83,8 @@ class Target:
     sums_in_double: ClassVar[bool] = False
     """Whether ATen adds float32 up in float64, and accumulators of ours may as well."""
 
+    product_rows: ClassVar[int] = 0
+    """Up to so many rows of a matrix product are loops of ours, which read the other operand once; 0 for none."""
     few_rows: ClassVar[int] = 0
     """Below so many results, the device is not kept busy by giving each to one worker."""
     long_row: ClassVar[int] = 1 << 16

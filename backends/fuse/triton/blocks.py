@@ -18,6 +18,7 @@ from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
+from framejit.backends.fuse.triton.accesses import Access, accesses
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.block_sizes import (
@@ -30,7 +31,8 @@ from framejit.backends.fuse.triton.block_sizes import (
     row_block,
     within,
 )
-from framejit.backends.fuse.triton.multiples import assume_multiples, is_dense, is_multiple
+from framejit.backends.fuse.triton.multiples import assume_multiples, is_multiple
+from framejit.backends.fuse.triton.product_blocks import product_loops, product_tiles
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
@@ -53,31 +55,6 @@ HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
 """`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
 
 
-@dataclass(frozen=True)
-class Access:
-    """A load or a store, with the bytes that it moves in all, for the sizes now."""
-
-    index: Index
-    itemsize: int
-    bytes: int
-
-    @property
-    def fast(self) -> Var | None:
-        """The loop along which it goes through memory one element at a time."""
-        return next((var for var in self.index.terms if isinstance(var, Var) and is_dense(self.index, var)), None)
-
-
-def accesses(kernel: Kernel) -> list[Access]:
-    """Every place that the kernel reads or writes."""
-    places = [(store.buffer, store.index) for store in kernel.stores]
-    places += [(name, index) for name, indices in kernel.reads.items() for index in indices]
-    found = []
-    for name, index in places:
-        itemsize = kernel.buffers[name].dtype.itemsize
-        found.append(Access(index, itemsize, itemsize * math.prod(hint(var.size) for var in index.vars())))
-    return found
-
-
 def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Tile]:
     """Tiles worth trying, the one to take without trying first. Each computes the same.
 
@@ -88,6 +65,9 @@ def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Ti
     parallel = tuple(var for var in kernel.parallel if var.size != 1)
     if not kernel.reduction:
         yield from _Pointwise(kernel, parallel, limits).tiles()
+        return
+    if (loops := product_loops(kernel)) is not None:
+        yield from product_tiles(kernel, loops, limits)
         return
     moved: defaultdict[bool, int] = defaultdict(int)
     for access in accesses(kernel):

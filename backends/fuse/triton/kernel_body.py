@@ -13,6 +13,7 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Store
+from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
 from framejit.backends.fuse.triton.block_indices import Indices
 from framejit.backends.fuse.triton.block_scans import Scans
@@ -138,7 +139,10 @@ class Body:
         states = {key: self._start(key) for key in plain}
         online = {key: self._start_online() for key in with_maximum}
         axis = self.tile.reduction[0]
-        with self.lines.block(f"for {axis.letter}_start in range(0, {axis.size}, {axis.letter.upper()}BLOCK):"):
+        turns = f"0, {axis.size}, {axis.letter.upper()}BLOCK"
+        ahead = self.tile.stages > 1 and not self.tile.resident
+        turns = f"tl.range({turns}, num_stages={self.tile.stages})" if ahead else f"range({turns})"
+        with self.lines.block(f"for {axis.letter}_start in {turns}:"):
             self.in_loop = True
             self.indices.reduction()
             for key in online:
@@ -437,7 +441,8 @@ class Body:
         return self.lines.name(f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(everywhere)})", "in")
 
     def _hint(self, dims: set[Axis]) -> str:
-        once = all(axis in dims or axis.block == 1 for axis in self.tile.axes) and (self.last or not self.tile.looped)
+        covered = (axis in dims or axis.block == 1 or surely_equal(axis.steps, 1) for axis in self.tile.axes)
+        once = all(covered) and (self.last or not self.tile.looped)
         if self.tile.hints:
             return f', eviction_policy="evict_{"first" if once else "last"}"'
         return ', cache_modifier=".cg"' if self.tile.streamed and once else ""  # which can't be combined with the other

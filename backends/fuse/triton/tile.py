@@ -65,7 +65,7 @@ class Tile:
     """How many programs there are, each of which goes through blocks one after the other; 0 for a program for each
     block."""
     stages: int = 1
-    """How many blocks of a resident program are on their way at a time."""
+    """How many blocks of a resident program, or of a loop over a reduction axis, are on their way at a time."""
     apart: bool = False
     """Whether, of one parallel axis, whole blocks have code of their own in which nothing is masked: under masks of
     single elements loads are single, too."""
@@ -130,4 +130,5 @@ class Tile:
             f" {name}" for name in ("looped", "online", "hints", "streamed", "apart") if getattr(self, name)
         )
         resident = f" {self.resident} resident, {self.stages} stages" if self.resident else ""
-        return f"{shape or 'scalar'}, {self.warps} warps{flags}{resident}"
+        ahead = f" {self.stages} stages" if self.stages > 1 and not self.resident else ""
+        return f"{shape or 'scalar'}, {self.warps} warps{flags}{resident}{ahead}"

@@ -73,6 +73,7 @@ class Reduction:
 
 def reduction(b: Builder, x: Tensor, what: Reduction) -> Tensor:
     """A tensor with a reduction of `x`, in memory."""
+    b.finish_products(x)
     b.prepare(x)
     sizes, strides = what.result(x)
     if not math.prod(x.sizes[dim] for dim in what.dims):

@@ -1,0 +1,111 @@
+"""Tiles of matrix products with few rows: each program takes all rows, and a few columns, of which it reads the matrix
+in long pieces.
+
+What bounds such a product is reading the matrix once. So there are at least as many programs as keep each
+multiprocessor's share of memory busy, each with as much on its way as its registers hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.index import Var
+from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.backends.fuse.triton.accesses import accesses
+from framejit.backends.fuse.triton.block_limits import GpuLimits
+from framejit.backends.fuse.triton.block_sizes import power_above, power_below, within
+from framejit.backends.fuse.triton.tile import Axis, Tile
+
+ROWS: Final = 16
+"""The most rows that a program takes."""
+
+
+@dataclass(frozen=True)
+class ProductLoops:
+    """The loops of a product by what they move."""
+
+    both: tuple[Var, ...]
+    """Batches: the matrix and the rows."""
+    rows: tuple[Var, ...]
+    columns: tuple[Var, ...]
+    """The matrix only."""
+    inner: tuple[Var, ...]
+    matrices: int
+    """How many matrices are read."""
+    itemsize: int
+    """Bytes of an element of the largest of them."""
+
+
+def product_loops(kernel: Kernel) -> ProductLoops | None:
+    """The loops of a kernel, if all its reductions are sums over products of an element of a matrix, whose rows lie in
+    one piece, and one of few rows that all columns share."""
+    if any(isinstance(var.size, SymbolicSize) for var in (*kernel.parallel, *kernel.reduction)):
+        return None
+    sums = {
+        node for store in kernel.stores for node in store.value.walk() if node.op in ("reduce", "scan")
+    }
+    if not sums or any(store.in_reduction for store in kernel.stores) or not all(map(_is_sum_of_products, sums)):
+        return None
+    if any(inner.op == "reduce" for node in sums for inner in node.args[0].walk()):
+        return None
+    parallel = tuple(var for var in kernel.parallel if var.size != 1)
+    reduction = tuple(var for var in kernel.reduction if var.size != 1)
+    within_sums = [access for access in accesses(kernel) if access.index.vars() & set(reduction)]
+    matrix = max(within_sums, key=lambda access: access.bytes, default=None)
+    if matrix is None or matrix.fast is None or matrix.fast not in reduction:
+        return None
+    of_matrix = matrix.index.vars()
+    moved_by = {var: [access for access in within_sums if var in access.index.vars()] for var in parallel}
+    columns = tuple(
+        var for var in parallel
+        if var in of_matrix and any(var not in access.index.vars() for access in within_sums)
+    )
+    rows = tuple(var for var in parallel if var not in of_matrix)
+    both = tuple(var for var in parallel if var not in rows and var not in columns)
+    if not columns or math.prod(var.size for var in rows) > ROWS or not all(moved_by.values()):
+        return None
+    matrices = sum(access.index.vars().issuperset(columns) for access in within_sums)
+    return ProductLoops(both, rows, columns, reduction, matrices, matrix.itemsize)
+
+
+def _is_sum_of_products(node: Expr) -> bool:
+    return node.op == "reduce" and node.attr == "sum" and node.args[0].op == "mul"
+
+
+def product_tile(
+    kernel: Kernel, loops: ProductLoops, columns: int, inner: int, warps: int, stages: int = 1
+) -> Tile:
+    """A tile of so many columns and elements of each at a time."""
+    length = math.prod(var.size for var in loops.inner)
+    inner = within(inner, length)
+    axes = [
+        Axis("z", loops.both, 1),
+        Axis("y", loops.rows, power_above(math.prod(var.size for var in loops.rows))),
+        Axis("x", loops.columns, within(columns, math.prod(var.size for var in loops.columns))),
+        Axis("r", loops.inner, inner, True),
+    ]
+    looped = inner < length
+    return Tile(
+        kernel, tuple(axis for axis in axes if axis.vars), warps, looped=looped, hints=True,
+        stages=stages if looped else 1,
+    )
+
+
+def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Iterator[Tile]:
+    """Tiles of a product, the one to take without trying first."""
+    length = math.prod(var.size for var in loops.inner)
+    rows = math.prod(var.size for var in loops.rows)
+    results = math.prod(var.size for var in (*loops.both, *loops.columns))
+    lanes = 16 // loops.itemsize
+    enough = 4 * limits.multiprocessors
+    columns = max(1, min(4, power_below(max(1, results // enough)) // loops.matrices))
+    for elements, warps in ((8 * 128, 4), (8 * 256, 4), (8 * 256, 8)):
+        inner = max(16, elements * lanes // 8 // max(1, power_above(rows) // 2))
+        yield product_tile(kernel, loops, columns, power_below(inner), warps)
+    if length > 16:
+        yield product_tile(kernel, loops, 1, power_below(length), 4)

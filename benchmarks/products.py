@@ -1,0 +1,344 @@
+"""Matrix products with few rows on a GPU: loops of ours against cuBLAS, in one run, on matrices that no cache holds.
+
+    python benchmarks/products.py [--tune] [--rows 1,2,4,8,16] [--only 2048x5632,...] [--seconds 130] [--json FILE]
+
+A shape is inner x columns, as of `F.linear`. `us` is microseconds a product, launched from a CUDA graph over copies of
+the matrix that are together larger than the cache; `bw` the share of what a copy reaches that reading matrix, rows and
+result alone would take. `plain` is the product, `residual` the product added to a row, `gate` is
+`silu(x @ gate) * (x @ up)`; cuBLAS is given the operations of torch behind it. `--tune` prints all tiles that may be
+worth trying, too. Wanted: 0.85 of the bandwidth, and cuBLAS never quicker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import copy_ceiling, geometric_mean, use_empty_caches, write_json
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+SHAPES = {
+    "2048x2048": (2048, 2048), "2048x256": (2048, 256), "2048x5632": (2048, 5632), "5632x2048": (5632, 2048),
+    "2048x32000": (2048, 32000), "4096x4096": (4096, 4096), "4096x14336": (4096, 14336),
+    "14336x4096": (14336, 4096),
+}
+"""Of decoders of 1.1 and of 8 billion parameters."""
+TUNED_ROWS = (1, 2, 8, 16)
+TUNED = ("2048x2048", "2048x5632", "5632x2048", "4096x14336")
+"""Shapes that all tiles are tried on where there are more rows than one."""
+UNCACHED = 192 << 20
+"""Bytes of matrices to go round: several times what the cache of an H200 holds."""
+FEWEST, MOST = 4, 96
+"""Launches of a graph."""
+ROUNDS = 5
+RIGHT = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 1e-5}
+
+Operation = Callable[..., torch.Tensor]
+
+
+def residual(x: torch.Tensor, weight: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, weight) + other
+
+
+def gate(x: torch.Tensor, weight: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return F.silu(F.linear(x, weight)) * F.linear(x, up)
+
+
+KINDS: dict[str, Operation] = {"plain": F.linear, "residual": residual, "gate": gate}
+
+
+@dataclass
+class Case:
+    """One product: its operands on the device, the matrices as often as they must be there."""
+
+    shape: str
+    rows: int
+    kind: str
+    dtype: torch.dtype
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return SHAPES[self.shape]
+
+    @property
+    def matrices(self) -> int:
+        return 2 if self.kind == "gate" else 1
+
+    @property
+    def moved(self) -> int:
+        """The fewest bytes that can be moved."""
+        inner, columns = self.sizes
+        vectors = inner + columns * (2 if self.kind == "residual" else 1)
+        return (self.matrices * inner * columns + self.rows * vectors) * self.dtype.itemsize
+
+    def operands(self) -> list[tuple[torch.Tensor, ...]]:
+        """The arguments of each launch of a graph."""
+        inner, columns = self.sizes
+        size = self.matrices * inner * columns * self.dtype.itemsize
+        copies = min(MOST, max(FEWEST, -(-UNCACHED // size)))
+
+        def made(*sizes: int) -> torch.Tensor:
+            return torch.randn(*sizes, device="cuda", dtype=self.dtype)
+
+        x, first = made(self.rows, inner), made(self.matrices, columns, inner)
+        sets = []
+        for copy in range(copies):
+            weights = (first if copy == 0 else first.clone()).unbind()
+            sets.append((x, *weights, *((made(self.rows, columns),) if self.kind == "residual" else ())))
+        return sets
+
+
+# ---- ours ----------------------------------------------------------------------------------------------------------
+def kernel_of(case: Case) -> Any:
+    """The only kernel of a case, as the schedule gives it."""
+    from framejit.backends.fuse.graph.passes.pipeline import run_passes
+    from framejit.backends.fuse.graph.record import record_graph
+    from framejit.backends.fuse.lowering.lower_graph import lower_graph
+    from framejit.backends.fuse.lowering.whole import keeps
+    from framejit.backends.fuse.schedule.make_kernels import schedule
+
+    inner, columns = case.sizes
+    sizes = [(case.rows, inner), *[(columns, inner)] * case.matrices]
+    sizes += [(case.rows, columns)] if case.kind == "residual" else []
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"x{position}") for position in range(len(sizes))]
+    with FakeTensorMode():
+        fakes = [torch.empty(size, dtype=case.dtype, device="cuda") for size in sizes]
+    for node, fake in zip(nodes, fakes):
+        node.meta["val"] = fake
+    graph.output((graph.call_function(KINDS[case.kind], tuple(nodes)),))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    lowered = lower_graph(run_passes(record_graph(gm, fakes, keeps, None), gm, fakes), False)
+    (kernel,) = schedule(lowered)
+    return kernel
+
+
+def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
+    """Tiles by what is said of them; the first is the default."""
+    from framejit.backends.fuse.triton.block_limits import GpuLimits
+    from framejit.backends.fuse.triton.blocks import candidates
+    from framejit.backends.fuse.triton.product_blocks import product_loops, product_tile
+
+    limits = GpuLimits.of_device(torch.cuda.current_device())
+    first = next(iter(candidates(kernel, limits)))
+    found = {str(first): first}
+    loops = product_loops(kernel)
+    if tune and loops is not None:
+        for shape in configurations(loops):
+            tile = product_tile(kernel, loops, *shape)
+            found.setdefault(str(tile), tile)
+    return found
+
+
+def configurations(loops: Any) -> Iterator[tuple[int, int, int, int]]:
+    """(columns, inner, warps, stages) worth trying."""
+    rows = 1 << max(0, max((var.size for var in loops.rows), default=1) - 1).bit_length()
+    for columns, inner, warps, stages in product((1, 2, 4, 8), (256, 512, 1024, 2048, 4096), (2, 4, 8), (1, 3)):
+        each = columns * inner * rows * loops.matrices // (32 * warps)
+        if (8 if loops.matrices * rows == 1 else 16) <= each <= (64 if rows == 1 else 128):
+            if stages == 1 or (columns, warps) in ((2, 4), (4, 4), (4, 8)):
+                yield columns, inner, warps, stages
+
+
+class Launcher:
+    """A compiled tile, launched by the driver."""
+
+    def __init__(self, source: Any, binary: Any, driver: ctypes.CDLL) -> None:
+        from framejit.backends.fuse.targets.cuda import GpuModule
+
+        self.source, self.binary, self.driver = source, binary, driver
+        self.module = GpuModule.of(source.key, binary, torch.cuda.current_device())
+
+    def __call__(self, buffers: dict[str, torch.Tensor]) -> None:
+        pointers = [ctypes.c_void_p(buffers[name].data_ptr()) for name in self.source.buffers]
+        pointers += [ctypes.c_void_p(0)] * self.binary.scratch
+        arguments = (ctypes.c_void_p * len(pointers))(*(ctypes.addressof(pointer) for pointer in pointers))
+        failed = self.driver.cuLaunchKernel(
+            ctypes.c_void_p(self.module.function), *self.source.grid, self.binary.threads, 1, 1,
+            self.binary.shared_bytes, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), arguments, None,
+        )
+        if failed:
+            raise RuntimeError(f"cuLaunchKernel gives {failed}")
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+def seconds_a_launch(launches: Sequence[Callable[[], Any]]) -> float:
+    """Seconds a launch, from a graph of all of them."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        launches[0]()
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for launch in launches:
+                launch()
+        graph.replay()
+        found = []
+        for _ in range(ROUNDS):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            found.append(start.elapsed_time(end) / 1e3 / len(launches))
+    return statistics.median(found)
+
+
+@dataclass
+class Measured:
+    case: Case
+    cublas: float
+    """Seconds, as are the others."""
+    ours: dict[str, float]
+    """By tile, the default first."""
+    default: str
+    wrong: dict[str, str]
+
+
+def measure(case: Case, compiled: dict[str, Any], default: str) -> Measured:
+    """`compiled`: launchers, or what was raised, by tile."""
+    sets = case.operands()
+    function = KINDS[case.kind]
+    cublas = seconds_a_launch([partial(function, *given) for given in sets])
+    exact = function(*(x.double() for x in sets[0]))
+    size = exact.norm()
+    eager = (function(*sets[0]).double() - exact).norm()
+    ours, wrong = dict[str, float](), dict[str, str]()
+    for name, launcher in compiled.items():
+        if isinstance(launcher, Exception):
+            wrong[name] = f"{type(launcher).__name__}: {launcher}".splitlines()[0][:100]
+            continue
+        out = torch.full_like(exact, torch.nan, dtype=case.dtype)
+        result = {launcher.source.buffers[-1]: out}
+        buffers = [{**{f"x{position}": x for position, x in enumerate(given)}, **result} for given in sets]
+        try:
+            ours[name] = seconds_a_launch([partial(launcher, given) for given in buffers])
+        except Exception as e:
+            wrong[name] = f"{type(e).__name__}: {e}"[:100]
+            continue
+        launcher(buffers[0])
+        error = (out.double() - exact).norm()
+        if not error <= max(1.05 * eager, RIGHT[case.dtype] * size):
+            wrong[name] = f"error {error / size:.1e}, eager {eager / size:.1e}"
+    return Measured(case, cublas, ours, default, wrong)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tune", action="store_true", help="time all tiles, not only the default")
+    parser.add_argument("--rows", default="1,2,4,8,16", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--only", default=",".join(SHAPES), help="shapes (default: all)")
+    parser.add_argument("--dtype", choices=[str(dtype)[6:] for dtype in RIGHT], default="bfloat16")
+    parser.add_argument("--seconds", type=float, default=130, help="no case is begun after so many")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures, unrounded")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    use_empty_caches()
+    from framejit.backends.fuse.targets.cuda import CudaTarget
+    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+    from framejit.backends.fuse.triton.kernel_source import triton_source
+
+    CudaTarget.product_rows = 16  # whatever the rules say: this is what they are made of
+    dtype = getattr(torch, options.dtype)
+    driver = ctypes.CDLL("libcuda.so.1")
+    torch.zeros(1, device="cuda")
+    ceiling = copy_ceiling("cuda")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.dtype}, copy {ceiling / 1e9:.0f} GB/s")
+    wanted = [int(rows) for rows in options.rows.split(",")]
+    cases = [
+        Case(shape, rows, kind, dtype)
+        for rows, kind in product(wanted, KINDS) for shape in options.only.split(",")
+        if kind != "gate" or SHAPES[shape][1] > SHAPES[shape][0]
+    ]
+    major, minor = torch.cuda.get_device_capability()
+    measured: list[Measured] = []
+    print(f"{'':24} {'cuBLAS':>14} {'ours':>14} {'of cuBLAS':>9}  tile; the best tiles", flush=True)
+    for rows in wanted:
+        of_rows = [case for case in cases if case.rows == rows]
+        tune = options.tune and rows in TUNED_ROWS
+        made: list[tuple[Case, str, Any]] = []
+        defaults: dict[int, str] = {}
+        for case in of_rows:
+            if time.perf_counter() - began > options.seconds:
+                break
+            kernel = kernel_of(case)
+            found = tiles(kernel, tune and case.kind != "residual" and (rows == 1 or case.shape in TUNED))
+            defaults[id(case)] = next(iter(found))
+            made += [(case, name, triton_source(kernel, tile=tile)) for name, tile in found.items()]
+        binaries = compile_gpu_kernels([source for _, _, source in made], 10 * major + minor)
+        launchers: dict[int, dict[str, Any]] = {}
+        for (case, name, source), binary in zip(made, binaries):
+            is_code = not isinstance(binary, Exception)
+            launchers.setdefault(id(case), {})[name] = Launcher(source, binary, driver) if is_code else binary
+        print(f"rows {rows}: {len(made)} tiles compiled after {time.perf_counter() - began:.0f} s", flush=True)
+        for case in of_rows:
+            if id(case) not in launchers or time.perf_counter() - began > options.seconds:
+                print(f"{case.shape} {case.kind}: no time left")
+                continue
+            result = measure(case, launchers[id(case)], defaults[id(case)])
+            measured.append(result)
+            print(line_of(result, ceiling), flush=True)
+    if options.tune:
+        print_by_tile(measured, ceiling)
+    rows_of = [
+        {
+            "shape": m.case.shape, "rows": m.case.rows, "kind": m.case.kind, "cublas_s": m.cublas, "ours_s": m.ours,
+            "default": m.default, "wrong": m.wrong, "moved_bytes": m.case.moved,
+        }
+        for m in measured
+    ]
+    ratios = [m.cublas / m.ours[m.default] for m in measured if m.default in m.ours]
+    mean = geometric_mean(ratios)
+    print(f"geometric mean: {mean or 0:.2f} times as fast as cuBLAS; {time.perf_counter() - began:.0f} s in all")
+    write_json(options.json, {"copy_bytes_per_s": ceiling, "dtype": options.dtype}, rows_of, speed=mean)
+    return 1 if any(m.default in m.wrong for m in measured) else 0
+
+
+def line_of(m: Measured, ceiling: float) -> str:
+    def cell(seconds: float | None) -> str:
+        share = 0.0 if seconds is None else m.case.moved / seconds / ceiling
+        return f"{'-':>14}" if seconds is None else f"{seconds * 1e6:8.2f} {share:5.2f}"
+
+    ours = m.ours.get(m.default)
+    best = sorted((s, name) for name, s in m.ours.items() if name not in m.wrong)[:3]
+    text = f"{m.case.rows:2} {m.case.shape:11} {m.case.kind:9} {cell(m.cublas)} {cell(ours)} "
+    text += f"{(ours or 0) / m.cublas:9.2f}  {m.default}"
+    if len(m.ours) > 1:
+        text += "; " + ", ".join(f"{s * 1e6:.2f} {name}" for s, name in best)
+    return text + "".join(f"\n    {name}: {why}" for name, why in [*m.wrong.items()][:3])
+
+
+def print_by_tile(measured: Sequence[Measured], ceiling: float) -> None:
+    """Shares of the bandwidth: a line for each tile, a column for each case."""
+    for rows, kind in product(TUNED_ROWS, KINDS):
+        chosen = [m for m in measured if (m.case.rows, m.case.kind) == (rows, kind) and len(m.ours) > 1]
+        if not chosen:
+            continue
+        print(f"\n{rows} rows, {kind}: share of the bandwidth by tile")
+        print(f"{'':34}" + "".join(f"{m.case.shape:>12}" for m in chosen) + "  mean")
+        lines = []
+        for name in dict.fromkeys(name for m in chosen for name in m.ours):
+            shares = [
+                m.case.moved / m.ours[name] / ceiling if name in m.ours and name not in m.wrong else None
+                for m in chosen
+            ]
+            mean = geometric_mean(share for share in shares if share is not None)
+            cells = "".join(f"{'-' if share is None else f'{share:.2f}':>12}" for share in shares)
+            lines.append((mean or 0, f"{name:34}{cells}  {mean or 0:.2f}"))
+        for _, line in sorted(lines, reverse=True):
+            print(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Functions of tensors that are said to be on a GPU, as kernels; no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel
+from framejit.backends.fuse.schedule.make_kernels import schedule
+from framejit.fakes.light_torch import light
+from tests.fuse.stages import lower
+
+
+def scheduled_for_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> list[Kernel | ExternNode]:
+    """The steps that `f` takes for inputs of these sizes, strides and dtypes."""
+    with light():
+        mode = FakeTensorMode(allow_fallback_kernels=False)
+        with mode:
+            fakes = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda") for x in inputs]
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"x{position}") for position in range(len(inputs))]
+    for node, fake in zip(nodes, fakes):
+        node.meta["val"] = fake
+    graph.output((graph.call_function(f, tuple(nodes)),))
+    return schedule(lower(fx.GraphModule(torch.nn.Module(), graph), fakes))

@@ -1,0 +1,104 @@
+"""Matrix products with few rows are loops: by Triton's interpreter they are as near to float64 as eager is, with what
+is fused into them; for the GPUs there are they compile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel  # noqa: E402
+from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
+from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
+from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
+from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
+
+PROGRAM = Path(__file__).with_name("triton_products.py")
+NAMES = [
+    line.split('"')[1] for line in PROGRAM.read_text().splitlines() if line.startswith('    "') and ": lambda" in line
+]
+LEFT = {"no rows": ["linear"], "no columns": ["linear"], "nothing to sum": ["linear"]}
+KERNELS = {"norm before": 2, "block": 3, "block of rows": 3, "two products on the way": 4, "projections": 3}
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, list[Any]]:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+def test_sizes_and_dtypes(reports: dict[str, list[Any]]) -> None:
+    linear = {name: report for name, report in reports.items() if name.startswith("linear ")}
+    assert len(linear) >= 14
+    assert all(report == [1, [], ""] for report in linear.values()), linear
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", NAMES)
+def test_product(name: str, reports: dict[str, list[Any]]) -> None:
+    kernels, left, far = reports[name]
+    assert not far
+    assert left == LEFT.get(name, []) and kernels == (0 if left else KERNELS.get(name, 1))
+
+
+def like(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(sizes, dtype=dtype)
+
+
+def left_and_kernels(f: Callable[..., Any], *inputs: torch.Tensor) -> tuple[list[str], list[Kernel]]:
+    """What ATen is left to do, and the kernels."""
+    steps = scheduled_for_cuda(f, *inputs)
+    left = [step.function.__name__ for step in steps if isinstance(step, ExternNode)]
+    return left, [step for step in steps if isinstance(step, Kernel)]
+
+
+@pytest.mark.parametrize(
+    ("f", "inputs"),
+    [
+        (F.linear, (like(64, 2048), like(2048, 2048))),  # many rows
+        (lambda x, w: x @ w, (like(1, 2048), like(2048, 2048))),  # columns of the matrix lie in pieces, not its rows
+        (lambda x, w: x @ w, (like(1, 64, dtype=torch.int32), like(64, 64, dtype=torch.int32))),
+        (F.linear, (like(1, 1 << 17), like(16, 1 << 17))),  # few and long rows
+    ],
+)
+def test_other_products_are_left_to_aten(f: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> None:
+    left, kernels = left_and_kernels(f, *inputs)
+    assert len(left) == 1 and not kernels
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_products_of_a_decoder_compile(rows: int, dtype: torch.dtype, capability: int) -> None:
+    def gate(x: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.linear(x, one)) * F.linear(x, other)
+
+    def down(x: torch.Tensor, weight: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+        return rest + F.linear(x, weight)
+
+    h, i = 2048, 5632
+    sizes: list[tuple[Callable[..., Any], list[tuple[int, ...]]]] = [
+        (gate, [(rows, h), (i, h), (i, h)]), (down, [(rows, i), (h, i), (rows, h)]),
+    ]
+    sources = []
+    for f, shapes in sizes:
+        left, [kernel] = left_and_kernels(f, *(like(*shape, dtype=dtype) for shape in shapes))
+        assert not left
+        sources += [triton_source(kernel, tile=tile) for tile in candidates(kernel)]
+    assert all(binary.cubin for binary in machine_code(sources, capability))
