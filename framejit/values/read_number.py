@@ -1,4 +1,5 @@
-"""`float(tensor)`: a Python number that nobody knows before the graph runs, as a tensor without dimensions.
+"""`float(tensor)` and, of a tensor of floats, `tensor.item()`: a Python number that nobody knows before the graph runs,
+as a tensor without dimensions.
 
 Arithmetic with it stays in the graph, in float64, which is what Python computes in; results are handed out as Python's.
 Whatever else asks for the number starts the capture again, and breaks the graph where the tensor is read.
@@ -42,17 +43,18 @@ class ReadNumberValue(Value):
     """A float read from a tensor by step `seq` of the capture.
 
     `tensor` is a copy of the number in float64; `refusal` is why the graph breaks where the number must be known.
-    `bounds`: what it surely lies between.
+    `bounds`: what it surely lies between. `is_argument`: whether operations that take nothing but a number get
+    one, which the graph reads: backends can't fuse such a graph, and otherwise it breaks in two that they can.
     """
 
     built_once = True
 
     def __init__(
         self, frame: Frame, tensor: TensorValue, seq: int, refusal: Unsupported,
-        bounds: tuple[float, float] = (-math.inf, math.inf)
+        bounds: tuple[float, float] = (-math.inf, math.inf), is_argument: bool = True
     ) -> None:
         self.capture, self.tensor, self.seq, self.refusal = frame.capture, tensor, seq, refusal
-        self.bounds = bounds
+        self.bounds, self.is_argument = bounds, is_argument
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -81,7 +83,7 @@ class ReadNumberValue(Value):
 
     def argument_of(self, target: Any) -> Any:
         """The number as an argument of an operation: read where the graph runs."""
-        if operation_name(target) not in _COMPUTE_WITH_NUMBERS:
+        if operation_name(target) not in _COMPUTE_WITH_NUMBERS or not self.is_argument:
             self.must_be_known()
         if self._read is None or self._read.graph is not self.capture.graph.graph:
             self._read = self.capture.graph.number_in(self.tensor, _STAND_IN)
@@ -112,12 +114,13 @@ class ReadNumberValue(Value):
 
 
 def read_float(
-    frame: Frame, tensor: TensorValue, bounds: tuple[float, float] = (-math.inf, math.inf)
+    frame: Frame, tensor: TensorValue, bounds: tuple[float, float] = (-math.inf, math.inf), asked_by: str = "float()"
 ) -> Value | None:
-    """`float(tensor)`; None where a graph can't read it: of a program's class, with a gradient (torch warns), of more
-    than one element (torch refuses)."""
+    """`float(tensor)` or `tensor.item()`; None where a graph can't read it: of a program's class, of more than one
+    element (torch refuses), and for `float()` with a gradient (torch warns)."""
     fake = tensor.fake
-    if tensor.cls not in (torch.Tensor, torch.nn.Buffer) or fake.requires_grad or fake.is_complex():
+    warns = fake.requires_grad and asked_by == "float()"
+    if tensor.cls not in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter) or warns or fake.is_complex():
         return None
     if fake.is_inference() or fake.device.type not in ("cpu", "cuda"):
         return None
@@ -129,11 +132,16 @@ def read_float(
     ):
         return None
     graph = frame.capture.graph
+    if fake.requires_grad:
+        detached = graph.call("detach", [tensor], is_method=True)
+        assert isinstance(detached, TensorValue)
+        tensor = detached
     number = graph.call("reshape", [tensor, ConstantValue(())], is_method=True) if fake.dim() else tensor
     copied = graph.call("to", [number, ConstantValue(torch.float64)], {"copy": ConstantValue(True)}, is_method=True)
     assert isinstance(copied, TensorValue)
-    refusal = Unsupported("float() of a tensor needs its data", "FJ101", "keep the number as a tensor")
-    return ReadNumberValue(frame, copied, frame.seq, refusal, bounds)
+    refusal = Unsupported(f"{asked_by} of a tensor needs its data", "FJ101", "keep the number as a tensor")
+    is_argument = asked_by == "float()" or graph.metadata.data_sizes is not None
+    return ReadNumberValue(frame, copied, frame.seq, refusal, bounds, is_argument)
 
 
 def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Value | None:
@@ -167,7 +175,7 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
         read.must_be_known()
     made = frame.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
     assert isinstance(made, TensorValue)
-    return ReadNumberValue(frame, made, read.seq, read.refusal, _bounds_of(function, limits))
+    return ReadNumberValue(frame, made, read.seq, read.refusal, _bounds_of(function, limits), read.is_argument)
 
 
 _SURELY_POSITIVE: Final = 1e-9

@@ -1,5 +1,5 @@
 """`tensor.item()`, `int(tensor)` and `tensor.tolist()`, where one graph is asked for: ints that data decides, as sizes
-are that it decides.
+are that it decides. Floats that `item()` reads are read numbers (`read_number.py`) in any graph.
 
 Arithmetic with such an int and comparisons that are only asserted stay in the graph. Operations take it for a size: the
 graph asserts that it is not negative.
@@ -49,7 +49,7 @@ def _item(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | 
     if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs:
         return None
     if tensor.fake.is_floating_point():
-        return read_float(frame, tensor) if frame.capture.graph.metadata.data_sizes is not None else None
+        return read_float(frame, tensor, asked_by=".item()")
     return _read(frame, tensor) if _can_be_read(frame, tensor) and tensor.fake.numel() == 1 else None
 
 

@@ -1,4 +1,5 @@
-"""`float(tensor)`: the number stays in the graph as long as it is only computed with or handed out."""
+"""`float(tensor)` and `tensor.item()`: the number stays in the graph as long as it is only computed with or handed
+out."""
 import warnings
 
 import pytest
@@ -111,3 +112,86 @@ def test_loop_that_adds_numbers_up():
         return total / 2, x + total
 
     check(program, torch.randn(3, 4), graphs=1, breaks=0)
+
+
+def logged(x):
+    loss = x.square().mean()
+    return loss * 2, loss.item()
+
+
+def accumulated(x, totals):
+    totals["loss"] = totals["loss"] + x.mean().item()
+    totals["count"] = totals["count"] + 1
+    return x / (x.std().item() + 1e-6)
+
+
+def scaled_by_items(x):
+    return x * x.sum().item() - x.half() / 3 + x.max().double().item(), x[0, 0].item(), -x[0].sum().item()
+
+
+@pytest.mark.parametrize("program", [logged, scaled_by_items])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_items_stay_in_the_graph(program, requires_grad):
+    pair = check(program, torch.randn(3, 4).requires_grad_(requires_grad), graphs=1, breaks=0)
+    pair.call(torch.randn(3, 4).requires_grad_(requires_grad), captures=False)
+
+
+def test_items_that_are_added_up():
+    pair = check(accumulated, torch.randn(3, 4), {"loss": 0.0, "count": 0}, graphs=1, breaks=0)
+    for n in range(3):
+        pair.call(torch.randn(3, 4), {"loss": 0.5 * n, "count": n})
+
+
+def test_items_of_a_loss_leave_gradients_as_they_are():
+    def step(x, w):
+        loss = (x @ w).square().mean()
+        return loss * loss.item(), loss.item()
+
+    results = []
+    for run in (step, framejit.optimize(step, backend=CountingBackend())):
+        w = torch.arange(4.0).requires_grad_()
+        loss, number = run(torch.ones(2, 4), w)
+        loss.backward()
+        assert type(number) is float
+        results.append((loss.detach(), number, w.grad))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+def clamped(x):
+    return (x * 2).clamp(max=x.mean().item()) + 1
+
+
+def compared(x):
+    return x + 1 if x.sum().item() > 0 else x - 1
+
+
+def printed(x):
+    y = x * 2
+    return f"{y.sum().item():.2f}", y + 1
+
+
+def of_truth(x):
+    return (x > 0).any().item(), x + 1
+
+
+def as_a_dtype(x):
+    return torch.tensor([x.sum().item()]), torch.full((2,), x.mean().item()) + 1
+
+
+@pytest.mark.parametrize("program", [clamped, compared, of_truth, as_a_dtype])
+def test_items_that_have_to_be_known_break_the_graph_where_they_are_read(program):
+    pair = check(program, torch.tensor([1.0, 2.5]), graphs=range(1, 4), breaks=range(1, 4))
+    assert "of a tensor needs its data" in str(pair.breaks)
+    pair.call(torch.tensor([-1.0, 0.5]))
+
+
+def test_a_number_that_is_formatted_breaks_the_graph_there():
+    pair = check(printed, torch.tensor([1.0, 2.5]), graphs=range(1, 3), breaks=1)
+    pair.call(torch.tensor([-1.0, 0.5]))
+
+
+def test_items_of_many_elements_are_refused_as_in_plain_python():
+    pair = Pair(lambda: lambda x: (x * 2).item())
+    pair.call(torch.ones(2))
+    pair.call(torch.ones(1))
+    pair.call(torch.ones(1, 1))
