@@ -22,7 +22,7 @@ from framejit.values.folding import fold, plain
 from framejit.values.inspection import has_operators
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
-from framejit.values.read_number import ReadNumberValue, compute
+from framejit.values.read_number import ReadNumberValue, compare_numbers, compute
 from framejit.values.size_number import computed_from_sizes
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.sym_number import SymNumberValue
@@ -280,6 +280,9 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
     if known is not None:
         return known
     a, b = _scalars(a, b, COMPARE[name])
+    of_read = compare_numbers(frame, COMPARE[name], a, b)
+    if of_read is not None:
+        return of_read
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, SymNumberValue) and not isinstance(other, TensorValue):
             outcome = scalar.compare(name, other, reflected)

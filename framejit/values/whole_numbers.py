@@ -1,5 +1,5 @@
 """`tensor.item()`, `int(tensor)` and `tensor.tolist()`, where one graph is asked for: ints that data decides, as sizes
-are that it decides. Floats that `item()` reads are read numbers (`read_number.py`) in any graph.
+are that it decides. In other graphs, and of floats, they are read numbers (`read_number.py`).
 
 Arithmetic with such an int and comparisons that are only asserted stay in the graph. Operations take it for a size: the
 graph asserts that it is not negative.
@@ -14,7 +14,7 @@ import torch
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
-from framejit.values.read_number import read_float
+from framejit.values.read_number import read_int, read_item
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
@@ -48,13 +48,24 @@ def _item(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | 
     tensor = args[0]
     if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs:
         return None
-    if tensor.fake.is_floating_point():
-        return read_float(frame, tensor, asked_by=".item()")
+    return _size(frame, tensor) or read_item(frame, tensor)
+
+
+def _int(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    tensor = args[0]
+    if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs or tensor.fake.is_floating_point():
+        return None
+    return _size(frame, tensor) or read_int(frame, tensor)
+
+
+def _index(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    tensor = args[0]
+    return None if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs else _size(frame, tensor)
+
+
+def _size(frame: Frame, tensor: TensorValue) -> Value | None:
+    """The int in a tensor, where sizes may depend on it."""
     return _read(frame, tensor) if _can_be_read(frame, tensor) and tensor.fake.numel() == 1 else None
-
-
-def _whole(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    return None if isinstance(args[0], TensorValue) and args[0].fake.is_floating_point() else _item(frame, args, kwargs)
 
 
 def _to_list(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -81,5 +92,6 @@ def _listed(frame: Frame, tensor: TensorValue) -> Value:
 
 
 METHODS["item"] = _item
-METHODS["__int__"] = METHODS["__index__"] = _whole
+METHODS["__int__"] = _int
+METHODS["__index__"] = _index
 METHODS["tolist"] = _to_list

@@ -61,7 +61,7 @@ def script(shell):
 
         def outer(x):
             y = inner(x * 2)
-            return y / y.max().item()
+            return y / y.max().tolist()
 
         print(sys.argv, __name__, os.path.basename(__file__), sys.path[0] == os.path.dirname(__file__))
         print(outer(torch.arange(3.0)))
@@ -154,7 +154,7 @@ def test_status_reports_at_the_end(shell, script):
 def test_explain_reports_at_the_end(shell, script, tmp_path):
     done = shell.framejit("explain", "--json", "report.json", "script.py")
     assert done.stdout == shell.python("script.py").stdout
-    assert "script.py:12, in outer" in done.stderr and ".item()" in done.stderr
+    assert "script.py:12, in outer" in done.stderr and ".tolist()" in done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert [finding["line"] for finding in report["findings"]] == [12]
 

@@ -13,7 +13,7 @@ X = torch.arange(1.0, 5.0)
 
 
 def inner(x):
-    return x / x.max().item()
+    return x / x.max().tolist()
 
 
 def outer(x):
@@ -40,7 +40,7 @@ def test_a_finding_says_where_why_and_what_to_do():
     [finding] = explanation.findings
     line = inner.__code__.co_firstlineno + 1
     assert (finding.file, finding.line, finding.function) == (__file__, line, "inner")
-    assert finding.code.startswith("FJ") and "item" in finding.reason and finding.hint
+    assert finding.code.startswith("FJ") and "tolist" in finding.reason and finding.hint
     assert [(caller[1], caller[2]) for caller in finding.callers] == [(outer.__code__.co_firstlineno + 1, "outer")]
     report = str(explanation)
     for part in (f"{__file__}:{line}, in inner", finding.reason, finding.hint, "called from"):

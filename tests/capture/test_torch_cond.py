@@ -146,7 +146,7 @@ def _appends(y):
         lambda y: (y + 1, y + 2),
         lambda y: 3,
         lambda y: y.reshape(3, 3),
-        lambda y: y * y.max().item(),
+        lambda y: y * y.max().tolist(),
         _appends,
     ],
     ids=["operand", "view", "dtype", "shape", "write", "two", "number", "raises", "breaks", "effect"],

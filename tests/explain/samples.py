@@ -11,7 +11,7 @@ X = torch.arange(1.0, 5.0)
 
 
 def item(x):
-    return x / x.max().item() + 1
+    return x / x.max().tolist() + 1
 
 
 def item_of_an_inner_call(x):
@@ -19,7 +19,7 @@ def item_of_an_inner_call(x):
 
 
 def number_from_int(x):
-    return x * int((x > 0).sum())
+    return x.clamp(max=int((x > 0).sum()))
 
 
 def tolist(x):
@@ -115,7 +115,7 @@ def numbers_gathered_in_a_loop(x):
     losses = []
     for _ in range(3):
         x = x * 2
-        losses.append(x.sum().item())
+        losses.append(x.sum().tolist())
     return x, losses
 
 
@@ -136,7 +136,7 @@ class Scaled(torch.nn.Module):
 
     def forward(self, x):
         y = self.linear(x)
-        return y / y.abs().max().item()
+        return y / y.abs().max().tolist()
 
 
 FUNCTIONS = [

@@ -61,11 +61,11 @@ def check_finite(frame: Frame, result: TensorValue, covers: tuple[TensorValue, .
     check_all(frame, graph.call(torch.isfinite, [result]), result)
 
 
-def check_all(frame: Frame, condition: Any, of: TensorValue | None = None) -> None:
+def check_all(frame: Frame, condition: Any, of: TensorValue | None = None, message: str = _MESSAGE) -> None:
     """Have the graph raise unless all elements of a tensor of bools are True."""
     graph = frame.capture.graph
     every = graph.call(torch.all, [condition])
-    graph.call(torch._assert_async, [every, ConstantValue(_MESSAGE)])
+    graph.call(torch._assert_async, [every, ConstantValue(message)])
     if of is not None:
         assert isinstance(every, TensorValue)
         graph.finite_checks[of.node] = (next(iter(reversed(graph.graph.nodes))), every.node, condition.node)

@@ -20,7 +20,7 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
-from framejit.values.read_number import ReadNumberValue, read_float
+from framejit.values.read_number import ReadNumberValue, compute, read_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
@@ -58,6 +58,9 @@ def _special_or_fold(function: Any, method: str) -> Handler:
             return frame.capture.graph.call(function, args, kwargs) if made is None else made
         if isinstance(args[0], NumpyValue):
             return args[0].call_method(frame, method, args[1:], kwargs)
+        number = compute(frame, function, *args) if len(args) == 1 else None
+        if number is not None:
+            return number
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
             raise refused(frame, function, [args[0]], f"{args[0].cls.__name__!r} object has no {method}")
         if isinstance(args[0], ObjectValue):

@@ -170,18 +170,27 @@ def printed(x):
     return f"{y.sum().item():.2f}", y + 1
 
 
-def of_truth(x):
-    return (x > 0).any().item(), x + 1
-
-
 def as_a_dtype(x):
     return torch.tensor([x.sum().item()]), torch.full((2,), x.mean().item()) + 1
 
 
-@pytest.mark.parametrize("program", [clamped, compared, of_truth, as_a_dtype])
+def as_a_size(x):
+    n = x.int().max().item()
+    return x.repeat(abs(n) + 1), range(n)
+
+
+def as_a_key(x):
+    return {2: "two"}.get(x.int().max().item()), x + 1
+
+
+def as_a_condition(x):
+    return (x.clone() if (x > 0).all().item() else x * 2), not x.int().max().item()
+
+
+@pytest.mark.parametrize("program", [clamped, compared, as_a_dtype, as_a_size, as_a_key, as_a_condition])
 def test_items_that_have_to_be_known_break_the_graph_where_they_are_read(program):
     pair = check(program, torch.tensor([1.0, 2.5]), graphs=range(1, 4), breaks=range(1, 4))
-    assert "of a tensor needs its data" in str(pair.breaks)
+    assert "of a tensor needs its data" in str(pair.breaks) or "int read from a tensor" in str(pair.breaks)
     pair.call(torch.tensor([-1.0, 0.5]))
 
 
@@ -195,3 +204,78 @@ def test_items_of_many_elements_are_refused_as_in_plain_python():
     pair.call(torch.ones(2))
     pair.call(torch.ones(1))
     pair.call(torch.ones(1, 1))
+
+
+def computed_with_ints(x, n):
+    k = n.item()
+    return x * k, x / k, x.int() + 1, k + 1, k * 3 - 2, 7 - k, -k, +k, abs(k), k // 3, k % 5, k % -5, k // -7
+
+
+def computed_with_floats(x, n):
+    k = int(n)
+    return float(k) + 0.5, k * 0.1, k / 7, 3 / (abs(k) + 1), 2.5 - k, abs(-float(n)), x.double() * k
+
+
+def compared_numbers(x, n):
+    k, m = n.item(), x.mean().item()
+    return k > 2, k == 4, k != 4.0, m < k, m >= 0.0, 1 <= k, (n > 2).item(), int(n > 2), x.max() > m
+
+
+NUMBERS = [(torch.int64, 4), (torch.int64, -7), (torch.int32, -(2**31)), (torch.int8, -128), (torch.uint8, 255),
+           (torch.int16, 0), (torch.bool, True)]
+
+
+@pytest.mark.parametrize("program", [computed_with_ints, computed_with_floats, compared_numbers])
+def test_ints_stay_in_the_graph(program):
+    for dtype, number in NUMBERS:
+        beside_a_bool = dtype is torch.bool and program is computed_with_ints
+        pair = check(
+            program, torch.randn(3), torch.tensor(number, dtype=dtype), graphs=range(1, 5) if beside_a_bool else 1,
+            breaks=range(5) if beside_a_bool else 0,
+        )
+        pair.call(torch.randn(3), torch.tensor(5, dtype=dtype), captures=False)
+
+
+@pytest.mark.parametrize("number", [2**62, -(2**63), 2**31, 2**53 + 1])
+def test_ints_that_would_overflow_go_on_in_plain_python(number):
+    for program in (computed_with_ints, computed_with_floats, compared_numbers):
+        pair = check(program, torch.randn(3), torch.tensor(4), graphs=1, breaks=0)
+        pair.call(torch.randn(3), torch.tensor(number))
+        pair.call(torch.randn(3), torch.tensor(-3))
+
+
+def beside_ints(x, n):
+    return x * n.item(), x - n.item(), x > n.item(), n.item() - x, n.item() + 0 * x
+
+
+@pytest.mark.parametrize("number", [3, -(2**40) - 1, 2**63 - 1])
+def test_ints_beside_tensors(number):
+    for dtype in (torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.int32):
+        pair = check(
+            beside_ints, torch.arange(4).to(dtype), torch.tensor(number), graphs=range(1, 6), breaks=range(6)
+        ) if dtype not in (torch.int32, torch.bfloat16) or number == 3 else None
+        if dtype is torch.int64:
+            assert pair.breaks == []
+
+
+def divided(x, n):
+    x.add_(1)
+    return x / 2, 10 / n.item()
+
+
+def test_a_divisor_of_zero_raises_once_what_was_written_stays():
+    pair = check(divided, torch.ones(3), torch.tensor(4), graphs=1, breaks=0)
+    pair.call(torch.ones(3), torch.tensor(0))
+    assert pair.raised is ZeroDivisionError
+    pair.call(torch.ones(3), torch.tensor(3))
+
+
+def test_a_number_that_is_never_needed_breaks_nothing():
+    def step(x, log):
+        loss = x.square().mean()
+        log.append(loss.item())
+        log.append(int(x.argmax()))
+        return x - loss
+
+    pair = check(step, torch.randn(4), [], graphs=1, breaks=0)
+    pair.call(torch.randn(4), [1.0], captures=False)
