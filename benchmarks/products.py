@@ -1,6 +1,6 @@
 """Matrix products with few rows on a GPU: loops of ours against cuBLAS, in one run, on matrices that no cache holds.
 
-    python benchmarks/products.py [--tune] [--rows 1,2,4,8,16] [--only 2048x5632,...] [--seconds 130] [--json FILE]
+    python benchmarks/products.py [--tune] [--rows 1,8,2,16,4] [--only 2048x5632,...] [--seconds 130] [--json FILE]
 
 A shape is inner x columns, as of `F.linear`. `us` is microseconds a product, launched from a CUDA graph over copies of
 the matrix that are together larger than the cache; `bw` the share of what a copy reaches that reading matrix, rows and
@@ -34,9 +34,11 @@ SHAPES = {
     "14336x4096": (14336, 4096),
 }
 """Of decoders of 1.1 and of 8 billion parameters."""
-TUNED_ROWS = (1, 2, 8, 16)
-TUNED = ("2048x2048", "2048x5632", "5632x2048", "4096x14336")
-"""Shapes that all tiles are tried on where there are more rows than one."""
+TUNED: dict[int, tuple[str, ...]] = {
+    1: tuple(SHAPES), 8: ("2048x2048", "2048x5632", "5632x2048", "4096x14336"), 2: ("2048x5632", "5632x2048"),
+    16: ("2048x5632", "5632x2048"),
+}
+"""By numbers of rows, the shapes that all tiles are tried on."""
 UNCACHED = 192 << 20
 """Bytes of matrices to go round: several times what the cache of an H200 holds."""
 FEWEST, MOST = 4, 96
@@ -141,14 +143,20 @@ def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
     return found
 
 
-def configurations(loops: Any) -> Iterator[tuple[int, int, int, int]]:
-    """(columns, inner, warps, stages) worth trying."""
+def configurations(loops: Any) -> Iterator[tuple[int, int, int, int, int]]:
+    """(columns, inner, warps, stages, parts) worth trying."""
     rows = 1 << max(0, max((var.size for var in loops.rows), default=1) - 1).bit_length()
     for columns, inner, warps, stages in product((1, 2, 4, 8), (256, 512, 1024, 2048, 4096), (2, 4, 8), (1, 3)):
         each = columns * inner * rows * loops.matrices // (32 * warps)
-        if (8 if loops.matrices * rows == 1 else 16) <= each <= (64 if rows == 1 else 128):
+        if rows <= 8 and (8 if loops.matrices * rows == 1 else 16) <= each <= (64 if rows == 1 else 128):
             if stages == 1 or (columns, warps) in ((2, 4), (4, 4), (4, 8)):
-                yield columns, inner, warps, stages
+                yield columns, inner, warps, stages, 0
+    for columns, inner, warps, stages in product((16, 32, 64), (64, 128, 256, 512), (4, 8), (3, 5)):
+        held = stages * inner * (columns * loops.matrices + max(8, rows)) * loops.itemsize
+        if loops.is_narrow and 20 << 10 <= held <= 110 << 10 and (rows > 1 or (columns, warps) == (16, 4)):
+            yield columns, inner, warps, stages, warps
+            if columns == 64 or warps == 4 and stages == 5:
+                yield columns, inner, warps, stages, 1
 
 
 class Launcher:
@@ -237,7 +245,7 @@ def measure(case: Case, compiled: dict[str, Any], default: str) -> Measured:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true", help="time all tiles, not only the default")
-    parser.add_argument("--rows", default="1,2,4,8,16", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--rows", default="1,8,2,16,4", help="comma-separated (default: %(default)s)")
     parser.add_argument("--only", default=",".join(SHAPES), help="shapes (default: all)")
     parser.add_argument("--dtype", choices=[str(dtype)[6:] for dtype in RIGHT], default="bfloat16")
     parser.add_argument("--seconds", type=float, default=130, help="no case is begun after so many")
@@ -266,14 +274,14 @@ def main() -> int:
     print(f"{'':24} {'cuBLAS':>14} {'ours':>14} {'of cuBLAS':>9}  tile; the best tiles", flush=True)
     for rows in wanted:
         of_rows = [case for case in cases if case.rows == rows]
-        tune = options.tune and rows in TUNED_ROWS
         made: list[tuple[Case, str, Any]] = []
         defaults: dict[int, str] = {}
         for case in of_rows:
             if time.perf_counter() - began > options.seconds:
                 break
             kernel = kernel_of(case)
-            found = tiles(kernel, tune and case.kind != "residual" and (rows == 1 or case.shape in TUNED))
+            tuned = case.kind == "plain" or (case.kind, case.shape) == ("gate", "2048x5632")
+            found = tiles(kernel, options.tune and tuned and case.shape in TUNED.get(rows, ()))
             defaults[id(case)] = next(iter(found))
             made += [(case, name, triton_source(kernel, tile=tile)) for name, tile in found.items()]
         binaries = compile_gpu_kernels([source for _, _, source in made], 10 * major + minor)
@@ -321,7 +329,7 @@ def line_of(m: Measured, ceiling: float) -> str:
 
 def print_by_tile(measured: Sequence[Measured], ceiling: float) -> None:
     """Shares of the bandwidth: a line for each tile, a column for each case."""
-    for rows, kind in product(TUNED_ROWS, KINDS):
+    for rows, kind in product(TUNED, KINDS):
         chosen = [m for m in measured if (m.case.rows, m.case.kind) == (rows, kind) and len(m.ours) > 1]
         if not chosen:
             continue

@@ -17,6 +17,7 @@ from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
 from framejit.backends.fuse.triton.block_indices import Indices
 from framejit.backends.fuse.triton.block_scans import Scans
+from framejit.backends.fuse.triton.dots import Dots
 from framejit.backends.fuse.triton.expressions import (
     IDENTITIES,
     LITERALS,
@@ -44,6 +45,7 @@ class Body:
         self.outside_loop: dict[Key, str] = {}
         self.inside_loop: dict[Key, str] = {}
         self.scans = Scans(self)
+        self.dots = Dots(self)
         self.in_loop = False
         self.last = True  # no later pass over the reduction axes loads again what this one does
         self.within = False  # nothing of the block reaches over the end
@@ -119,7 +121,12 @@ class Body:
 
     def _block(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
         for key in reductions:
-            self.outside_loop[key] = self._reduce(key[0], *self._elements(key))
+            if self.tile.parts:
+                total = self.dots.start()
+                self.dots.step(key, total)
+                self.outside_loop[key] = self.dots.finish(total)
+            else:
+                self.outside_loop[key] = self._reduce(key[0], *self._elements(key))
         self._stores(stores)
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
@@ -156,7 +163,8 @@ class Body:
         for key, sum_key in with_maximum.items():
             self.outside_loop[key], self.outside_loop[sum_key] = self._finish_online(online[key])
         for key in plain:
-            self.outside_loop[key] = self._reduce(key[0], *states[key])
+            total = states[key]
+            self.outside_loop[key] = self.dots.finish(*total) if self.tile.parts else self._reduce(key[0], *total)
 
     def _prepare(self, keys: Iterable[Key]) -> None:
         """Compute what the keys need and no reduction turn changes."""
@@ -231,6 +239,8 @@ class Body:
     def _start(self, key: Key) -> tuple[str, ...]:
         """What a reduction holds before the first turn."""
         node, mask = key
+        if self.tile.parts:
+            return (self.dots.start(),)
         blocks = {axis for axis in self.tile.reduction if axis.block > 1}
         shape = self.indices.shape(self.dims(node.args[0], mask) | blocks)
         dtype = "int32" if node.attr in ("any", "all") else TRITON_DTYPES[node.args[0].dtype]
@@ -243,6 +253,9 @@ class Body:
         return held, self.lines.name(f"tl.full({shape}, {2**62}, tl.int64)", "place")
 
     def _step(self, key: Key, state: Sequence[str]) -> None:
+        if self.tile.parts:
+            self.dots.step(key, *state)
+            return
         elements = self._elements(key)
         combine = combination(key[0].attr, key[0].args[0].dtype)
         held = ", ".join(state)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from framejit.backends.fuse.loop_ir.expr import Expr
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
 from framejit.backends.fuse.loop_ir.index import Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
@@ -23,6 +23,8 @@ from framejit.backends.fuse.triton.tile import Axis, Tile
 
 ROWS: Final = 16
 """The most rows that a program takes."""
+LEAST_ROWS: Final = 8
+"""What tensor cores multiply at least; fewer are filled up with zeros."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class ProductLoops:
     """How many matrices are read."""
     itemsize: int
     """Bytes of an element of the largest of them."""
+    is_narrow: bool
+    """Whether tensor cores can multiply what is multiplied."""
 
 
 def product_loops(kernel: Kernel) -> ProductLoops | None:
@@ -70,7 +74,14 @@ def product_loops(kernel: Kernel) -> ProductLoops | None:
     if not columns or math.prod(var.size for var in rows) > ROWS or not all(moved_by.values()):
         return None
     matrices = sum(access.index.vars().issuperset(columns) for access in within_sums)
-    return ProductLoops(both, rows, columns, reduction, matrices, matrix.itemsize)
+    is_narrow = all(_narrow(node.args[0].args) for node in sums)
+    return ProductLoops(both, rows, columns, reduction, matrices, matrix.itemsize, is_narrow)
+
+
+def _narrow(factors: tuple[Expr, ...]) -> bool:
+    """Whether one of two factors has been cast from half precision, and the other from the same or from none."""
+    dtypes = {factor.args[0].dtype for factor in factors if factor.op == "cast" and factor.args[0].dtype in COMPUTE}
+    return len(dtypes) == 1
 
 
 def _is_sum_of_products(node: Expr) -> bool:
@@ -78,21 +89,21 @@ def _is_sum_of_products(node: Expr) -> bool:
 
 
 def product_tile(
-    kernel: Kernel, loops: ProductLoops, columns: int, inner: int, warps: int, stages: int = 1
+    kernel: Kernel, loops: ProductLoops, columns: int, inner: int, warps: int, stages: int = 1, parts: int = 0
 ) -> Tile:
-    """A tile of so many columns and elements of each at a time."""
+    """A tile of so many columns and elements of each at a time; with `parts`, for tensor cores."""
     length = math.prod(var.size for var in loops.inner)
-    inner = within(inner, length)
+    rows = power_above(math.prod(var.size for var in loops.rows))
     axes = [
         Axis("z", loops.both, 1),
-        Axis("y", loops.rows, power_above(math.prod(var.size for var in loops.rows))),
-        Axis("x", loops.columns, within(columns, math.prod(var.size for var in loops.columns))),
-        Axis("r", loops.inner, inner, True),
+        Axis("y", loops.rows, max(LEAST_ROWS, rows) if parts else rows),
+        Axis("x", loops.columns, columns if parts else within(columns, math.prod(var.size for var in loops.columns))),
+        Axis("r", loops.inner, inner if parts else within(inner, length), True),
     ]
-    looped = inner < length
+    looped = axes[-1].block < length
     return Tile(
-        kernel, tuple(axis for axis in axes if axis.vars), warps, looped=looped, hints=True,
-        stages=stages if looped else 1,
+        kernel, tuple(axis for axis in axes if axis.vars or axis.block > 1), warps, looped=looped, hints=not parts,
+        stages=stages if looped else 1, parts=parts,
     )
 
 
@@ -101,6 +112,11 @@ def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Ite
     length = math.prod(var.size for var in loops.inner)
     rows = math.prod(var.size for var in loops.rows)
     results = math.prod(var.size for var in (*loops.both, *loops.columns))
+    by_cores = [
+        product_tile(kernel, loops, *shape, parts=4) for shape in ((16, 256, 4, 4), (32, 128, 4, 4)) if loops.is_narrow
+    ]
+    if rows > 1:
+        yield from by_cores
     lanes = 16 // loops.itemsize
     enough = 4 * limits.multiprocessors
     columns = max(1, min(4, power_below(max(1, results // enough)) // loops.matrices))
@@ -109,3 +125,5 @@ def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Ite
         yield product_tile(kernel, loops, columns, power_below(inner), warps)
     if length > 16:
         yield product_tile(kernel, loops, 1, power_below(length), 4)
+    if rows == 1:
+        yield from by_cores

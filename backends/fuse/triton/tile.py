@@ -70,6 +70,10 @@ class Tile:
     """Whether, of one parallel axis, whole blocks have code of their own in which nothing is masked: under masks of
     single elements loads are single, too."""
 
+    parts: int = 0
+    """Where tensor cores sum up the products: into how many parts, a product each, the inner axis's blocks are cut. The
+    dimensions of blocks are rows, columns and inner elements then."""
+
     @property
     def parallel(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.axes if not axis.reduction)
@@ -131,4 +135,5 @@ class Tile:
         )
         resident = f" {self.resident} resident, {self.stages} stages" if self.resident else ""
         ahead = f" {self.stages} stages" if self.stages > 1 and not self.resident else ""
+        ahead += f" {self.parts} parts" if self.parts else ""
         return f"{shape or 'scalar'}, {self.warps} warps{flags}{resident}{ahead}"

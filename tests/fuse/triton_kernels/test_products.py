@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel  # noqa: E402
+from framejit.backends.fuse.targets.cuda import CudaTarget  # noqa: E402
 from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
 from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
@@ -28,6 +29,12 @@ NAMES = [
 ]
 LEFT = {"no rows": ["linear"], "no columns": ["linear"], "nothing to sum": ["linear"]}
 KERNELS = {"norm before": 2, "block": 3, "block of rows": 3, "two products on the way": 4, "projections": 3}
+
+
+@pytest.fixture(autouse=True)
+def all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is quick enough is another question."""
+    monkeypatch.setattr(CudaTarget, "product_rows", 16)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +91,7 @@ def test_other_products_are_left_to_aten(f: Callable[..., Any], inputs: tuple[to
 
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [1, 3, 16])
 def test_products_of_a_decoder_compile(rows: int, dtype: torch.dtype, capability: int) -> None:
     def gate(x: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return F.silu(F.linear(x, one)) * F.linear(x, other)

@@ -28,6 +28,7 @@ def install() -> None:
     InterpreterBuilder.cast_impl = _cast(InterpreterBuilder.cast_impl)
     for name in [name for name in dir(InterpreterBuilder) if name.startswith(("create_icmp", "create_fcmp"))]:
         setattr(InterpreterBuilder, name, _comparison(getattr(InterpreterBuilder, name)))
+    InterpreterBuilder.create_dot = _dot
     ReduceOps.generic_reduce = _reduce
     ScanOps.generic_scan = _scan
     interpreter._patch_lang = _patched_once(interpreter._patch_lang)
@@ -75,6 +76,18 @@ def _cast(otherwise: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]
         return otherwise(self, source, target)
 
     return cast
+
+
+def _dot(
+    self: InterpreterBuilder, one: TensorHandle, other: TensorHandle, total: TensorHandle, *_: Any
+) -> TensorHandle:
+    """A product of blocks; the interpreter's takes the bits of bfloat16 for numbers."""
+    kind = total.data.dtype
+    factors = [
+        self.cast_impl(factor, tl.float32).data if factor.dtype.scalar == tl.bfloat16 else factor.data.astype(kind)
+        for factor in (one, other)
+    ]
+    return TensorHandle(numpy.matmul(*factors) + total.data, total.dtype.scalar)
 
 
 def _comparison(compare: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
