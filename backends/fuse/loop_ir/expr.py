@@ -10,7 +10,9 @@ is done with it.
 """
 from __future__ import annotations
 
+import ctypes
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -230,12 +232,12 @@ def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
 
 
 def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
-    """A number. An integer dtype wraps it around. A size that is not known is no constant, but the value of an
-    index."""
+    """A number. An integer dtype wraps it around, float32 rounds it. A size that is not known is no constant, but the
+    value of an index."""
     if isinstance(value, SymbolicSize):
         return cast(index_value(Index({}, value)), dtype)
     if dtype.is_floating_point:
-        value = float(value)
+        value = nearest(value, dtype)
     elif dtype == torch.bool:
         value = bool(value)
     else:
@@ -244,6 +246,25 @@ def const(value: bool | int | float, dtype: torch.dtype) -> Expr:
         if dtype.is_signed and value >> (bits - 1):
             value -= 1 << bits
     return _make("const", (), dtype, value)
+
+
+def nearest(value: bool | int | float, dtype: torch.dtype) -> float:
+    """A number as a dtype of floats holds it, halves to even; what is too large becomes infinite. bfloat16 and float16
+    are rounded to by way of float32, as eager does."""
+    value = float(value)
+    if dtype == torch.float64:
+        return value
+    value = ctypes.c_float(value).value
+    if dtype == torch.float32 or not math.isfinite(value):
+        return value
+    if dtype == torch.float16:
+        try:
+            return float(struct.unpack("e", struct.pack("e", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    bits, = struct.unpack("I", struct.pack("f", value))
+    bits += 0x7FFF + (bits >> 16 & 1)  # may carry into the exponent, and make infinity of the largest
+    return float(struct.unpack("f", struct.pack("I", bits & 0xFFFF0000))[0])
 
 
 def index_value(index: Index | Var) -> Expr:
@@ -260,16 +281,18 @@ def cast(value: Expr, dtype: torch.dtype) -> Expr:
     """The value in another dtype; rounds where it has to."""
     if value.dtype == dtype:
         return value
-    if (
-        value.op == "const"
-        and not (value.dtype.is_floating_point and not math.isfinite(value.attr))
-        and dtype not in COMPUTE
-    ):
-        if dtype != torch.float32 and not (
-            value.dtype.is_floating_point and not dtype.is_floating_point and abs(value.attr) > 2**31
-        ):
+    if value.dtype in COMPUTE and value.op == "cast" and value.args[0].op == "const":
+        number = value.args[0]
+        return cast(const(nearest(number.attr, value.dtype), COMPUTE[value.dtype]), dtype)
+    if value.op == "const" and dtype not in COMPUTE:
+        if dtype.is_floating_point or not value.dtype.is_floating_point or abs(value.attr) <= 2**31:
             return const(value.attr, dtype)
     return _make("cast", (value,), dtype)
+
+
+def rounded(value: Expr, dtype: torch.dtype) -> Expr:
+    """The value without what `dtype` has no room for, in the dtype that values of `dtype` are computed in."""
+    return cast(cast(value, dtype), COMPUTE.get(dtype, dtype))
 
 
 def bitcast(value: Expr, dtype: torch.dtype) -> Expr:

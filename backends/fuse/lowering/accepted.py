@@ -146,7 +146,8 @@ class _Trial:
             return made[value]
         if isinstance(value, (tuple, list)):
             if position == SIZES_AT.get(self.name):
-                return []
+                # one element is filled in another way, which takes numbers too large for the dtype
+                return [] if all(_hint(size) == 1 for size in value) else [2]
             if position == SHAPES.get(self.name):
                 return list(self._sizes(value))
             return type(value)(self._real(item, made) for item in value)

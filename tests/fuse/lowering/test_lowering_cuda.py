@@ -18,8 +18,9 @@ from tests.fuse.lowering.lowering_checks import compare, externs, kernels
 from tests.fuse.stages import lower
 
 
-def check_as_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> LoweredGraph:
-    """Lower `f` for inputs that are said to be on a GPU, and run the loops on the CPU."""
+def check_as_cuda(f: Callable[..., Any], *inputs: torch.Tensor, expected: torch.Tensor | None = None) -> LoweredGraph:
+    """Lower `f` for inputs that are said to be on a GPU, and run the loops on the CPU. `expected`: what `f` gives on a
+    GPU, if that is something else than on a CPU."""
     with light():
         mode = FakeTensorMode(allow_fallback_kernels=False)
         with mode:
@@ -32,8 +33,15 @@ def check_as_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> LoweredGraph:
     lowered = lower(fx.GraphModule(torch.nn.Module(), graph), fakes)
     assert all(buffer.device.type == "cuda" for buffer in lowered.buffers.values())
     (result,) = Interpreter(lowered).run(inputs)
-    compare(result, f(*inputs))
+    compare(result, f(*inputs) if expected is None else expected)
     return lowered
+
+
+def test_numbers_in_sums_are_not_rounded_to_halves_on_gpus() -> None:
+    x = torch.tensor([-1000.0, 3.0], dtype=torch.bfloat16)
+    check_as_cuda(lambda x: x + 1000.1, x, expected=(x.float() + 1000.1).bfloat16())
+    check_as_cuda(lambda x: 1000.1 - x, x.neg(), expected=(1000.1 + x.float()).bfloat16())
+    check_as_cuda(lambda x: x.eq(1000.1), x.neg(), expected=torch.tensor([True, False]))
 
 
 LABELS = torch.tensor([0, 3, -100, 4, 1, 1])

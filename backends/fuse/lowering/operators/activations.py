@@ -54,10 +54,12 @@ def _hardswish(x: Expr) -> Expr:
 @lowers("hardtanh")
 def _lower_hardtanh(b: Builder, out: Value, x: Tensor, low: Any = -1.0, high: Any = 1.0) -> Any:
     held = holds_bound(low, out.dtype) and holds_bound(high, out.dtype)
-    return elementwise(b, out, _hardtanh, (x,), (low, high), {}, "hardtanh", cost=2) if held else NotImplemented
+    if not held:
+        return NotImplemented
+    return elementwise(b, out, _hardtanh, (x, low, high), (), {}, "hardtanh", dtype=x.dtype, cost=2)
 
 
-def _hardtanh(x: Expr, low: float, high: float) -> Expr:
+def _hardtanh(x: Expr, low: Expr, high: Expr) -> Expr:
     return a.minimum(a.maximum(x, low), high)
 
 
@@ -97,8 +99,12 @@ def _log_sigmoid(x: Expr) -> Expr:
     return a.sub(a.minimum(x, 0.0), op("log1p", op("exp", op("neg", op("abs", x)))))
 
 
-@pointwise("threshold", cost=2)
-def _threshold(x: Expr, threshold: float, value: float) -> Expr:
+@lowers("threshold")
+def _lower_threshold(b: Builder, out: Value, x: Tensor, threshold: float, value: float) -> Any:
+    return elementwise(b, out, _threshold, (x, value), (threshold,), {}, "threshold", dtype=x.dtype, cost=2)
+
+
+def _threshold(x: Expr, value: Expr, threshold: float) -> Expr:
     return a.where(a.le(x, threshold), value, x)
 
 
@@ -108,9 +114,13 @@ def _softshrink(x: Expr, bound: float = 0.5) -> Expr:
     return a.where(a.gt(x, bound), a.sub(x, bound), a.where(a.lt(x, -bound), a.add(x, bound), a.mul(x, 0)))
 
 
-@pointwise("hardshrink", cost=3)
-def _hardshrink(x: Expr, bound: float = 0.5) -> Expr:
-    return a.where(a.both(a.ge(x, -bound), a.le(x, bound)), 0, x)
+@lowers("hardshrink")
+def _lower_hardshrink(b: Builder, out: Value, x: Tensor, bound: float = 0.5) -> Any:
+    return elementwise(b, out, _hardshrink, (x, bound), (), {}, "hardshrink", dtype=x.dtype, cost=3)
+
+
+def _hardshrink(x: Expr, bound: Expr) -> Expr:
+    return a.where(a.both(a.ge(x, op("neg", bound)), a.le(x, bound)), 0, x)
 
 
 @pointwise("_prelu_kernel", operands=2, cost=2)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value
+from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, rounded
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.fusable import can_hold
@@ -20,11 +20,7 @@ from framejit.backends.fuse.lowering.operators.pointwise import on_device
 def _filled(b: Builder, out: Value, value: Any) -> Any:
     if isinstance(value, complex) or not can_hold(out.dtype, out.device):
         return NotImplemented
-    element = (
-        cast(const(value, out.dtype), compute_dtype(out.dtype))
-        if not out.dtype.is_floating_point
-        else const(value, compute_dtype(out.dtype))
-    )
+    element = rounded(const(value, compute_dtype(out.dtype)), out.dtype)
     return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
 
 
@@ -55,7 +51,8 @@ def _fill(b: Builder, out: Value, x: Tensor, value: Any) -> Any:
     if out.dtype not in FUSED_DTYPES or value.dtype not in FUSED_DTYPES:
         return NotImplemented
     return b.map(
-        lambda element: element, on_device(b, value, out.device), dtype=out.dtype, sizes=tuple(out.shape), ops=0
+        lambda element: element if value.dtype == out.dtype else rounded(element, out.dtype),
+        on_device(b, value, out.device), dtype=out.dtype, sizes=tuple(out.shape), ops=0,
     )
 
 
@@ -69,12 +66,9 @@ def _arange(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
         if not out.dtype.is_floating_point:
             return cast(index_value(Index.of(indices[0]) * int(step) + int(start)), out.dtype)
         if float(start).is_integer() and float(step).is_integer():
-            return cast(index_value(Index.of(indices[0]) * int(step) + int(start)), compute_dtype(out.dtype))
+            return rounded(index_value(Index.of(indices[0]) * int(step) + int(start)), out.dtype)
         # ATen adds up in double precision, too
-        return cast(
-            a.add(a.mul(cast(index_value(indices[0]), torch.float64), float(step)), float(start)),
-            compute_dtype(out.dtype),
-        )
+        return rounded(a.add(a.mul(cast(index_value(indices[0]), torch.float64), float(step)), float(start)), out.dtype)
 
     return b.indexed(element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, op
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, const, nearest, op, rounded
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.fusable import can_hold, supports_body
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
@@ -20,19 +20,23 @@ from framejit.backends.fuse.lowering.operators.promotion import result_type
 Body = Callable[..., Any]
 
 
-def pointwise(*names: str, operands: int = 1, floating: bool = False, cost: int = 1) -> Callable[[Body], Body]:
+def pointwise(
+    *names: str, operands: int = 1, floating: bool = False, cost: int = 1, factor: bool = False
+) -> Callable[[Body], Body]:
     """Register what an elementwise operation does with one element.
 
     The body gets the first `operands` arguments as expressions of the common dtype (None where there is none), and the
     rest as they are. It gives an expression, or NotImplemented for what it can't do. `floating`: integers are taken as
-    floats. `cost`: the operations that it takes.
+    floats. `cost`: the operations that it takes. `factor` is `elementwise`'s.
     """
 
     def register(body: Body) -> Body:
         def lower(b: Builder, out: Value, *args: Any, **kwargs: Any) -> Any:
             if floating and not out.dtype.is_floating_point:
                 return NotImplemented  # in place on integers: an error
-            return elementwise(b, out, body, args[:operands], args[operands:], kwargs, names[0], floating, cost)
+            return elementwise(
+                b, out, body, args[:operands], args[operands:], kwargs, names[0], floating, cost, factor=factor
+            )
 
         lowers(*names)(lower)
         return body
@@ -51,32 +55,44 @@ def elementwise(
     floating: bool = False,
     cost: int = 1,
     dtype: torch.dtype | None = None,
+    factor: bool = False,
 ) -> Any:
-    """A tensor like `out` that `body` makes of Tensors and numbers, in their common dtype if no `dtype` is given."""
+    """A tensor like `out` that `body` makes of Tensors and numbers, in their common dtype if no `dtype` is given.
+
+    Operands of other dtypes are rounded to it, numbers too. `factor`: but not a number that is the second of two
+    operands (on GPUs either), which ATen's operation takes as it is.
+    """
     if out.dtype not in FUSED_DTYPES or any(
         isinstance(x, complex) or (isinstance(x, Tensor) and x.dtype not in FUSED_DTYPES) for x in operands
     ):
         return NotImplemented
-    dtype = compute_dtype(dtype or common_dtype(operands, floating))
+    common = dtype or common_dtype(operands, floating)
+    dtype = compute_dtype(common)
     tensors = [on_device(b, x, out.device) for x in operands if isinstance(x, Tensor)]
 
     def combine(*values: Expr) -> Any:
         given = iter(values)
-        return body(
-            *(
-                cast(next(given), dtype) if isinstance(x, Tensor) else None if x is None else const(x, dtype)
-                for x in operands
-            ),
-            *rest,
-            **kwargs,
-        )
+        taken: list[Expr | None] = []
+        for position, x in enumerate(operands):
+            value = next(given) if isinstance(x, Tensor) else None if x is None else const(x, dtype)
+            if value is not None:
+                as_it_is = isinstance(x, Tensor) and x.dtype == common
+                as_it_is |= factor and (position == 1 or out.device.type != "cpu") and _is_number(x)
+                value = cast(value, dtype) if as_it_is else rounded(value, common)
+            taken.append(value)
+        return body(*taken, *rest, **kwargs)
 
-    shown = f"{name}{dtype}{[x is None or isinstance(x, Tensor) or 0 for x in operands]}{rest}{kwargs}"
+    shown = f"{name}{common}{[x is None or isinstance(x, Tensor) or 0 for x in operands]}{rest}{kwargs}"
     if not tensors or not supports_body(
         shown, combine, tuple(compute_dtype(tensor.dtype) for tensor in tensors), out.device
     ):
         return NotImplemented
     return b.map(combine, *tensors, dtype=out.dtype, sizes=tuple(out.shape), ops=cost)
+
+
+def _is_number(x: Any) -> bool:
+    """Whether ATen's kernels are handed it as a number: on a GPU, too, they are what is kept in the CPU's memory."""
+    return not isinstance(x, Tensor) or not x.sizes and x.device.type == "cpu"
 
 
 def common_dtype(operands: Sequence[Any], floating: bool) -> torch.dtype:
@@ -179,7 +195,8 @@ def _same(x: Expr, **_: Any) -> Expr:
 def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
     if x.device != out.device or out.dtype not in FUSED_DTYPES or x.dtype not in FUSED_DTYPES:
         return NotImplemented
-    return b.map(lambda value: _rounded(value, out.dtype), x, dtype=out.dtype)
+    # an explicit conversion loses what the dtype has no room for, even if the value goes on being computed with
+    return b.map(lambda value: rounded(value, out.dtype), x, dtype=out.dtype)
 
 
 @lowers("copy")
@@ -189,16 +206,11 @@ def _copy(b: Builder, out: Value, x: Tensor, source: Tensor | complex, non_block
         if not isinstance(source, (bool, int, float)) or not can_hold(out.dtype, out.device):
             return NotImplemented
         wide = torch.bool if isinstance(source, bool) else torch.float64 if isinstance(source, float) else torch.int64
-        element = _rounded(const(source, wide), out.dtype)
+        element = rounded(const(source, wide), out.dtype)
         return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
     if source.device != out.device or out.dtype not in FUSED_DTYPES or source.dtype not in FUSED_DTYPES:
         return NotImplemented
-    return b.map(lambda value: _rounded(value, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape))
-
-
-def _rounded(value: Expr, dtype: torch.dtype) -> Expr:
-    """An explicit conversion loses what the dtype has no room for, even if the value goes on being computed with."""
-    return cast(cast(value, dtype), compute_dtype(dtype))
+    return b.map(lambda value: rounded(value, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape))
 
 
 @pointwise("square")
@@ -273,34 +285,51 @@ def _nan_to_num(
     limits = torch.finfo(x.dtype)
     high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
 
-    def body(value: Expr) -> Expr:
+    def body(value: Expr, odd: Expr, high: Expr, low: Expr) -> Expr:
         finite = a.where(a.eq(value, math.inf), high, a.where(a.eq(value, -math.inf), low, value))
-        return a.where(op("isnan", value), 0.0 if nan is None else nan, finite)
+        return a.where(op("isnan", value), odd, finite)
 
-    return elementwise(b, out, body, (x,), (), {}, "nan_to_num", cost=6)
+    return elementwise(b, out, body, (x, nan or 0.0, high, low), (), {}, "nan_to_num", dtype=x.dtype, cost=6)
 
 
 # ---- two operands ----
 
 
-@pointwise("add", operands=2)
-def _add(x: Expr, y: Expr, *, alpha: Any = 1) -> Any:
+def _add(x: Expr, y: Expr, alpha: Any = 1) -> Any:
     if x.dtype == torch.bool:
         return a.either(x, y) if alpha else x
     return a.add(x, y if alpha == 1 else a.mul(y, alpha))
 
 
-@pointwise("sub", operands=2)
-def _sub(x: Expr, y: Expr, *, alpha: Any = 1) -> Any:
+def _sub(x: Expr, y: Expr, alpha: Any = 1) -> Any:
     return a.sub(x, y if alpha == 1 else a.mul(y, alpha))
+
+
+@lowers("add")
+def _lower_add(b: Builder, out: Value, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    return _sum(b, out, _add, x, y, alpha, "add")
+
+
+@lowers("sub")
+def _lower_sub(b: Builder, out: Value, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    return _sum(b, out, _sub, x, y, alpha, "sub")
 
 
 @lowers("rsub")
 def _rsub(b: Builder, out: Value, x: Any, y: Any, alpha: Any = 1) -> Any:
-    return elementwise(b, out, _sub, (y, x), (), {"alpha": alpha}, "sub")
+    return _sum(b, out, _sub, y, x, alpha, "sub")
 
 
-@pointwise("mul", "multiply", operands=2)
+def _sum(b: Builder, out: Value, body: Body, x: Any, y: Any, alpha: Any, name: str) -> Any:
+    """ATen rounds the numbers in sums to the dtype on CPUs, and not on GPUs."""
+    as_it_is = out.device.type != "cpu"
+    common = common_dtype((x, y), False)
+    if common in COMPUTE and isinstance(alpha, (int, float)) and not as_it_is:
+        alpha = nearest(alpha, common)
+    return elementwise(b, out, body, (x, y), (alpha,), {}, name, factor=as_it_is)
+
+
+@pointwise("mul", "multiply", operands=2, factor=True)
 def _mul(x: Expr, y: Expr) -> Expr:
     return a.both(x, y) if x.dtype == torch.bool else a.mul(x, y)
 
@@ -313,7 +342,7 @@ def _floor_divide(b: Builder, out: Value, x: Any, y: Any) -> Any:
 @lowers("div", "divide", "true_divide")
 def _div(b: Builder, out: Value, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        return elementwise(b, out, a.div, (x, y), (), {}, "div", floating=True)
+        return elementwise(b, out, a.div, (x, y), (), {}, "div", floating=True, factor=True)
     return _rounded_division(b, out, x, y, rounding_mode)
 
 
@@ -322,12 +351,15 @@ def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
     if not dtype.is_floating_point and not _safe_divisor(y):
         return NotImplemented
     if mode == "trunc" and dtype.is_floating_point:
-        # the quotient is rounded to its dtype before it is cut off, or bfloat16's 17.99 would give 17 and not 18
+        # the quotient by a tensor is rounded to its dtype before it is cut off: bfloat16's 17.99 gives 18; that by a
+        # number is not
+        kept = compute_dtype(dtype) if _is_number(y) else dtype
         return elementwise(
-            b, out, lambda p, q: op("trunc", _rounded(a.div(p, q), dtype)), (x, y), (), {}, f"div_trunc{dtype}", cost=2
+            b, out, lambda p, q: op("trunc", rounded(a.div(p, q), kept)), (x, y), (), {}, f"div_trunc{kept}", cost=2,
+            factor=True,
         )
     name = "floordiv" if mode == "floor" else "truncdiv"
-    return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name)
+    return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name, factor=True)
 
 
 def _safe_divisor(y: Any) -> bool:
@@ -447,6 +479,8 @@ def _entr(x: Expr) -> Expr:
 @lowers("pow")
 def _pow(b: Builder, out: Value, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and not isinstance(y, bool):
+        if out.dtype in COMPUTE:
+            y = nearest(y, out.dtype)
         # of minus infinity a root is nan, and a power infinity or 0; ATen takes the root but for float16
         if out.dtype == torch.float16 and abs(y) == 0.5:
             return elementwise(b, out, lambda p: a.power(p, float(y)), (x,), (), {}, f"pow_half{y}", cost=8)
@@ -493,7 +527,12 @@ def _where(b: Builder, out: Value, condition: Tensor, x: Any = None, y: Any = No
 
     def body(chosen: Expr, *values: Expr) -> Expr:
         given = iter(values)
-        p, q = (cast(next(given), dtype) if isinstance(value, Tensor) else const(value, dtype) for value in (x, y))
+        p, q = (
+            cast(next(given), dtype)
+            if isinstance(value, Tensor) and value.dtype == out.dtype
+            else rounded(next(given) if isinstance(value, Tensor) else const(value, dtype), out.dtype)
+            for value in (x, y)
+        )
         return a.where(a.truth(chosen), p, q)
 
     return b.map(body, *tensors, dtype=out.dtype, sizes=tuple(out.shape))
@@ -557,4 +596,4 @@ def _addcmul(x: Expr, p: Expr, q: Expr, *, value: Any = 1) -> Expr:
 
 @pointwise("addcdiv", operands=3, floating=True, cost=3)
 def _addcdiv(x: Expr, p: Expr, q: Expr, *, value: Any = 1) -> Expr:
-    return a.add(x, a.mul(a.div(p, q), value))
+    return a.add(x, a.div(p if value == 1 else a.mul(p, value), q))  # in this order ATen's overflows

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, masked, op
+from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, masked, op, rounded
 from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Cuts, Tensor, compute_dtype
@@ -121,7 +121,8 @@ def _joined(
         for piece, length in reversed(pieces):
             start = end - length
             if start <= high and low < end:
-                own = cast(piece.at(source(indices, start)), kind)
+                own = piece.at(source(indices, start))
+                own = cast(own, kind) if piece.dtype == out.dtype else rounded(own, out.dtype)
                 conditions = [a.ge(place, start)] if low < start else []
                 conditions += [a.lt(place, end)] if value is not None else []
                 # the last piece, too, may be read at its own places only
@@ -164,7 +165,7 @@ def _constant_pad(b: Builder, out: Value, x: Tensor, pad: Sequence[int], value: 
     for position in range(len(pad) // 2):
         before[rank - 1 - position] = pad[2 * position]
     kind = compute_dtype(x.dtype)
-    other = const(value, kind)
+    other = rounded(const(value, kind), x.dtype)
 
     def element(indices: Sequence[Index]) -> Expr:
         own = [index - start for index, start in zip(indices, before)]
