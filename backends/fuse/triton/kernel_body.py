@@ -359,7 +359,11 @@ class Body:
         return self.inside_loop.get(key) or self.outside_loop.get(key)
 
     def _key(self, expr: Expr, mask: Mask) -> Key:
-        return expr, mask if self.analysis.reads[expr] and expr not in self.analysis.unmasked else ()
+        if not self.analysis.reads[expr] or expr in self.analysis.unmasked:
+            return expr, ()
+        if expr.op == "reduce":  # it is over all elements, though its result may be wanted at some of them only
+            return expr, tuple(each for each in mask if not self.analysis.free[each] & self.analysis.reduction)
+        return expr, mask
 
     def _operands(self, key: Key) -> list[Key]:
         node, mask = key

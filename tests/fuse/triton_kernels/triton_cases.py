@@ -509,6 +509,20 @@ def nested_masks() -> Case:
 
 
 @case
+def sums_wanted_in_places() -> Case:
+    """A sum of a whole row that is wanted in the row's first places, loads beside it under the same mask."""
+    r, c = Var("r", 6), Var("c", 11)
+    x, y = torch.randn(6, 11), torch.randn(6, 8)
+    b = Build((r,), (c,))
+    v, first = b.read("x", x, r, c), _of("lt", index_value(Index.of(c)), const(3, I64))
+    total = reduce("sum", v)
+    value = masked(first, _of("add", total, v), b.read("y", y, r, Index.of(c) - 3))
+    expected = torch.cat([x.sum(1, keepdim=True) + x[:, :3], y], 1)
+    b.write("o", expected, value, r, c, in_reduction=True)
+    return b.case("sums_wanted_in_places", atol=1e-5)
+
+
+@case
 def embedding() -> Case:
     t, d = Var("t", 13), Var("d", 48)
     table, ids = torch.randn(30, 48).half(), torch.randint(0, 30, (13,))
