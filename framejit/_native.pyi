@@ -344,7 +344,8 @@ class Plan:
       is the plan's own as other values are.
 
     An output that is no Value is a constant. An output that is an input is that very object. `fallback(*inputs)` stands
-    in for a call with an input among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes, or with
+    in for a call with an input among `aligned` (slots) whose memory does not begin at a multiple of 16 bytes (unless it
+    is among `copied`, too: then the plan runs with what `aligned_copy(tensor)` gives for it), or with
     one among `alone` (slots of inputs that are written) that shares memory with another input; `spans` has the bytes
     that each input extends over; or with one among `fixed` (slots and addresses) whose data is not there. Any thread
     may call a plan at any time.
@@ -367,6 +368,8 @@ class Plan:
         spans: Sequence[int] = (),
         name: str = "",
         fixed: Sequence[tuple[int, int]] = (),
+        copied: Sequence[int] = (),
+        aligned_copy: Callable[[Tensor], Tensor] | None = None,
     ) -> Plan: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
     def traced(

@@ -81,6 +81,15 @@ def test_a_product_with_what_follows_it():
     checked(lambda x, w, b: F.gelu(x @ w + b), on_gpu(64, 128), on_gpu(128, 32), on_gpu(32))
 
 
+def test_inputs_that_begin_anywhere():
+    """As the targets of a language model do, which are its tokens but for the first."""
+    tokens, table = torch.randint(50, (6, 33), device="cuda"), on_gpu(50, 16)
+    checked(lambda x, y, w: F.embedding(x, w).sum(-1) * y, tokens[:, :-1], tokens[:, 1:], table, kernels=1)
+    x = on_gpu(4001)
+    checked(lambda a, b: (a * b).exp() + a, x[1:], x[:-1], kernels=1)
+    checked(lambda a: a.sum(0) + a[0], on_gpu(10)[3:8].expand(6, 5))
+
+
 def test_writes_into_arguments():
     checked(lambda x, y: (x.add_(y).mul_(2), y.sin()), on_gpu(100), on_gpu(100))
 

@@ -88,7 +88,9 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "counts": [parts.n_inputs, parts.n_values],
         "steps": steps,
         "outputs": writer.value(parts.outputs),
-        "inputs": [list(parts.aligned), list(parts.alone), [writer.value(span) for span in parts.spans]],
+        "inputs": [
+            list(parts.aligned), list(parts.copied), list(parts.alone), [writer.value(span) for span in parts.spans],
+        ],
         "kernels": kernels,
         "texts": [*texts],
         "externs": list(record.externs),
@@ -143,8 +145,8 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     texts = [_checked(text, str) for text in fields["texts"]]
     kernels = tuple(_kernel(item, texts, moved_lines, reader) for item in fields["kernels"])
     n_inputs, n_values = (_checked(count, int) for count in fields["counts"])
-    aligned, alone = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"][:2])
-    spans = tuple(_checked(reader.value(span), SIZE) for span in fields["inputs"][2])
+    aligned, copied, alone = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"][:3])
+    spans = tuple(_checked(reader.value(span), SIZE) for span in fields["inputs"][3])
     steps = [reader.step(step) for step in fields["steps"]]
     for step in steps:
         if step[0] == KERNEL:
@@ -152,7 +154,7 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     outputs = _checked(reader.value(fields["outputs"]), tuple)
     before, after = (_moved(_checked(text, str), moved_lines) for text in fields["stages"])
     plain, pure, cuda = (_checked(flag, bool) for flag in fields["flags"])
-    parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, alone, spans)
+    parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, copied, alone, spans)
     return PlanRecord(
         parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
         folding,

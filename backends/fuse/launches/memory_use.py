@@ -172,8 +172,3 @@ def results_of(parts: PlanParts, use: MemoryUse) -> Results:
 def _counts_only(step: Step, slots: set[int]) -> bool:
     """Whether a step says how often results were written that are among the slots."""
     return step[0] == "call" and step[1] is count_exactly and slots.issuperset(values_in(step[2]))
-
-
-def extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from a tensor's first to its last, with all between."""
-    return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))

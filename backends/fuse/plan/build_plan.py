@@ -75,8 +75,7 @@ class _Builder:
                 self._extern(step)
             self._give_back(step, position)
         outputs = tuple(self._output(output) if isinstance(output, Layout) else output for output in self.graph.outputs)
-        of_inputs = [buffer for buffer in self.buffers.values() if buffer.input is not None]
-        aligned = tuple(sorted({b.input for b in of_inputs if b.input is not None and target_of(b.device).is_aligned}))
+        aligned = self._aligned()
         written = {self.buffers[name].memory for step in self.steps for name in step.writes}
         inputs = {
             buffer.input: buffer
@@ -85,7 +84,26 @@ class _Builder:
         }
         alone = tuple(slot for slot, buffer in inputs.items() if buffer.name in written)
         spans = tuple(inputs[slot].extent * inputs[slot].dtype.itemsize for slot in range(self.graph.n_inputs))
-        return PlanParts(self.graph.n_inputs, self.n_values, self.plan, outputs, aligned, alone, spans)
+        returned = {
+            self.buffers[output.buffer.memory].input for output in self.graph.outputs if isinstance(output, Layout)
+        }
+        copied = tuple(slot for slot in aligned if slot not in returned and slot not in alone)
+        return PlanParts(self.graph.n_inputs, self.n_values, self.plan, outputs, aligned, copied, alone, spans)
+
+    def _aligned(self) -> tuple[int, ...]:
+        """The inputs that are pointers of kernels for which memory has to be aligned, or may become memory of ours."""
+        inherited = {step[2] for step in self.plan if step[0] == "inherit"}
+        names = {name for step in self.steps if isinstance(step, Kernel) for name in step.buffers}
+        memories = {self.buffers[name].memory for name in names}
+        of_inputs = [buffer for buffer in self.buffers.values() if buffer.input is not None]
+        return tuple(
+            sorted(
+                {
+                    buffer.input for buffer in of_inputs
+                    if target_of(buffer.device).is_aligned and (buffer.memory in memories or buffer.input in inherited)
+                }
+            )
+        )
 
     def _last_uses(self) -> dict[str, int]:
         last: dict[str, int] = {}

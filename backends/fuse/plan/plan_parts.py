@@ -10,6 +10,7 @@ import torch
 
 import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
 from framejit import _native
+from framejit.backends.fuse.plan.aligned_copy import aligned_copy
 
 KERNEL: Final = "kernel"
 """The first item of a step that stands for the launch of a kernel: (KERNEL, number, slots)."""
@@ -27,6 +28,9 @@ class PlanParts:
     steps: Sequence[tuple[Any, ...]]
     outputs: tuple[Any, ...]
     aligned: tuple[int, ...]
+    """Inputs that kernels of ours take at aligned addresses only."""
+    copied: tuple[int, ...]
+    """Those of them that are only read: a copy may stand for one that is not aligned."""
     alone: tuple[int, ...]
     spans: tuple[int, ...]
 
@@ -41,7 +45,8 @@ class PlanParts:
         none."""
         return _native.Plan(
             self.n_inputs, self.n_values, self.launching(launches).steps, self.outputs, fallback=fallback,
-            aligned=self.aligned, alone=self.alone, spans=self.spans, name=name
+            aligned=self.aligned, copied=self.copied, aligned_copy=aligned_copy, alone=self.alone, spans=self.spans,
+            name=name
         )
 
 

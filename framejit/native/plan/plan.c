@@ -64,15 +64,19 @@ PyTypeObject Value_Type = {
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"n_inputs", "n_values", "steps", "outputs", "fallback", "aligned", "alone", "spans", "name",
-        "fixed", NULL};
+        "fixed", "copied", "aligned_copy", NULL};
     int n_inputs, n_values;
     PyObject *steps, *outputs, *fallback = NULL, *aligned = NULL, *alone = NULL, *spans = NULL, *name = NULL,
-        *fixed = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOUO:Plan", names, &n_inputs, &n_values, &steps, &outputs,
-        &fallback, &aligned, &alone, &spans, &name, &fixed))
+        *fixed = NULL, *copied = NULL, *aligned_copy = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOO|$OOOOUOOO:Plan", names, &n_inputs, &n_values, &steps, &outputs,
+        &fallback, &aligned, &alone, &spans, &name, &fixed, &copied, &aligned_copy))
         return NULL;
     if (fallback == NULL || !PyCallable_Check(fallback)) {
         PyErr_SetString(PyExc_TypeError, "a plan needs a callable 'fallback'");
+        return NULL;
+    }
+    if (copied && (aligned_copy == NULL || !PyCallable_Check(aligned_copy))) {
+        PyErr_SetString(PyExc_TypeError, "a plan that copies inputs needs a callable 'aligned_copy'");
         return NULL;
     }
     if (n_inputs < 0 || n_values < n_inputs) {
@@ -92,9 +96,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     plan->n_inputs = n_inputs;
     plan->n_values = n_values;
     plan->fallback = Py_NewRef(fallback);
+    plan->aligned_copy = Py_XNewRef(aligned_copy);
     plan->name = name ? Py_NewRef(name) : PyUnicode_FromString("");
     plan->keep = PyList_New(0);
-    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned, alone, spans, fixed) < 0)
+    if (plan->name == NULL || plan->keep == NULL || plan_build(plan, steps, outputs, aligned, copied, alone, spans, fixed) < 0)
         Py_CLEAR(plan);
     return (PyObject *)plan;
 }
@@ -104,6 +109,7 @@ static int plan_traverse(PyObject *self, visitproc visit, void *arg)
     Plan *plan = (Plan *)self;
     Py_VISIT(plan->keep);
     Py_VISIT(plan->fallback);
+    Py_VISIT(plan->aligned_copy);
     return 0;
 }
 
@@ -112,6 +118,7 @@ static int plan_clear(PyObject *self)
     Plan *plan = (Plan *)self;
     Py_CLEAR(plan->keep);
     Py_CLEAR(plan->fallback);
+    Py_CLEAR(plan->aligned_copy);
     return 0;
 }
 
@@ -152,8 +159,8 @@ static PyMethodDef plan_methods[] = {
 static PyTypeObject Plan_Type = {
     TYPE_OF(Plan),
     .tp_doc =
-    "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name='', fixed=()): a compiled "
-    "graph, run without Python between its kernels.",
+    "Plan(n_inputs, n_values, steps, outputs, *, fallback, aligned=(), alone=(), spans=(), name='', fixed=(), copied=(), "
+    "aligned_copy=None): a compiled graph, run without Python between its kernels.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, .tp_new = plan_new,
     COLLECTED(plan),
     .tp_repr = plan_repr,

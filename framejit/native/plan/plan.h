@@ -133,14 +133,16 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *keep;                       /* list of every Python object that the steps borrow; NULL once cleared */
     PyObject *fallback, *name;
+    PyObject *aligned_copy;               /* gives the copies; NULL where there are none */
     PlanBlock *blocks;                    /* the memory that the steps lie in */
     PlanStep *steps;
     CallArg *outputs;
     int *aligned;
+    int *copied;                          /* those of them that a copy may stand for */
     int *alone;                           /* inputs that are written: their memory must be no other input's */
     GraphCopy *fixed;                     /* inputs whose memory must lie where it did */
     int64_t *spans;  /* bytes from each input's first element to its last; read only if some input is written */
-    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_alone, n_fixed;
+    int n_inputs, n_values, n_steps, n_outputs, n_aligned, n_copied, n_alone, n_fixed;
     int frees_inputs;  /* some step lets go of an input, which the plan therefore holds as it holds its other values */
     int diverts;                          /* some step may say that the fallback is to run */
     int n_scratch;                        /* words that the greediest step needs */
@@ -158,15 +160,19 @@ int value_index(PyObject *value);         /* of a Value */
 
 /* plan_build.c */
 /* -1 with an exception */
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans,
-    PyObject *fixed);
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *copied, PyObject *alone,
+    PyObject *spans, PyObject *fixed);
 void plan_free_blocks(Plan *plan);
 /* plan_sizes.c */
 PyObject *plan_for_sizes(PyObject *plan, PyObject *args, PyObject *kwargs);
 
 /* plan_accept.c */
-/* 1: the plan can run with these inputs; 0: it cannot; -1 with an exception */
+enum { PLAN_UNALIGNED = 2 };  /* inputs lie where kernels don't take them; copies may stand for them */
+/* 1: the plan can run with these inputs; 0: the fallback is to run; PLAN_UNALIGNED; -1 with an exception */
 int plan_accept(const Plan *plan, PyObject *const *args);
+/* a list of the inputs, with copies of those that are not aligned; NULL without an exception where one must not be
+ * copied */
+PyObject *plan_aligned_inputs(const Plan *plan, PyObject *const *args);
 /* plan_run.c */
 PyObject *plan_call(PyObject *plan, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* 0, PLAN_DIVERTED, or -1 with an exception */

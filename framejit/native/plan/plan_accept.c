@@ -25,6 +25,13 @@ static int written_apart(const Plan *plan, PyObject *const *args)
     return 1;
 }
 
+/* 1: it is, 0: it is not or can't be said */
+static int is_aligned(PyObject *tensor)
+{
+    void *data;
+    return !fj_shim.get_data_ptr(HANDLE(tensor), &data) && (uintptr_t)data % 16 == 0;
+}
+
 int plan_accept(const Plan *plan, PyObject *const *args)
 {
     for (int i = 0; i < plan->n_inputs; i++)
@@ -32,15 +39,39 @@ int plan_accept(const Plan *plan, PyObject *const *args)
             PyErr_Format(PyExc_TypeError, "input %d of %R is a %s, not a tensor", i, plan, Py_TYPE(args[i])->tp_name);
             return -1;
         }
-    for (int i = 0; i < plan->n_aligned; i++) {
-        void *data;
-        if (fj_shim.get_data_ptr(HANDLE(args[plan->aligned[i]]), &data) || (uintptr_t)data % 16)
-            return 0;
-    }
+    for (int i = 0; i < plan->n_aligned; i++)
+        if (FJ_UNLIKELY(!is_aligned(args[plan->aligned[i]])))
+            return plan->n_copied ? PLAN_UNALIGNED : 0;
     for (int i = 0; i < plan->n_fixed; i++) {
         void *data;
         if (fj_shim.get_data_ptr(HANDLE(args[plan->fixed[i].slot]), &data) || data != plan->fixed[i].place)
             return 0;
     }
     return written_apart(plan, args);
+}
+
+static int may_be_copied(const Plan *plan, int slot)
+{
+    for (int i = 0; i < plan->n_copied; i++)
+        if (plan->copied[i] == slot)
+            return 1;
+    return 0;
+}
+
+PyObject *plan_aligned_inputs(const Plan *plan, PyObject *const *args)
+{
+    PyObject *list = PyList_New(plan->n_inputs);
+    for (int i = 0; list && i < plan->n_inputs; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(args[i]));
+    for (int i = 0; list && i < plan->n_aligned; i++) {
+        int slot = plan->aligned[i];
+        if (is_aligned(args[slot]))
+            continue;
+        PyObject *copy = may_be_copied(plan, slot) ? PyObject_CallOneArg(plan->aligned_copy, args[slot]) : NULL;
+        if (copy == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, slot, copy);
+    }
+    return list;
 }

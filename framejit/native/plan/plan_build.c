@@ -52,8 +52,8 @@ static int build_alone(PlanBuilder *b, PyObject *alone, PyObject *spans)
     return -1;
 }
 
-int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *alone, PyObject *spans,
-    PyObject *fixed)
+int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned, PyObject *copied, PyObject *alone,
+    PyObject *spans, PyObject *fixed)
 {
     PlanBuilder b = {plan, PyMem_Calloc(2, plan->n_values + 1), NULL};
     PyObject *list = PySequence_Fast(steps, "steps are given as a list"),
@@ -69,6 +69,7 @@ int plan_build(Plan *plan, PyObject *steps, PyObject *outputs, PyObject *aligned
         /* read first, when nothing but the inputs can be */
         if (plan->steps == NULL
             || (aligned && (plan->aligned = plan_read_slots(&b, aligned, &plan->n_aligned)) == NULL)
+            || (copied && (plan->copied = plan_read_slots(&b, copied, &plan->n_copied)) == NULL)
             || build_alone(&b, alone, spans) < 0
             || (fixed && (plan->fixed = plan_read_places(&b, fixed, &plan->n_fixed)) == NULL))
             status = -1;

@@ -200,13 +200,23 @@ int plan_check_call(const Plan *plan, PyObject *const *args, Py_ssize_t n_args, 
     return plan_accept(plan, args);
 }
 
+/* Run the plan with copies of the inputs that are not aligned, or NULL without an exception: the fallback is to run. */
+static PyObject *run_with_copies(const Plan *plan, PyObject *const *args)
+{
+    PyObject *list = plan_aligned_inputs(plan, args), *result = NULL;
+    if (list && plan_accept(plan, PySequence_Fast_ITEMS(list)) == 1)
+        result = run_in_memory(plan, PySequence_Fast_ITEMS(list), list);
+    Py_XDECREF(list);
+    return result;
+}
+
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     const Plan *plan = (Plan *)self;
     int accepted = plan_check_call(plan, args, PyVectorcall_NARGS(nargsf), kwnames && PyTuple_GET_SIZE(kwnames));
     if (FJ_UNLIKELY(accepted <= 0))
         return accepted < 0 ? NULL : PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
-    PyObject *result = run_in_memory(plan, args, NULL);
+    PyObject *result = FJ_LIKELY(accepted == 1) ? run_in_memory(plan, args, NULL) : run_with_copies(plan, args);
     if (FJ_UNLIKELY(result == NULL) && !PyErr_Occurred())
         return PyObject_Vectorcall(plan->fallback, args, nargsf, NULL);
     return result;
@@ -222,8 +232,17 @@ PyObject *plan_consume(PyObject *self, PyObject *list)
     int accepted = plan_check_call(plan, PySequence_Fast_ITEMS(list), PyList_GET_SIZE(list), 0);
     if (accepted < 0)
         return NULL;
-    if (accepted && !plan->diverts)
+    if (accepted == 1 && !plan->diverts)
         return run_in_memory(plan, PySequence_Fast_ITEMS(list), list);
+    if (accepted == PLAN_UNALIGNED && !plan->diverts) {
+        PyObject *copied = plan_aligned_inputs(plan, PySequence_Fast_ITEMS(list)), *result = NULL;
+        int runs = copied && plan_accept(plan, PySequence_Fast_ITEMS(copied)) == 1;
+        if (runs && PyList_SetSlice(list, 0, PyList_GET_SIZE(list), NULL) == 0)
+            result = run_in_memory(plan, PySequence_Fast_ITEMS(copied), copied);
+        Py_XDECREF(copied);
+        if (runs || PyErr_Occurred())
+            return result;
+    }
     PyObject *inputs = PyList_AsTuple(list), *result = NULL;
     if (inputs && PyList_SetSlice(list, 0, PyList_GET_SIZE(list), NULL) == 0)
         result = PyObject_CallObject(plan->fallback, inputs);

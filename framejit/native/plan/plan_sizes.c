@@ -165,6 +165,7 @@ PyObject *plan_for_sizes(PyObject *self, PyObject *args, PyObject *kwargs)
     plan->keep = NULL;
     plan->name = Py_NewRef(base->name);
     plan->fallback = Py_NewRef(fallback);
+    plan->aligned_copy = Py_XNewRef(base->aligned_copy);
     plan->keep = PyList_New(0);
     if (plan->keep == NULL || PyList_Append(plan->keep, self) < 0
         || (plan->steps = plan_allocate(plan, base->n_steps, sizeof(PlanStep))) == NULL) {

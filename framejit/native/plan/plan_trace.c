@@ -119,7 +119,7 @@ PyObject *plan_traced(PyObject *self, PyObject *arguments)
         return NULL;
     PyObject *const *args = PySequence_Fast_ITEMS(inputs);
     int accepted = plan_check_call(plan, args, PyTuple_GET_SIZE(inputs), 0);
-    if (accepted <= 0)
+    if (accepted != 1)
         return accepted < 0 ? NULL : Py_NewRef(Py_None);
     size_t words = (size_t)plan->n_values * (sizeof(PlanValue) / sizeof(void *)) + plan->n_scratch + 1;
     void **block = PyMem_Malloc(words * sizeof(void *));

@@ -83,7 +83,7 @@ def call(f, slots, result):
     return ("call", f, tuple(map(Value, slots)), None, result)
 
 def launches(n_inputs, n_values, steps, outputs, alone=()):
-    parts = PlanParts(n_inputs, n_values, steps, tuple(map(Value, outputs)), (), alone, (4 * N,) * n_inputs)
+    parts = PlanParts(n_inputs, n_values, steps, tuple(map(Value, outputs)), (), (), alone, (4 * N,) * n_inputs)
     told = []
     eager = lambda *inputs: "eager"
     plan = parts.native((), eager, "mine")

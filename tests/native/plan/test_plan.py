@@ -15,6 +15,7 @@ from plan_support import CPU, Kernel, call, empty, floats, no_fallback, value
 
 from framejit import _native as native
 from framejit._native import Plan, Value
+from framejit.backends.fuse.plan.aligned_copy import aligned_copy
 from framejit.guards import tensor_layout  # noqa: F401  (measures where tensors keep their metadata, which plans need)
 
 
@@ -509,6 +510,58 @@ def test_the_fallback_runs_calls_with_unaligned_inputs():
     odd = storage[1:]
     assert run(storage, odd) == "fallback"
     assert calls == [(storage, odd)] and calls[0][1] is odd
+
+
+def test_copies_stand_for_unaligned_inputs_that_may_be_copied():
+    run = plan(
+        3, 4, [("call", torch.add, (value(0), value(1)), None, 3)], [value(3), value(2)], aligned=[0, 1, 2],
+        copied=[0, 1], aligned_copy=aligned_copy, fallback=lambda *inputs: "fallback",
+    )
+    storage = torch.arange(40.0)
+    odd, other = storage[1:9].view(2, 4).t(), storage[17:19].expand(4, 2)
+    for inputs in ((odd, other, storage), (storage[:8].view(4, 2), other, storage), (odd, storage[:2], storage)):
+        counts = [*map(sys.getrefcount, inputs)]
+        total, same = run(*inputs)
+        torch.testing.assert_close(total, inputs[0] + inputs[1])
+        assert total.stride() == (inputs[0] + inputs[1]).stride() and same is inputs[2]
+        del same
+        assert [*map(sys.getrefcount, inputs)] == counts
+        given = [*inputs]
+        torch.testing.assert_close(run.consume(given)[0], total)
+        assert given == []
+    assert run(storage, storage, storage[1:]) == "fallback"
+    assert run(odd, other, storage[1:]) == "fallback"
+    given = [odd, other, storage[1:]]
+    assert run.consume(given) == "fallback" and given == []
+
+
+def test_a_plan_for_other_sizes_copies_too():
+    run = plan(1, 2, [("call", torch.neg, (value(0),), None, 1)], [value(1)], aligned=[0], copied=[0],
+               aligned_copy=aligned_copy).for_sizes([], [value(1)], [], lambda *inputs: "fallback")
+    x = torch.arange(5.0)[1:]
+    assert torch.equal(run(x)[0], -x)
+
+
+def test_what_a_copy_raises_is_raised():
+    def raises(tensor):
+        raise MemoryError("no room")
+
+    with pytest.raises(TypeError, match="aligned_copy"):
+        plan(1, 1, [], [], copied=[0])
+    with pytest.raises(TypeError, match="aligned_copy"):
+        plan(1, 1, [], [], copied=[0], aligned_copy=3)
+    run = plan(1, 1, [], [value(0)], aligned=[0], copied=[0], aligned_copy=raises)
+    x = torch.zeros(5)[1:]
+    count = sys.getrefcount(x)
+    with pytest.raises(MemoryError, match="no room"):
+        run(x)
+    given = [x]
+    with pytest.raises(MemoryError, match="no room"):
+        run.consume(given)
+    assert len(given) == 1 and given[0] is x
+    del given
+    assert sys.getrefcount(x) == count
+    assert run(torch.zeros(4))
 
 
 # ---- threads ----
