@@ -11,8 +11,8 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.launches.memory_use import MemoryUse, Results, memory_use, results_of
-from framejit.backends.fuse.plan.extent import extent
 from framejit.backends.fuse.launches.recorder import NotCapturable, Recorder
+from framejit.backends.fuse.plan.extent import extent
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 
