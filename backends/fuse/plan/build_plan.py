@@ -95,15 +95,11 @@ class _Builder:
         inherited = {step[2] for step in self.plan if step[0] == "inherit"}
         names = {name for step in self.steps if isinstance(step, Kernel) for name in step.buffers}
         memories = {self.buffers[name].memory for name in names}
-        of_inputs = [buffer for buffer in self.buffers.values() if buffer.input is not None]
-        return tuple(
-            sorted(
-                {
-                    buffer.input for buffer in of_inputs
-                    if target_of(buffer.device).is_aligned and (buffer.memory in memories or buffer.input in inherited)
-                }
-            )
-        )
+        slots = {
+            buffer.input for buffer in self.buffers.values()
+            if target_of(buffer.device).is_aligned and (buffer.memory in memories or buffer.input in inherited)
+        }
+        return tuple(sorted(slot for slot in slots if slot is not None))
 
     def _last_uses(self) -> dict[str, int]:
         last: dict[str, int] = {}
