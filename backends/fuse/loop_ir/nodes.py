@@ -167,6 +167,9 @@ class Kernel(ComputeNode):
     buffers: dict[str, Buffer] = field(default_factory=dict)
     """What it reads and writes, by name; the order is that of the kernel's pointers, and buffers that share memory come
     as one pointer each."""
+    members: tuple[Kernel, ...] = ()
+    """Where it is a launch that several kernels share: those. None waits for another; its stores and buffers are all of
+    theirs, its loops those of the first."""
 
     @property
     def parallel_size(self) -> int:
@@ -208,6 +211,9 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
                 f"extern {getattr(node.function, '__name__', node.function)} reads {', '.join(node.reads)} writes "
                 f"{', '.join(node.writes)}"
             )
+            continue
+        if isinstance(node, Kernel) and node.members:
+            lines += ["one launch of", *text_of(node.members, {}).splitlines()]
             continue
         name = f"kernel {node.name} " if isinstance(node, Kernel) else ""
         parallel = ", ".join(f"{var}<{var.size}" for var in node.parallel)

@@ -6,6 +6,7 @@ from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
 from framejit.backends.fuse.schedule.order import ordered_for_memory
+from framejit.backends.fuse.schedule.side_by_side import side_by_side
 
 
 def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
@@ -20,7 +21,7 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
         for number, node in enumerate(nodes)
     ]
     verify(steps, graph.buffers, "ordering of loops")
-    return steps
+    return side_by_side(steps, graph.buffers)
 
 
 def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kernel:

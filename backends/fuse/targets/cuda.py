@@ -106,6 +106,7 @@ class CudaTarget(Target):
     pools = True
     hides_work = True
     product_rows = 4
+    shares_launches = True
     few_rows = 512
     row_parts = 1024
     few_elements = 1 << 18

@@ -85,6 +85,8 @@ class Target:
 
     product_rows: ClassVar[int] = 0
     """Up to so many rows of a matrix product are loops of ours, which read the other operand once; 0 for none."""
+    shares_launches: ClassVar[bool] = False
+    """Whether several kernels may be one launch, each with programs of its own."""
     few_rows: ClassVar[int] = 0
     """Below so many results, the device is not kept busy by giving each to one worker."""
     long_row: ClassVar[int] = 1 << 16

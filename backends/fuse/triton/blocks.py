@@ -33,6 +33,7 @@ from framejit.backends.fuse.triton.block_sizes import (
 )
 from framejit.backends.fuse.triton.multiples import assume_multiples, is_multiple
 from framejit.backends.fuse.triton.product_blocks import product_loops, product_tiles
+from framejit.backends.fuse.triton.side_by_side import SideBySide, together
 from framejit.backends.fuse.triton.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
@@ -55,8 +56,15 @@ HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
 """`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
 
 
-def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Tile]:
-    """Tiles worth trying, the one to take without trying first. Each computes the same.
+def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Tile | SideBySide]:
+    """Tiles worth trying, the one to take without trying first. Each computes the same."""
+    if kernel.members:
+        return together([own_candidates(member, limits) for member in kernel.members])
+    return own_candidates(kernel, limits)
+
+
+def own_candidates(kernel: Kernel, limits: GpuLimits) -> Iterator[Tile]:
+    """`candidates` of a kernel that has a launch of its own, or a part of one.
 
     Of sizes that are not known it is asked, and so assumed, which of a few classes they are in: those for which another
     tile would be much quicker.

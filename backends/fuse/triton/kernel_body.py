@@ -52,15 +52,15 @@ class Body:
         memories = {self._memory(name) for name in self.kernel.reads}
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
 
-    def write(self) -> None:
-        """Write all of it."""
+    def write(self, program: str = "tl.program_id(0)") -> None:
+        """Write all of it; `program` is the number of the program, counted from the first of this kernel's."""
         self.indices.sizes()
         if not self.tile.resident:
-            self._parts("tl.program_id(0)")
+            self._parts(program)
             return
         stages = f", num_stages={self.tile.stages}" if self.tile.stages > 1 else ""
         with self.lines.block(
-            f"for program in tl.range(tl.program_id(0), {self.tile.blocks}, {self.tile.programs}{stages}):"
+            f"for program in tl.range({program}, {self.tile.blocks}, {self.tile.programs}{stages}):"
         ):
             self._parts("program")
 

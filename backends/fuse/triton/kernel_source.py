@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.expressions import POINTERS
 from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.side_by_side import SideBySide, dispatch
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
 from framejit.backends.fuse.triton.tile import Tile
 
@@ -74,21 +76,27 @@ class TritonSource:
         return f"{self.remarks}{self.code}"
 
 
-def triton_source(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile | None = None) -> TritonSource:
+def triton_source(
+    kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile | SideBySide | None = None
+) -> TritonSource:
     """The source of a kernel for GPUs of these limits, with a tile of `candidates(kernel, limits)`, by default the
     first."""
     tile = next(candidates(kernel, limits)) if tile is None else tile
     pointers = _pointers(kernel)
-    lines = Lines()
     sizes = SizeArguments(tile.wide)
-    with sizes_written(sizes.text):
-        Body(tile, pointers, lines).write()
-    body = "\n".join(lines.texts)
     function = PREFIX + re.sub(r"_\d+$", "", kernel.name)
-    code = (
-        f"{_imports(body)}\n\n@triton.jit\ndef "
-        f"{function}({', '.join((*pointers.values(), *sizes.names.values()))}):\n{body}\n"
-    )
+    parts = ""
+    if isinstance(tile, SideBySide):
+        own = [{name: pointers[name] for name in member.buffers} for member in kernel.members]
+        for number, (part, arguments) in enumerate(zip(tile.tiles, own)):
+            body = _body(part, arguments, "program")
+            parts += f"\n\n{_function(f'{function}_{number}', ('program', *arguments.values()), body)}"
+        body = dispatch(function, [[*arguments.values()] for arguments in own], tile)
+    else:
+        with sizes_written(sizes.text):
+            body = _body(tile, pointers)
+    whole = _function(function, (*pointers.values(), *sizes.names.values()), body)
+    code = f"{_imports(parts + body)}{parts}\n\n{whole}"
     signature = tuple(
         (argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items()
     )
@@ -97,6 +105,16 @@ def triton_source(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile 
         kernel.name, code, function, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps,
         tuple(sizes.sizes),
     )
+
+
+def _body(tile: Tile, pointers: dict[str, str], program: str = "tl.program_id(0)") -> str:
+    lines = Lines()
+    Body(tile, pointers, lines).write(program)
+    return "\n".join(lines.texts)
+
+
+def _function(name: str, arguments: Iterable[str], body: str) -> str:
+    return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{body}\n"
 
 
 def _imports(body: str) -> str:
@@ -125,7 +143,7 @@ def _aligned(kernel: Kernel, name: str) -> bool:
     return memory.constant is None or memory.constant.data_ptr() % 16 == 0
 
 
-def _remarks(kernel: Kernel, tile: Tile, pointers: dict[str, str], sizes: SizeArguments) -> str:
+def _remarks(kernel: Kernel, tile: Tile | SideBySide, pointers: dict[str, str], sizes: SizeArguments) -> str:
     lines = [*kernel.origins, *text_of([kernel], {}).splitlines()[len(kernel.origins) :]]
     lines += [f"{argument} is {kernel.buffers[name]}" for name, argument in pointers.items()]
     lines += sizes.remarks

@@ -15,7 +15,7 @@ from typing import Final
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
 from framejit.backends.fuse.loop_ir.index import Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.backends.fuse.loop_ir.products import sums_of_products
 from framejit.backends.fuse.triton.accesses import accesses
 from framejit.backends.fuse.triton.block_limits import GpuLimits
 from framejit.backends.fuse.triton.block_sizes import power_above, power_below, within
@@ -48,14 +48,8 @@ class ProductLoops:
 def product_loops(kernel: Kernel) -> ProductLoops | None:
     """The loops of a kernel, if all its reductions are sums over products of an element of a matrix, whose rows lie in
     one piece, and one of few rows that all columns share."""
-    if any(isinstance(var.size, SymbolicSize) for var in (*kernel.parallel, *kernel.reduction)):
-        return None
-    sums = {
-        node for store in kernel.stores for node in store.value.walk() if node.op in ("reduce", "scan")
-    }
-    if not sums or any(store.in_reduction for store in kernel.stores) or not all(map(_is_sum_of_products, sums)):
-        return None
-    if any(inner.op == "reduce" for node in sums for inner in node.args[0].walk()):
+    sums = sums_of_products(kernel)
+    if not sums:
         return None
     parallel = tuple(var for var in kernel.parallel if var.size != 1)
     reduction = tuple(var for var in kernel.reduction if var.size != 1)
@@ -82,10 +76,6 @@ def _narrow(factors: tuple[Expr, ...]) -> bool:
     """Whether one of two factors has been cast from half precision, and the other from the same or from none."""
     dtypes = {factor.args[0].dtype for factor in factors if factor.op == "cast" and factor.args[0].dtype in COMPUTE}
     return len(dtypes) == 1
-
-
-def _is_sum_of_products(node: Expr) -> bool:
-    return node.op == "reduce" and node.attr == "sum" and node.args[0].op == "mul"
 
 
 def product_tile(

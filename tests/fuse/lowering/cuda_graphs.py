@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
@@ -25,5 +26,7 @@ def scheduled_for_cuda(f: Callable[..., Any], *inputs: torch.Tensor) -> list[Ker
     nodes = [graph.placeholder(f"x{position}") for position in range(len(inputs))]
     for node, fake in zip(nodes, fakes):
         node.meta["val"] = fake
-    graph.output((graph.call_function(f, tuple(nodes)),))
+    result = graph.call_function(f, tuple(nodes))
+    count = len(shown) if isinstance(shown := f(*inputs), tuple) else 0
+    graph.output(tuple(graph.call_function(getitem, (result, at)) for at in range(count)) if count else (result,))
     return schedule(lower(fx.GraphModule(torch.nn.Module(), graph), fakes))

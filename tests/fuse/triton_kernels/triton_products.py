@@ -26,6 +26,7 @@ from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.triton.blocks import candidates
+from framejit.backends.fuse.triton.side_by_side import SideBySide
 from framejit.backends.fuse.triton.tile import Tile
 from framejit.config import config
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
@@ -61,9 +62,40 @@ def two_layers(x: Any, out: Any, norm: Any, gate: Any, up: Any, down: Any) -> An
     return block(x + F.linear(x, out), norm, gate, up, down)
 
 
+def one_waits(x: Any, one: Any, other: Any) -> Any:
+    """Two products of one input, of which the second takes what the first gave, too."""
+    first = F.linear(x, one)
+    return first, F.linear(x * first.sum(), other)
+
+
+def written_between(x: Any, one: Any, other: Any) -> Any:
+    y = x + 1
+    first = F.linear(y, one)
+    y.mul_(3)
+    return first, F.linear(y, other), y
+
+
 def projections(x: Any, norm: Any, q: Any, k: Any, v: Any) -> Any:
     h = rms(x, norm)
     return F.linear(h, q), F.linear(h, k), F.linear(h, v)
+
+
+def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def layer(
+    x: Any, n1: Any, wq: Any, wk: Any, wv: Any, wo: Any, n2: Any, gate: Any, up: Any, down: Any, cos: Any, sin: Any,
+    keys: Any, values: Any,
+) -> Any:
+    """A layer of a decoder for one token, with something simple for attention."""
+    h = rms(x, n1)
+    q, k, v = (F.linear(h, w).view(1, 1, -1, cos.shape[-1]).transpose(1, 2) for w in (wq, wk, wv))
+    place = torch.full((1,), 3, device=x.device)
+    keys, values = keys.index_copy(2, place, turned(k, cos, sin)), values.index_copy(2, place, v)
+    a = turned(q, cos, sin) * keys.amax((1, 2)) + values.amax((1, 2))
+    return block(x + F.linear(a.transpose(1, 2).reshape(1, 1, -1), wo), n2, gate, up, down)
 
 
 CASES: dict[str, Callable[[], Made]] = {
@@ -106,7 +138,20 @@ CASES: dict[str, Callable[[], Made]] = {
     "two products on the way": lambda: (
         two_layers, (r(1, 1, 64), r(64, 64), r(64), r(96, 64), r(96, 64), r(64, 96))
     ),
+    "decoder layer": lambda: (
+        layer, (
+            r(1, 1, 64), r(64), r(64, 64), r(32, 64), r(32, 64), r(64, 64), r(64), r(96, 64), r(96, 64), r(64, 96),
+            r(1, 1, 1, 16), r(1, 1, 1, 16), r(1, 2, 8, 16), r(1, 2, 8, 16),
+        ),
+    ),
     "projections": lambda: (projections, (r(1, 1, 64), r(64), r(64, 64), r(16, 64), r(16, 64))),
+    "projections of rows": lambda: (projections, (r(5, 64), r(64), r(64, 64), r(16, 64), r(80, 64))),
+    "projections of other lengths": lambda: (
+        lambda x, a, b, c: (F.linear(x, a), F.linear(x, b) + 1, F.linear(x[:, :32], c)),
+        (r(1, 64), r(40, 64), r(17, 64), r(16, 32)),
+    ),
+    "one waits": lambda: (one_waits, (r(1, 64), r(40, 64), r(17, 64))),
+    "written between": lambda: (written_between, (r(1, 64), r(40, 64), r(17, 64))),
     "result in another dtype": lambda: (lambda x, w: F.linear(x, w).float() * 2, (r(1, 64), r(48, 64))),
     "result stored transposed": lambda: (lambda x, w: (F.linear(x, w) * 2).t().contiguous(), (r(3, 64), r(48, 64))),
     "no rows": lambda: (F.linear, (r(0, 64), r(48, 64))),
@@ -116,7 +161,7 @@ CASES: dict[str, Callable[[], Made]] = {
 }
 
 
-def nth_tile(number: int) -> Callable[[Kernel], Tile]:
+def nth_tile(number: int) -> Callable[[Kernel], Tile | SideBySide]:
     """The tile of that number of each kernel, the last where it has fewer."""
     return lambda kernel: [*islice(candidates(kernel), number + 1)][-1]
 

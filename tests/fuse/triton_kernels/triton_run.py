@@ -15,6 +15,7 @@ from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.blocks import candidates, power_below
 from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
+from framejit.backends.fuse.triton.side_by_side import SideBySide
 from framejit.backends.fuse.triton.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.operators.operator_wall import Differs
@@ -27,15 +28,17 @@ FEWEST: Final = 2
 """The least size of a block that is meant to be one of many."""
 
 
-def first_tile(kernel: Kernel) -> Tile:
+def first_tile(kernel: Kernel) -> Tile | SideBySide:
     """What a kernel is compiled with."""
     return next(candidates(kernel))
 
 
-def in_many_blocks(kernel: Kernel) -> Tile:
+def in_many_blocks(kernel: Kernel) -> Tile | SideBySide:
     """A tile that makes of a sample's few elements what large tensors come to: loops over the blocks of a row, and few
     programs for many blocks."""
     tile = first_tile(kernel)
+    if isinstance(tile, SideBySide):
+        return tile
     looped = bool(tile.reduction) and tile.reduction[0].size >= 2 * FEWEST
     axes = [
         replace(axis, block=_part_of(axis)) if not axis.reduction or looped and axis is tile.reduction[0] else axis
@@ -57,7 +60,8 @@ class TritonRun(Interpreter):
     """
 
     def __init__(
-        self, graph: LoweredGraph, tile: Callable[[Kernel], Tile], on_launch: Callable[[TritonSource], None]
+        self, graph: LoweredGraph, tile: Callable[[Kernel], Tile | SideBySide],
+        on_launch: Callable[[TritonSource], None],
     ) -> None:
         super().__init__(graph)
         self.tile, self.on_launch = tile, on_launch
