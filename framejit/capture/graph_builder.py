@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from framejit.events.place import Place
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
+    from framejit.values.tensors.copies import Copy
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(
@@ -73,6 +74,7 @@ class GraphBuilder:
         self.origins: dict[fx.Node, Origin] = {}
         # for a result the nodes that assert that it has no inf or nan, last one first
         self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        self.copies: list[Copy] = []
 
     # ---- inputs ---------------------------------------------------------------------------
 
@@ -127,6 +129,7 @@ class GraphBuilder:
         if self.program.hands_over(tensors.values()):
             raise Unsupported(f"{label(target)} of a tensor whose class has a __torch_function__", "FJ141")
         self._look(name_of(target), tensors)
+        self._check_copies(tensors.values(), name_of(target) in LOOKS_AT_PLACE)
         check_question(name_of(target), (t.fake for t in tensors.values()), node_args, "out" in node_kwargs)
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: version_of(t.fake) for key, t in tensors.items()}
@@ -161,6 +164,7 @@ class GraphBuilder:
                     raise Unsupported(f"{label(target)} gives a view of an inference tensor outside of inference mode")
         if written:
             storages = {t.fake.untyped_storage()._cdata for t in written}
+            self._check_written(written, storages)
             for tensor in [
                 *written,
                 *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages),
@@ -202,6 +206,19 @@ class GraphBuilder:
                             f"{name}() of {known.describe()}, which does not begin where its storage does"
                         )
                     self.program.guard_place(known)
+
+    def _check_copies(self, tensors: Iterable[TensorValue], looks_at_place: bool) -> None:
+        """Before an operation: whether copies among its tensors still are what the program has."""
+        for tensor in tensors:
+            if tensor.copy_of is not None and (tensor.copy_of.is_stale or looks_at_place):
+                tensor.copy_of.refuse()
+
+    def _check_written(self, written: list[TensorValue], storages: set[int]) -> None:
+        for tensor in written:
+            if tensor.copy_of is not None:
+                tensor.copy_of.refuse()
+        for copy in self.copies:
+            copy.note_written(storages)
 
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
@@ -299,6 +316,9 @@ class GraphBuilder:
             if known is not None:  # in-place: the result is the argument itself
                 return known
             value = TensorValue(node, result, torch.Tensor if type(result).__name__ == "FakeTensor" else type(result))
+            value.copy_of = next(
+                (t.copy_of for t in tensors.values() if t.copy_of is not None and _shares(t.fake, result)), None
+            )
             if self.metadata.data_sizes is not None:
                 self.metadata.data_sizes.found_in(result, value)
             tensors[id(result)] = value

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from framejit.values.containers.mapping import DictValue
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.function_values import CallableValue, CellValue
+    from framejit.values.tensors.copies import Copy
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue
 
@@ -182,6 +183,7 @@ class Graph(Protocol):
     inputs: list[TensorValue]
     examples: list[torch.Tensor]
     finite_checks: dict[fx.Node, tuple[fx.Node, ...]]
+    copies: list[Copy]
     graph: fx.Graph
     n_ops: int
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from framejit.values import size_number, step_counts, sym_int, sym_number, whole_numbers
+from framejit.values import number_index, size_number, step_counts, sym_int, sym_number, whole_numbers
 from framejit.values.arrays import array_functions, ndarray
 from framejit.values.builtins import (
     c_functions,

@@ -122,6 +122,8 @@ class NestedGraph:
             raise Unsupported(f"the function that {what} is given raises {e.value.cls.__name__}", CODE) from None
         self.results: list[TensorValue] = []
         self.result_form = structure(frame, result, self.results)
+        if any(value.copy_of is not None for value in self.results):
+            raise Unsupported(f"the function that {what} is given returns a view that data decides", CODE)
         inputs = {value.node for value in graph.inputs}
         made = [
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta

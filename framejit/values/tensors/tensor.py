@@ -31,6 +31,7 @@ from framejit.values.wrap import from_python, wraps
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.tensors.copies import Copy
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(
@@ -79,6 +80,8 @@ class TensorValue(Value):
         """What the captured code hung on it."""
         self.made_as: tuple[int, int] | None = None
         """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
+        self.copy_of: Copy | None = None
+        """For what stands for other memory: what it is a copy of."""
 
     def identity(self) -> torch.Tensor:
         return self.fake
@@ -266,7 +269,7 @@ class TensorValue(Value):
     @property
     def is_plain(self) -> bool:
         """Whether it is an output of the graph as it is."""
-        return not self.attrs and (self.source is not None or is_of_torch(module_of(self.cls)))
+        return not self.attrs and self.copy_of is None and (self.source is not None or is_of_torch(module_of(self.cls)))
 
     # ---- methods ----------------------------------------------------------------------------
 
@@ -366,6 +369,9 @@ class TensorValue(Value):
 
     def reconstruct(self, cg: Codegen) -> None:
         self._check_alive()
+        if self.copy_of is not None:
+            self.copy_of.hand_out(cg, self)
+            return
         if is_of_torch(module_of(self.cls)):
             cg.load_graph_output(self)
         else:
