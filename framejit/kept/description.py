@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+import struct
 from collections import OrderedDict, defaultdict, deque
 from types import (
     BuiltinFunctionType,
@@ -23,32 +24,35 @@ from types import (
     MethodType,
     MethodWrapperType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import Any, Final
+
+import torch
 
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_hash import code_hash
 from framejit.kept.not_kept import NotKept
 
-_NAME, _MODULE, _MRO, _DICT, _FLAGS, _SIZE = (
+_NAME, _MODULE, _MRO, _BASE, _DICT, _FLAGS, _SIZE = (
     vars(type)[name].__get__
-    for name in ("__qualname__", "__module__", "__mro__", "__dict__", "__flags__", "__basicsize__")
+    for name in ("__qualname__", "__module__", "__mro__", "__base__", "__dict__", "__flags__", "__basicsize__")
 )
+_POINTER: Final = struct.calcsize("P")
 IN_C: Final = (
     BuiltinFunctionType, BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType,
     ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
 )
-_WITH_CONTENT: Final = (int, float, complex, str, bytes, tuple, frozenset)
 _PARTS: Final[dict[type, tuple[str, ...]]] = {
     property: ("fget", "fset", "fdel"), staticmethod: ("__func__",), classmethod: ("__func__",),
     functools.cached_property: ("func", "attrname"), MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args"), re.Pattern: ("pattern", "flags"),
 }
 """For classes whose instances consist of parts that never change, which these are."""
-_OPEN: Final = (list, dict, set, bytearray, OrderedDict, defaultdict, deque)
-"""Classes written in C whose instances hold nothing but what can change."""
+_OPEN: Final = (list, dict, set, bytearray, OrderedDict, defaultdict, deque, SimpleNamespace, torch._C.TensorBase)
+"""Classes written in C whose instances hold nothing but what can change, or, of tensors, is never assumed."""
 _LATE: Final = frozenset("""
     __slotnames__ __annotations__ __annotations_cache__ __annotate__ __annotate_func__ __doc__ __dict__ __weakref__
     __abstractmethods__ __parameters__ __orig_bases__ __firstlineno__ __static_attributes__ __type_params__
@@ -108,14 +112,24 @@ class Describer:
         try:
             return "constant", repr(plain_values.written(obj))
         except NotKept:
-            return self._instance(kind)
+            return self._instance(obj)
 
-    def _instance(self, kind: type) -> Description:
-        flags = _FLAGS(kind)
-        made_in_python = flags & HEAP_TYPE and not flags & IMMUTABLE and "__module__" in _DICT(kind)
-        if issubclass(kind, _WITH_CONTENT) or not (made_in_python or kind in _OPEN):
-            raise NotKept(f"an object of type {class_name(kind)}, whose content no guard tells")
-        return "instance", *self._class(kind)
+    def _instance(self, obj: Any) -> Description:
+        kind = type(obj)
+        for cls in _MRO(kind):
+            if cls not in _OPEN and _SIZE(cls) - _SIZE(_BASE(cls) or cls) > self._size_of_slots(cls):
+                raise NotKept(f"an object of type {class_name(kind)}, whose content no guard tells")
+        most = deque.maxlen.__get__(obj) if issubclass(kind, deque) else None  # type: ignore[attr-defined]
+        return "instance", most, *self._class(kind)
+
+    def _size_of_slots(self, cls: type) -> int:
+        """How many bytes a class adds to instances for what can be read as attributes. What is written in C adds more,
+        if anything."""
+        if not _FLAGS(cls) & HEAP_TYPE or _FLAGS(cls) & IMMUTABLE:
+            return 0
+        held = _DICT(cls)
+        slots = sum(type(value) is MemberDescriptorType for value in list(held.values()))
+        return _POINTER * (slots + ("__dict__" in held) + ("__weakref__" in held))
 
     def _part(self, part: Any, depth: int) -> Description:
         if type(part) is tuple:

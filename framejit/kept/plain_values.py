@@ -25,6 +25,8 @@ def written(value: Any) -> Any:
         return value
     if kind in _KIND:
         return [_KIND[kind], *map(written, value)]
+    if value is NotImplemented:
+        return ["NotImplemented"]
     if kind in _NAMED:
         return [_NAMED[kind], str(value).removeprefix("torch.")]
     if kind is torch.device:
@@ -49,6 +51,8 @@ def read(data: Any) -> Any:
         found = getattr(torch, rest[0], None)
         if type(found) is _BY_NAME[kind]:
             return found
+    elif kind == "NotImplemented":
+        return NotImplemented
     elif kind == "device":
         return torch.device(rest[0])
     elif kind in ("slice", "range"):
@@ -64,4 +68,4 @@ def is_same(one: Any, other: Any) -> bool:
         return False
     if type(one) in _KIND:
         return len(one) == len(other) and all(map(is_same, one, other))
-    return repr(one) == repr(other) if type(one) in (float, complex) else bool(one == other)
+    return repr(one) == repr(other) if type(one) in (float, complex) else one is other or bool(one == other)

@@ -15,10 +15,11 @@ import numpy
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.cache.registered_kernels import registered_kernels
+from framejit.backends.fuse.cache.registered_kernels import foreign_kernels, registered_kernels
 from framejit.config import config
 from framejit.kept.description import Describer
-from framejit.kept.torch_state import methods_of_tensors
+from framejit.kept.not_kept import NotKept
+from framejit.kept.torch_functions import torch_functions
 from framejit.version import __version__
 
 if TYPE_CHECKING:
@@ -29,18 +30,23 @@ _WITHOUT_SAY: Final = frozenset(
 )
 """Settings that change nothing of what is captured, or that `Options` has."""
 _PACKAGES: Final = ("framejit", "framejit.guards", "framejit.backends")
+_OF_RECORDING: Final = ("_decomp", "_refs", "_prims", "_prims_common")
 PROBE: Final = "a text of which each process has its own hash"
 
 
 def key_of_frame(fn: FunctionType, flat_args: tuple[Any, ...], options: Options) -> str:
     """The key of captures of a function. A module's are told apart by its class, for all modules are called by the same
-    function. Raises NotKept for what can't be described."""
+    function. Raises NotKept for what can't be described, and where the program has put code of its own in the place of
+    torch's."""
+    foreign = foreign_kernels()
+    if foreign:
+        raise NotKept(f"the program has registered a kernel for {foreign[0]}")
     describe = Describer()
     told = (
         describe(fn), fn.__code__.co_freevars, [describe(type(arg)) for arg in flat_args[:1]],
         [(field.name, getattr(options, field.name)) for field in fields(options) if field.name != "backend"],
         [(field.name, getattr(config, field.name)) for field in fields(config) if field.name not in _WITHOUT_SAY],
-        methods_of_tensors(), registered_kernels(),
+        torch_functions(), registered_kernels(),
     )
     return hashlib.sha256(_process() + repr(told).encode()).hexdigest()
 
@@ -49,7 +55,7 @@ def key_of_frame(fn: FunctionType, flat_args: tuple[Any, ...], options: Options)
 def _process() -> bytes:
     """What stays as it is while the process runs."""
     told = (
-        __version__, _sources(), sys.version, sys.flags, sys.platform, torch.__version__, torch.version.git_version,
+        __version__, _sources(), _recording(), sys.version, sys.flags, sys.platform, torch.__version__, torch.version.git_version,
         torch.version.cuda, numpy.__version__,
     )
     return hashlib.sha256(repr(told).encode()).digest()
@@ -57,19 +63,31 @@ def _process() -> bytes:
 
 def _sources() -> list[tuple[str, int, int]]:
     """framejit's own files, with their sizes and times."""
-    found = [_stamp(_native.__file__, "native")]
+    found = [_stamp(_native.__file__)]
     for package in _PACKAGES:
         for top in import_module(package).__path__:
-            for folder, folders, names in os.walk(top):
-                folders[:] = sorted(name for name in folders if name not in ("__pycache__", "native"))
-                found += [
-                    _stamp(os.path.join(folder, name), os.path.relpath(folder, top))
-                    for name in sorted(names)
-                    if name.endswith(".py")
-                ]
+            found += _stamps(top)
     return found
 
 
-def _stamp(path: str, where: str) -> tuple[str, int, int]:
+def _recording() -> list[tuple[str, int, int]]:
+    """The Python of torch that says what operations consist of while they are recorded. No other is left to its
+    version, for what runs in eager, too, is part of what is described."""
+    return [stamp for top in _OF_RECORDING for stamp in _stamps(os.path.join(os.path.dirname(torch.__file__), top))]
+
+
+def _stamps(folder: str) -> list[tuple[str, int, int]]:
+    """The Python files in a folder and those below it."""
+    found: list[tuple[str, int, int]] = []
+    with os.scandir(folder) as listing:
+        for item in sorted(listing, key=lambda item: item.name):
+            if item.name.endswith(".py"):
+                found.append(_stamp(item.path))
+            elif item.is_dir() and item.name not in ("__pycache__", "native"):
+                found += _stamps(item.path)
+    return found
+
+
+def _stamp(path: str) -> tuple[str, int, int]:
     status = os.stat(path)
-    return f"{where}/{os.path.basename(path)}", status.st_size, status.st_mtime_ns
+    return os.path.basename(path), status.st_size, status.st_mtime_ns

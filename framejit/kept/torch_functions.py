@@ -1,0 +1,99 @@
+"""Python functions of torch that graphs call as they are, and what these call in their turn: no guard leads to it, and
+programs replace some of it (attention of their own in the place of torch's, say)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import typing
+from collections.abc import Iterator
+from functools import _lru_cache_wrapper
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import torch
+import typing_extensions
+
+from framejit.kept.code_hash import code_hash
+from framejit.kept.not_kept import NotKept
+
+_PLACES: Final = (
+    torch, torch.functional, torch.nn.functional, torch.special, torch.linalg, torch.fft, torch._C, torch._C._nn,
+    torch._C._special, torch._C._linalg, torch._C._fft, torch.Tensor, torch.nn.Parameter,  # type: ignore[attr-defined]
+)
+_HOME: Final = os.path.join(os.path.dirname(torch.__file__), "")
+_ALSO: Final = frozenset((typing.__file__, typing_extensions.__file__))
+"""Files with decorators and functions that torch has among its own."""
+_LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc collections types enum threading _thread "
+                              "pybind11_builtins importlib".split())
+_OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
+
+_seen: list[tuple[list[Any], list[Any]]] = []
+_digest: list[str] = []
+
+
+def torch_functions() -> str:
+    """A hash over the functions of torch that graphs may reach, with the names they are under. Raises NotKept where
+    one of them is not torch's own: what such a function depends on is not known."""
+    seen = [_content(place) for place in _PLACES]
+    if not (_digest and len(seen) == len(_seen) and all(map(_is_same, seen, _seen))):
+        digest, met = hashlib.sha256(), set[int]()
+        for place in _PLACES:
+            for name, value in list(vars(place).items()):
+                for said in _said(name, value, met):
+                    digest.update(name.encode())
+                    digest.update(said)
+        _seen[:], _digest[:] = seen, [digest.hexdigest()]
+    return _digest[0]
+
+
+def _content(place: Any) -> tuple[list[Any], list[Any]]:
+    """What a module or class holds, and the code of the functions among it, in whose place other code can be put."""
+    held = [value for value in list(vars(place).values()) if type(value) is not ModuleType]  # some are imported late
+    return held, [value.__code__ for value in held if type(value) is FunctionType]
+
+
+def _is_same(one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]) -> bool:
+    return all(
+        len(mine) == len(others) and all(a is b for a, b in zip(mine, others)) for mine, others in zip(one, other)
+    )
+
+
+def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
+    """What tells a value from another that could be under its name; `met` are the functions that were told already."""
+    kind = type(value)
+    if kind is FunctionType:
+        if id(value) in met:
+            return
+        met.add(id(value))
+        file = value.__code__.co_filename
+        _check(name, file.startswith(_HOME) or file in _ALSO)
+        yield code_hash(value.__code__)
+        for cell in value.__closure__ or ():
+            if type(cell.cell_contents) in _OF_FUNCTIONS:
+                yield from _said(name, cell.cell_contents, met)
+    elif kind is _lru_cache_wrapper:
+        yield from _said(name, value.__wrapped__, met)
+    elif kind is BuiltinFunctionType:
+        _check(name, _is_of_torch(value))
+        yield value.__name__.encode()
+    elif kind in (staticmethod, classmethod):
+        yield from _said(name, value.__func__, met)
+    elif kind is property:
+        for part in (value.fget, value.fset, value.fdel):
+            yield from _said(name, part, met)
+    elif callable(value):
+        named = value if issubclass(kind, type) else kind
+        _check(name, str(named.__module__).partition(".")[0] in _LIBRARIES and kind is not MethodType)
+        yield named.__qualname__.encode()
+
+
+def _is_of_torch(function: BuiltinFunctionType) -> bool:
+    owner = function.__self__
+    named = owner if isinstance(owner, ModuleType) else type(owner)
+    return str(function.__module__ or named.__name__).partition(".")[0] in _LIBRARIES | {"pybind11_detail"}
+
+
+def _check(name: str, is_torch: bool) -> None:
+    if not is_torch:
+        raise NotKept(f"the program's own {name} is in the place of torch's")
