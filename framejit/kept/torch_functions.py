@@ -26,6 +26,8 @@ _ALSO: Final = frozenset((typing.__file__, typing_extensions.__file__))
 """Files with decorators and functions that torch has among its own."""
 _LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc collections types enum threading _thread "
                               "pybind11_builtins importlib".split())
+_UNDER_DYNAMO: Final = "_torchdynamo_orig_callable"
+"""Where functions that Dynamo has wrapped when it was imported, as it does `torch.manual_seed`, have what they were."""
 _OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
 
 _seen: list[tuple[list[Any], list[Any]]] = []
@@ -68,6 +70,10 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
         met.add(id(value))
         file = value.__code__.co_filename
         _check(name, file.startswith(_HOME) or file in _ALSO)
+        original = value.__dict__.get(_UNDER_DYNAMO)
+        if original is not None:
+            yield from _said(name, original, met)
+            return
         yield code_hash(value.__code__)
         for cell in value.__closure__ or ():
             if type(cell.cell_contents) in _OF_FUNCTIONS:
@@ -85,7 +91,6 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
     elif callable(value):
         named = value if issubclass(kind, type) else kind
         _check(name, str(named.__module__).partition(".")[0] in _LIBRARIES and kind is not MethodType)
-        yield named.__qualname__.encode()
 
 
 def _is_of_torch(function: BuiltinFunctionType) -> bool:
