@@ -26,8 +26,9 @@ _ALSO: Final = frozenset((typing.__file__, typing_extensions.__file__))
 """Files with decorators and functions that torch has among its own."""
 _LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc collections types enum threading _thread "
                               "pybind11_builtins importlib".split())
-_UNDER_DYNAMO: Final = "_torchdynamo_orig_callable"
-"""Where functions that Dynamo has wrapped when it was imported, as it does `torch.manual_seed`, have what they were."""
+_HIDING: Final = torch._compile.__file__
+"""The file with the wrapper that hides functions from Dynamo; Dynamo puts it around `torch.manual_seed` when it is
+imported."""
 _OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
 
 _seen: list[tuple[list[Any], list[Any]]] = []
@@ -70,9 +71,8 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
         met.add(id(value))
         file = value.__code__.co_filename
         _check(name, file.startswith(_HOME) or file in _ALSO)
-        original = value.__dict__.get(_UNDER_DYNAMO)
-        if original is not None:
-            yield from _said(name, original, met)
+        if file == _HIDING:
+            yield from _said(name, value.__dict__.get("__wrapped__"), met)
             return
         yield code_hash(value.__code__)
         for cell in value.__closure__ or ():
