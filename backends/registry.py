@@ -115,12 +115,16 @@ def kept_form(backend: Backend, compiled: Callable[..., Any]) -> str:
     return fuse_kept_form(compiled) if backend is fuse else ""
 
 
-def from_kept_form(backend: Backend, form: str, module: Any, graph_id: int) -> Callable[..., Any]:
+def from_kept_form(
+    options: Options, form: str, module: Any, graph_id: int, frame_id: int = 0
+) -> Callable[..., Any]:
     """The compiled graph again; `module` has the graph's own operations as `forward`, and `meta`. Raises an exception
     that says why it can't be found."""
+    start = perf_counter()
     found: Callable[..., Any] = (
-        fuse_from_kept_form(form, module, graph_id) if backend is fuse else module.forward
+        fuse_from_kept_form(form, module, graph_id) if options.backend is fuse else module.forward
     )
+    emit("backend", frame_id=frame_id, name=options.backend_name, seconds=perf_counter() - start)
     return found
 
 

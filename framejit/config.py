@@ -60,10 +60,10 @@ class Config:
     passes_off: str = ""
     """Comma-separated names of passes of the fusing backend that are not run (backends/fuse/graph/passes/pipeline.py);
     to find out which is to blame."""
-    keep_captures: bool = False
+    keep_captures: bool = True
     """Keep what was captured from one process to the next, with compiled kernels: a function whose code, arguments and
-    all that it looks at are as they were is not captured again. So far of whole functions without gradients, and off
-    where nobody asks for it."""
+    all that it looks at are as they were is not captured again. So far of whole functions without gradients and with
+    known sizes."""
     cache_dir: str = ""
     """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache
     folder."""

@@ -19,6 +19,8 @@ class Assumed:
         that is nothing."""
         self.answers: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
         """Functions that were asked about torch or the machine, with their arguments and answers."""
+        self.relations: dict[tuple[int, int], tuple[type, type, bool]] = {}
+        """By the ids of two classes, and with them, whether the second said that the first is a subclass of it."""
         self.signatures: dict[int, tuple[Any, FunctionType, int]] = {}
         """Signatures that were made while capturing, by id: of which function, without how many parameters."""
         self.order_of_hashes = False
@@ -34,6 +36,9 @@ class Assumed:
 
     def asked(self, function: Callable[..., Any], args: tuple[Any, ...], answer: Any) -> None:
         self.answers.append((function, args, answer))
+
+    def is_related(self, cls: type, target: type, answer: bool) -> None:
+        self.relations[id(cls), id(target)] = cls, target, answer
 
     def made_signature(self, signature: Any, function: FunctionType, bound: int) -> None:
         self.signatures[id(signature)] = signature, function, bound

@@ -19,6 +19,7 @@ from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.config import config
 from framejit.events import emit
+from framejit.events.log import log_writer
 from framejit.events.meter import meter
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
@@ -59,37 +60,44 @@ def kept_entry(
     gives what makes of a kept entry's parts what stands by for its graph to raise."""
     if owner.entries or owner.skip or owner in _given_up or not may_be_kept(owner, fn) or is_fx_tracing(torch):
         return None
+    if log_writer.shows_captures:
+        return None
     started = perf_counter()
     with resting():
         try:
             key = key_of_frame(fn, flat_args, owner.options)
         except NotKept:
             return None
+        place = _place(owner, fn)
         for record in reversed(records(key)):
             try:
-                entry = _entry(owner, fn, flat_args, record, key, make_failure)
+                entry = _entry(owner, fn, flat_args, record, key, make_failure, place)
             except (DoesNotFit, NotKept) as e:
                 tell_unused(key, f"what was found does not fit: {e}")
             except Exception as e:  # whatever is wrong with it, the frame can still be captured
                 tell_unused(key, f"what was found can't be used: {type(e).__name__}: {e}")
             else:
                 owner.add_entry(entry)
-                _tell(owner, fn, entry, started)
+                emit(
+                    "frame_done", **place, state=entry.tag.state, reason="", code="", seconds=perf_counter() - started,
+                    n_graphs=1, n_ops=entry.tag.n_ops, n_guards=len(entry.tag.records),
+                )
                 return entry
     return None
 
 
 def _entry(
     owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], record: bytes, key: str,
-    make_failure: Callable[[], MakeFailure],
+    make_failure: Callable[[], MakeFailure], place: dict[str, Any],
 ) -> native.Entry:
     found = FoundEntry(record, flat_args, fn)
     guards = found.guards()
     if not guards.check(flat_args, fn):
         raise DoesNotFit("a guard does not hold")
-    graph = KeptGraph(found.told["graph"])
+    graph, graph_id = KeptGraph(found.told["graph"]), new_graph_id()
+    emit("capture_found", **place, graph_id=graph_id)
     made = {
-        GRAPH: from_kept_form(owner.options.backend, found.told["compiled"], graph, new_graph_id()),
+        GRAPH: from_kept_form(owner.options, found.told["compiled"], graph, graph_id, place["frame_id"]),
         FAILURE: _Failure(owner, fn, found.told, lambda: drop(key, record), make_failure),
         KEEPER: _Keeper(found.told["keeper"]),
     }
@@ -147,12 +155,11 @@ class _Failure:
         self._drop()
 
 
-def _tell(owner: Any, fn: FunctionType, entry: native.Entry, started: float) -> None:
+def _place(owner: Any, fn: FunctionType) -> dict[str, Any]:
+    """The frame as events name it."""
     options, code = owner.options, fn.__code__
-    named = options.file is not None
-    emit(
-        "frame_done", frame_id=new_frame_id(), function=options.name if named else code.co_qualname,
-        file=options.file if named else code.co_filename, line=options.line if named else code.co_firstlineno,
-        state=entry.tag.state, reason="", code="", seconds=perf_counter() - started, n_graphs=1,
-        n_ops=entry.tag.n_ops, n_guards=len(entry.tag.records),
-    )
+    if options.file is not None and code is torch.nn.Module._wrapped_call_impl.__code__:
+        named = {"function": options.name, "file": options.file, "line": options.line}
+    else:
+        named = {"function": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
+    return {"frame_id": new_frame_id(), **named}

@@ -6,6 +6,7 @@ from typing import Any
 
 KINDS: dict[str, tuple[str, ...]] = {
     "capture_started": ("function", "file", "line", "frame_id", "fn", "flat_args"),
+    "capture_found": ("function", "file", "line", "frame_id", "graph_id"),
     "graph": ("frame_id", "graph_id", "graph_module", "n_ops", "example_inputs"),
     "guards": ("frame_id", "guards", "tree_text"),
     "graph_break": (

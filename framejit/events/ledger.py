@@ -187,6 +187,9 @@ class Ledger:
     def _capture_started(self, fields: dict[str, Any]) -> None:
         self._open[fields["frame_id"]] = self._capturing[threading.get_ident()] = self._record(fields)
 
+    _capture_found = _capture_started
+    """An entry that an earlier process kept stands in the place of a capture."""
+
     def _graph_break(self, fields: dict[str, Any]) -> None:
         record = self._open.get(fields["frame_id"])
         if record is None:

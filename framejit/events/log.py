@@ -21,6 +21,8 @@ MEANINGS = {
 }
 """The names `set_logs` and FRAMEJIT_LOGS take, and what they stand for."""
 
+_OF_CAPTURES = frozenset(("graph", "guards", "bytecode"))
+
 
 class LogWriter:
     """Writes the events of some kinds."""
@@ -63,10 +65,10 @@ class LogWriter:
     def _where(self, event: Event) -> str:
         """The function an event is about."""
         frame_id: Any = event.fields.get("frame_id")
-        if event.kind == "capture_started":
+        if event.kind in ("capture_started", "capture_found"):
             self._functions[frame_id] = f"{event.function} ({event.file}:{event.line})"
         where = self._functions.get(frame_id, "")
-        if event.kind == "graph":
+        if event.kind in ("graph", "capture_found"):
             self._graphs[event.graph_id] = where
         elif event.kind in ("fusion", "training", "output_code", "perf", "launch_graph"):
             where = self._graphs.get(event.fields.get("graph_id"), "")
@@ -85,6 +87,11 @@ class LogWriter:
             stream.write(written)
             if self._file is not None:
                 self._file.flush()
+
+    @property
+    def shows_captures(self) -> bool:
+        """Whether a log is written that shows what only capturing brings to light."""
+        return not _OF_CAPTURES.isdisjoint(self._choice.levels)
 
     def finish(self) -> None:
         """At the end of the process."""

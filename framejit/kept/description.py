@@ -162,7 +162,21 @@ class Describer:
     def _class(self, cls: type) -> Description:
         flags = _FLAGS(cls) & (HEAP_TYPE | IMMUTABLE)
         bases = (*_MRO(cls), *_MRO(type(cls)))
-        return "class", flags, _SIZE(cls), *((class_name(base), *self._special_names(base)) for base in bases)
+        return "class", flags, _SIZE(cls), *((class_name(base), *self._special_names(base)) for base in bases), *(
+            self._fixed(cls)
+        )
+
+    def _fixed(self, cls: type) -> Description:
+        """What of enums, named tuples and abstract classes is taken to stay as it is."""
+        if issubclass(type(cls), enum.EnumMeta):
+            members: dict[str, enum.Enum] = _DICT(cls).get("_member_map_", {})  # aliases, too
+            return tuple((name, self(member)) for name, member in members.items())
+        if tuple in _MRO(cls) and "_field_defaults" in _DICT(cls):
+            held = _DICT(cls)
+            return self._default(held.get("_fields")), *(
+                (name, self._default(value)) for name, value in held["_field_defaults"].items()
+            )
+        return tuple(sorted(_DICT(cls).get("__abstractmethods__", ())))
 
     def _special_names(self, cls: type) -> tuple[str, ...]:
         """Which operations a class says something about: capture looks for code of the program's own among them."""

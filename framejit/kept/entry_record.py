@@ -67,6 +67,9 @@ def written_entry(
             [objects.by_name(function), plain_values.written(args), _written_answer(answer)]
             for function, args, answer in assumed.answers
         ],
+        "relations": [
+            [objects.known(cls), objects.known(target), answer] for cls, target, answer in assumed.relations.values()
+        ],
         "hashes": hash(PROBE) if assumed.order_of_hashes else None,
         "code": written_code(parts.code, parts.slots),
         "slots": [_written_slot(slot, parts.kinds, objects) for slot in parts.slots],
@@ -162,6 +165,10 @@ class FoundEntry:
             function = self._objects.get(number)
             if not plain_values.is_same(function(*plain_values.read(args)), plain_values.read(answer)):
                 raise DoesNotFit(f"{function.__name__}() has another answer")
+        for one, other, answer in self._record["relations"]:
+            cls, target = self._objects.get(one), self._objects.get(other)
+            if issubclass(cls, target) is not answer:
+                raise DoesNotFit(f"{class_name(target)} says otherwise of {class_name(cls)}")
 
     def guards(self) -> native.GuardTree:
         """The native tree."""

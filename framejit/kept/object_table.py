@@ -34,6 +34,8 @@ def find(place: Place) -> Any:
         raise DoesNotFit(f"the module {module} is not imported")
     if kind == "namespace":
         return vars(found)
+    if kind == "class of":
+        return type(found)
     for name in names:
         found = _held(found, name)
         if found is _ABSENT:
@@ -78,6 +80,8 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         for module in (*modules, "builtins", "types"):
             if type(module) is str:
                 yield ["name", module, *name.split(".")]
+                if issubclass(type(obj), type) and issubclass(obj, ModuleType):
+                    yield ["class of", module]  # a module that has put an object of its own in its place
     if label:
         module, _, name = label.rpartition(".")
         if module:

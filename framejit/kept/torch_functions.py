@@ -8,7 +8,7 @@ import os
 import typing
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -29,6 +29,7 @@ _LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc colle
 _HIDING: Final = torch._compile.__file__
 """The file with the wrapper that hides functions from Dynamo; Dynamo puts it around `torch.manual_seed` when it is
 imported."""
+_BOUND: Final = (MethodType, MethodWrapperType)
 _OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
 
 _seen: list[tuple[list[Any], list[Any]]] = []
@@ -90,7 +91,8 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
             yield from _said(name, part, met)
     elif callable(value):
         named = value if issubclass(kind, type) else kind
-        _check(name, str(named.__module__).partition(".")[0] in _LIBRARIES and kind is not MethodType)
+        _check(name, str(named.__module__).partition(".")[0] in _LIBRARIES and kind not in _BOUND)
+        yield kind.__qualname__.encode() if issubclass(kind, type) else str(getattr(value, "__name__", "")).encode()
 
 
 def _is_of_torch(function: BuiltinFunctionType) -> bool:

@@ -52,8 +52,9 @@ class Run:
             again = self.optimized(*args)
         finally:
             unsubscribe()
-        assert_same(self.result, expected)
-        assert_same(again, expected)
+        close = {"atol": 1e-5, "rtol": 1e-4} if backend == "fuse" else {}
+        assert_same(self.result, expected, **close)
+        assert_same(again, expected, **close)
         self.captured = any(event.kind == "capture_started" for event in self.events)
         self.said = [event.reason for event in self.events if event.kind == "cache" and event.what == "capture"]
 

@@ -35,7 +35,8 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
     if value.is_constant() and not _has_own_check(target):
         _refuse_user_checks(target)
         # of a number that is not assumed only the type is known
-        return isinstance(type(value.value)() if isinstance(value, SymNumberValue) else value.constant(), target)
+        known = type(value.value)() if isinstance(value, SymNumberValue) else value.constant()
+        return _noted(frame, type(known), target, isinstance(known, target))
     check = static_lookup(type(target), "__instancecheck__", None)
     if not is_a(target, type) and check is not None and module_of(type(target)) == "typing":
         return _has_protocol(frame, value, target)  # an alias such as typing.List, which looks at the class
@@ -68,7 +69,19 @@ def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:
         _refuse_user_checks(target)
     elif is_a(check, types.FunctionType) and module_of(type(target)) not in ("typing", "typing_extensions"):
         return _ask(frame, target, "__subclasscheck__", from_python(cls))
-    return issubclass(cls, target)
+    return _noted(frame, cls, target, issubclass(cls, target))
+
+
+def _noted(frame: Frame, cls: type, target: Any, answer: bool) -> bool:
+    """What abstract classes and protocols say of other classes changes with what is registered for them."""
+    assumed = frame.capture.assumed
+    if static_lookup(type(target), "__subclasscheck__", None) is type.__subclasscheck__:
+        return answer  # bases never change
+    if is_a(target, type):
+        assumed.is_related(cls, target, answer)
+    else:
+        assumed.holds_only_here(f"isinstance() with {target}")
+    return answer
 
 
 def _ask(frame: Frame, target: type, name: str, argument: Value) -> bool:
@@ -107,7 +120,7 @@ def _has_protocol(frame: Frame, value: Value, target: Any) -> bool:
     if not is_protocol:
         isinstance(None, target)  # what refuses to be asked, such as a typed dict, raises in the words of isinstance
     try:
-        if issubclass(value.python_type(), target):
+        if _noted(frame, value.python_type(), target, issubclass(value.python_type(), target)):
             return True
     except TypeError:
         if (
