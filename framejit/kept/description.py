@@ -176,7 +176,8 @@ class Describer:
             return self._default(held.get("_fields")), *(
                 (name, self._default(value)) for name, value in held["_field_defaults"].items()
             )
-        return tuple(sorted(_DICT(cls).get("__abstractmethods__", ())))
+        abstract = _DICT(cls).get("__abstractmethods__")
+        return tuple(sorted(abstract)) if type(abstract) is frozenset else ()
 
     def _special_names(self, cls: type) -> tuple[str, ...]:
         """Which operations a class says something about: capture looks for code of the program's own among them."""

@@ -3,8 +3,10 @@ lost."""
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -14,7 +16,7 @@ import torch
 from kept.processes import Run, one_folder
 
 import framejit
-from framejit.backends.fuse.cache import disk_cache
+from framejit.backends.fuse.cache import cache_folder, disk_cache
 from framejit.backends.fuse.cache.cache_entry import seal
 from framejit.kept import store
 
@@ -246,3 +248,65 @@ def test_two_processes_write_at_once(folder, tmp_path):
     for process in running:
         out, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
+
+
+def test_a_folder_that_can_only_be_read(folder, monkeypatch):
+    assert Run(PROGRAM).captured
+
+    def refuse(*args):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(cache_folder, "write", refuse)
+    assert not Run(PROGRAM).captured
+    disk_cache._cache_in.cache_clear()
+    with pytest.warns(framejit.FramejitWarning, match="can't be kept .*Read-only"):
+        assert Run(PROGRAM.replace("* factor", "/ factor")).captured
+    assert not Run(PROGRAM).captured
+    disk_cache._cache_in.cache_clear()
+
+
+def test_a_disk_that_is_full(folder, monkeypatch):
+    write, left = os.write, [2000]
+
+    def until_full(file, data):
+        if left[0] <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left[0] -= 100
+        return write(file, bytes(data[:100]))
+
+    monkeypatch.setattr(os, "write", until_full)
+    with pytest.warns(framejit.FramejitWarning, match="can't be kept .*No space left"):
+        assert Run(PROGRAM).captured
+    monkeypatch.undo()
+    disk_cache._cache_in.cache_clear()
+    assert not list(folder.iterdir())
+    assert Run(PROGRAM).captured
+    assert not Run(PROGRAM).captured
+
+
+def test_a_cache_without_size_keeps_nothing(folder):
+    with framejit.config.patch(cache_size=0):
+        for _ in range(2):
+            assert Run(PROGRAM).captured
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_records_with_any_part_exchanged(folder, number):
+    """Numbers, text and lists of a sealed record, exchanged at random: another result is worked out by no record."""
+    assert Run(PROGRAM).captured
+    key, (record,) = records(folder)
+    chosen = random.Random(number)
+    for _ in range(20):
+        fields = marshal.loads(record)
+        place, holder = chosen.choice([*leaves(fields["objects"]), *leaves(fields["lookups"]), *leaves(fields["tree"])])
+        holder[place] = chosen.choice([None, -1, 0, 1, 7, 1 << 70, "text", [], ["place", "torch", "sin"], b"bytes", True])
+        put(key, [marshal.dumps(fields)])
+        Run(PROGRAM)
+
+
+def leaves(data):
+    """Places in lists and dicts, with these."""
+    for place, value in enumerate(data) if type(data) is list else data.items() if type(data) is dict else ():
+        yield place, data
+        yield from leaves(value)
