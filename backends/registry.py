@@ -116,13 +116,13 @@ def kept_form(backend: Backend, compiled: Callable[..., Any]) -> str:
 
 
 def from_kept_form(
-    options: Options, form: str, module: Any, graph_id: int, frame_id: int = 0
+    options: Options, form: str, module: Any, graph_id: int, frame_id: int, give_up: Callable[[], None]
 ) -> Callable[..., Any]:
-    """The compiled graph again; `module` has the graph's own operations as `forward`, and `meta`. Raises an exception
-    that says why it can't be found."""
+    """The compiled graph again; `module` has the graph's own operations as `forward`, and `meta`. `give_up` is called
+    where it turns out later that the graph itself is wanted. Raises an exception that says why it can't be found."""
     start = perf_counter()
     found: Callable[..., Any] = (
-        fuse_from_kept_form(form, module, graph_id) if options.backend is fuse else module.forward
+        fuse_from_kept_form(form, module, graph_id, give_up) if options.backend is fuse else module.forward
     )
     emit("backend", frame_id=frame_id, name=options.backend_name, seconds=perf_counter() - start)
     return found

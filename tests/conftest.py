@@ -98,6 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
         kept = tempfile.TemporaryDirectory(prefix="framejit-tests-")
         config.add_cleanup(kept.cleanup)
         os.environ["FRAMEJIT_CACHE_DIR"] = kept.name
+    # Tests count captures, and the cases of one test have the same code. Kept captures have a room of their own,
+    # tests/kept; FRAMEJIT_KEEP_CAPTURES=1 has all tests use them.
+    os.environ.setdefault("FRAMEJIT_KEEP_CAPTURES", "0")
     if not hasattr(config, "workerinput"):
         # where Python writes no bytecode, each process that a test starts would compile all of framejit that it imports
         for room in ("framejit", "guards", "backends"):

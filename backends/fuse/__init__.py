@@ -34,8 +34,10 @@ def fuse_kept_form(compiled: Callable[..., Any]) -> str:
     return kept_form(compiled)
 
 
-def fuse_from_kept_form(form: str, module: Any, graph_id: int) -> Callable[..., Any]:
+def fuse_from_kept_form(
+    form: str, module: Any, graph_id: int, give_up: Callable[[], None]
+) -> Callable[..., Any]:
     """See `kept.from_kept_form`."""
     from framejit.backends.fuse.kept import from_kept_form
 
-    return from_kept_form(form, module, graph_id)
+    return from_kept_form(form, module, graph_id, give_up)

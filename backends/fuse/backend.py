@@ -31,7 +31,7 @@ from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import SAMPLES, note_folding, plainly, selector, total
-from framejit.backends.fuse.sizes.by_size import BySize, Variant, has_symbolic_sizes, has_symbols
+from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
@@ -84,7 +84,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
             return _left_to_aten(gm, opaque.why)
         if not has_symbolic_sizes(gm):
             return _compile_static(gm, example_inputs, ())[0]
-        return BySize(gm, example_inputs, _compile_symbolic, _compile_static).switch()
+        return CompiledBySize(gm, example_inputs, _compile_symbolic, _compile_static).switch()
     graph = _account(gm)
     remember(gm, graph)
     try:
@@ -262,6 +262,8 @@ def _variant(
     recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights), sizes)
+    if key is not None and not gm.meta.get(LAUNCH_GRAPHS):
+        graph.kept = kept_plan(key, [*text.operations], [*text.devices], tracked)
     found, kept = find_variant(key, graph) if key is not None else (None, [])
     if found is not None:
         _recall(graph, found.record, weights)

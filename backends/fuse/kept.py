@@ -4,36 +4,57 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall, remember
 from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
-from framejit.backends.fuse.cache.kept_plan import find_kept
+from framejit.backends.fuse.cache.kept_plan import read_kept
+from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
+from framejit.backends.fuse.kept_sizes import KeptSizes
 from framejit.backends.fuse.selecting import plainly, selector, total
+from framejit.backends.fuse.sizes.by_size import BySize
 
 
 def kept_form(compiled: Callable[..., Any]) -> str:
     """What another process finds a compiled graph by. Raises NotCacheable for a graph that has no such form."""
+    by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
+    if isinstance(by_size, BySize):
+        return _of_sizes(by_size)
     graph = recall(compiled) if isinstance(compiled, _native.Selector) else None
     if graph is None or graph.kept is None:
         raise NotCacheable("its graph is compiled for this process only")
     return graph.kept.written()
 
 
-def from_kept_form(written: str, module: Any, graph_id: int) -> Callable[..., Any]:
+def _of_sizes(by_size: BySize) -> str:
+    accounts = by_size.graphs()
+    if by_size.why_static or not accounts or accounts[0].kept is None:
+        raise NotCacheable("its graph is compiled for this process only, for each size")
+    sizes = tuple((str(symbol), *symbol.bounds, *place) for symbol, place in by_size.places().items())
+    return replace(accounts[0].kept, sizes=sizes).written()
+
+
+def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[], None]) -> Callable[..., Any]:
     """What `kept_form` was given, from the disk cache; `module` has the graph's own operations as `forward`, and
-    `meta`. Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
+    `meta`. `give_up` is called where it comes to sizes that no plan is kept for.
+
+    Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
     """
+    kept = read_kept(written)
+    if kept.sizes:
+        return KeptSizes(kept, module, graph_id, give_up).switch()
     graph = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
-    found = find_kept(written, graph, module.forward)
+    key = kept.key_now()
+    found = find(key, graph, module.forward) if key is not None else None
     if found is None:
         raise NotCacheable("its plan is not in the cache, or not for this process")
     remember(module, graph)
-    tell_fused(graph, found.record.before_fusion, found.record.after_fusion)
-    graph.externs = [*found.record.externs]
     record = found.record
+    tell_fused(graph, record.before_fusion, record.after_fusion)
+    graph.externs = [*record.externs]
     tell_kernels(graph, record.kernels)
     run = plainly(found.plan) if record.plain else found.plan
     graph.run = selector(run, module.forward, record.pure, record.cuda, graph, total(record))

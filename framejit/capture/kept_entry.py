@@ -97,15 +97,40 @@ def _entry(
     graph, graph_id = KeptGraph(found.told["graph"]), new_graph_id()
     emit("capture_found", **place, graph_id=graph_id)
     made = {
-        GRAPH: from_kept_form(owner.options, found.told["compiled"], graph, graph_id, place["frame_id"]),
+        GRAPH: from_kept_form(
+            owner.options, found.told["compiled"], graph, graph_id, place["frame_id"], _Outgrown(owner, graph)
+        ),
         FAILURE: _Failure(owner, fn, found.told, lambda: drop(key, record), make_failure),
         KEEPER: _Keeper(found.told["keeper"]),
     }
     slots = found.slots(made)
     tag = EntryTag(
-        found.records(native.snapshot_state()), None, "compiled", frozenset(), n_ops=found.told["n_ops"]
+        found.records(native.snapshot_state()), None, "compiled", frozenset(found.told["changing"]),
+        n_ops=found.told["n_ops"]
     )
     return native.Entry(found.code(slots), fn, guards, tuple(slots), 0, tag)
+
+
+class _Outgrown:
+    """Called where the graph itself is wanted, to be compiled for other sizes: the next call is captured here."""
+
+    def __init__(self, owner: Any, graph: KeptGraph) -> None:
+        self._owner, self._graph = weakref.ref(owner), weakref.ref(graph)
+
+    def __call__(self) -> None:
+        owner, graph = self._owner(), self._graph()
+        if owner is None or graph is None:
+            return
+        _given_up.add(owner)
+        for entry in owner.entries:
+            if any(_runs(slot.target, graph) for slot in entry.slots):
+                owner.remove_entry(entry)
+
+
+def _runs(target: Any, graph: KeptGraph) -> bool:
+    """Whether what a slot holds runs a kept graph."""
+    by_size = getattr(getattr(target, "miss", None), "__self__", target)
+    return getattr(by_size, "gm", None) is graph
 
 
 class _Keeper:

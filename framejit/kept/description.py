@@ -119,7 +119,7 @@ class Describer:
         for cls in _MRO(kind):
             if cls not in _OPEN and _SIZE(cls) - _SIZE(_BASE(cls) or cls) > self._size_of_slots(cls):
                 raise NotKept(f"an object of type {class_name(kind)}, whose content no guard tells")
-        most = deque.maxlen.__get__(obj) if issubclass(kind, deque) else None  # type: ignore[attr-defined]
+        most = deque.maxlen.__get__(obj) if issubclass(kind, deque) else None
         return "instance", most, *self._class(kind)
 
     def _size_of_slots(self, cls: type) -> int:

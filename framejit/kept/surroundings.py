@@ -30,7 +30,10 @@ _WITHOUT_SAY: Final = frozenset(
 )
 """Settings that change nothing of what is captured, or that `Options` has."""
 _PACKAGES: Final = ("framejit", "framejit.guards", "framejit.backends")
-_OF_RECORDING: Final = ("_decomp", "_refs", "_prims", "_prims_common")
+_OF_TORCH: Final = (
+    "_decomp", "_refs", "_prims", "_prims_common", "functional.py", "nn/functional.py", "_tensor.py", "_VF.py",
+    "_jit_internal.py", "overrides.py", "random.py", "_compile.py",
+)
 PROBE: Final = "a text of which each process has its own hash"
 
 
@@ -55,8 +58,8 @@ def key_of_frame(fn: FunctionType, flat_args: tuple[Any, ...], options: Options)
 def _process() -> bytes:
     """What stays as it is while the process runs."""
     told = (
-        __version__, _sources(), _recording(), sys.version, sys.flags, sys.platform, torch.__version__, torch.version.git_version,
-        torch.version.cuda, numpy.__version__,
+        __version__, _sources(), _of_torch(), sys.version, sys.flags, sys.platform, torch.__version__,
+        torch.version.git_version, torch.version.cuda, numpy.__version__,
     )
     return hashlib.sha256(repr(told).encode()).digest()
 
@@ -70,10 +73,15 @@ def _sources() -> list[tuple[str, int, int]]:
     return found
 
 
-def _recording() -> list[tuple[str, int, int]]:
-    """The Python of torch that says what operations consist of while they are recorded. No other is left to its
-    version, for what runs in eager, too, is part of what is described."""
-    return [stamp for top in _OF_RECORDING for stamp in _stamps(os.path.join(os.path.dirname(torch.__file__), top))]
+def _of_torch() -> list[tuple[str, int, int]]:
+    """The Python of torch that says what operations consist of, and that of functions that graphs call as they are.
+    What is inlined of the rest is described."""
+    home = os.path.dirname(torch.__file__)
+    return [
+        stamp
+        for path in (os.path.join(home, name) for name in _OF_TORCH)
+        for stamp in (_stamps(path) if os.path.isdir(path) else [_stamp(path)])
+    ]
 
 
 def _stamps(folder: str) -> list[tuple[str, int, int]]:

@@ -8,13 +8,12 @@ import os
 import typing
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, Final
 
 import torch
 import typing_extensions
 
-from framejit.kept.code_hash import code_hash
 from framejit.kept.not_kept import NotKept
 
 _PLACES: Final = (
@@ -29,6 +28,8 @@ _LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc colle
 _HIDING: Final = torch._compile.__file__
 """The file with the wrapper that hides functions from Dynamo; Dynamo puts it around `torch.manual_seed` when it is
 imported."""
+_OF_C: Final = frozenset("torch torch._C torch._C._nn torch._C._special torch._C._linalg torch._C._fft".split())
+_PLAIN: Final = (int, float, bool, str, type(None))
 _BOUND: Final = (MethodType, MethodWrapperType)
 _OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
 
@@ -44,6 +45,8 @@ def torch_functions() -> str:
         digest, met = hashlib.sha256(), set[int]()
         for place in _PLACES:
             for name, value in list(vars(place).items()):
+                if type(value) is BuiltinFunctionType and value.__name__ == name and value.__module__ in _OF_C:
+                    continue  # most of them
                 for said in _said(name, value, met):
                     digest.update(name.encode())
                     digest.update(said)
@@ -75,7 +78,8 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
         if file == _HIDING:
             yield from _said(name, value.__dict__.get("__wrapped__"), met)
             return
-        yield code_hash(value.__code__)
+        yield _of_code(value.__code__)
+        yield repr([given for given in value.__defaults__ or () if type(given) in _PLAIN]).encode()
         for cell in value.__closure__ or ():
             if type(cell.cell_contents) in _OF_FUNCTIONS:
                 yield from _said(name, cell.cell_contents, met)
@@ -93,6 +97,12 @@ def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
         named = value if issubclass(kind, type) else kind
         _check(name, str(named.__module__).partition(".")[0] in _LIBRARIES and kind not in _BOUND)
         yield kind.__qualname__.encode() if issubclass(kind, type) else str(getattr(value, "__name__", "")).encode()
+
+
+def _of_code(code: CodeType) -> bytes:
+    """What tells code from other code of a file that is as it was; that of functions inside of it comes with it."""
+    constants = [constant for constant in code.co_consts if type(constant) in _PLAIN]
+    return b"%b %d %b" % (code.co_code, code.co_firstlineno, repr((code.co_name, constants)).encode())
 
 
 def _is_of_torch(function: BuiltinFunctionType) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from framejit.kept.torch_state import described_state
 _NUMBERS: Final = (
     native.C_LEN, native.C_RECORD, native.C_SAME, native.C_DISTINCT, native.C_TRUTH, native.C_NO_ATTR, native.C_LACKS,
 )
-_CONSTANTS: Final = (native.C_EQUALS, native.C_KEYS, native.C_NO_KEY)
+_CONSTANTS: Final = (native.C_EQUALS, native.C_KEYS, native.C_NO_KEY, native.C_SIZES)
 _OBJECTS: Final = (native.A_CONST, native.A_CALL)
 _NOT_READ: Final = object()
 
@@ -45,15 +45,21 @@ def same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
     return gives_the_same_answer
 
 
-def facts_of(tensor: torch.Tensor) -> list[Any]:
-    """All that a guard on a tensor compares, as plain data. Raises NotKept."""
+def facts_of(tensor: torch.Tensor, free_sizes: int, free_strides: int) -> list[Any]:
+    """All that a guard on a tensor compares, as plain data; `free_sizes` and `free_strides` have a bit for each
+    dimension that is left open. Raises NotKept."""
     if tensor.layout is not torch.strided:
         raise NotKept(f"a tensor of layout {tensor.layout}")
     with torch._C.DisableTorchFunctionSubclass():
         return [
-            str(tensor.dtype), str(tensor.device), list(tensor.shape), list(tensor.stride()), tensor.requires_grad,
+            str(tensor.dtype), str(tensor.device), _known(tensor.shape, free_sizes),
+            _known(tensor.stride(), free_strides), tensor.requires_grad,
             torch._C._dispatch_keys(tensor).raw_repr(),
         ]
+
+
+def _known(numbers: Sequence[int], free: int) -> list[int | None]:
+    return [None if free >> dim & 1 else number for dim, number in enumerate(numbers)]
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------
@@ -97,10 +103,9 @@ def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
     if kind in _CONSTANTS:
         return plain_values.written(payload)
     if kind == native.C_TENSOR:
-        tensor, free_sizes, free_strides = split_tensor_payload(payload)
-        if free_sizes or free_strides:
-            raise NotKept("a size is left open")
-        return [objects.on_frame(type(tensor)), *facts_of(tensor)]
+        tensor, *free = split_tensor_payload(payload)
+        masks = list(payload[1:]) if type(payload) is tuple else []
+        return [objects.on_frame(type(tensor)), masks, *facts_of(tensor, *free)]
     if kind == native.C_STATE:
         return described_state(payload)
     if kind == native.C_PY:
@@ -213,19 +218,19 @@ class Binding:
             return self._objects.get(written[1])
         raise DoesNotFit(f"there is no check {kind}")
 
-    def _tensor(self, written: list[Any], value: Any) -> torch.Tensor:
-        number, *facts = written
+    def _tensor(self, written: list[Any], value: Any) -> Any:
+        number, masks, *facts = written
+        payload = (value, *masks) if masks else value
         if not issubclass(type(value), torch.Tensor):
             raise DoesNotFit("what was a tensor is none")
         self._objects.bind(number, type(value))
         try:
-            found = facts_of(value)
+            found = facts_of(*split_tensor_payload(payload))
         except NotKept as e:
             raise DoesNotFit(str(e)) from None
         if found != facts:
             raise DoesNotFit("a tensor has another dtype, device, size or layout")
-        tensor: torch.Tensor = value
-        return tensor
+        return payload
 
 
 def is_same_tree(one: Any, other: Any) -> bool:

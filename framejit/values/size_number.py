@@ -12,13 +12,14 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from framejit.guards.computed_size import ComputedSize
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey, source
-from framejit.symbols.expression import Expression, evaluate
+from framejit.symbols.expression import Expression
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
 from framejit.values.handlers import handles
-from framejit.values.sym_int import LARGEST, SymIntValue, read_size
+from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.sym_number import SymNumberValue
 
 if TYPE_CHECKING:
@@ -44,12 +45,9 @@ class SizeSource(Source):
     """Each symbol, where it is read, and as what: a dimension (or NUMBER), and whether its stride is."""
 
     def emit(self, em: Emitter) -> None:
-        expression, leaves = self.expression, self.leaves
-
-        def compute(*found: Any) -> int:
-            return evaluate(expression, {leaf[0]: read_size(value, leaf[2]) for leaf, value in zip(leaves, found)})
-
-        em.call_object(compute, lambda: [em.load_source(leaf[1]) for leaf in leaves], len(leaves))
+        leaves = self.leaves
+        computed = ComputedSize(self.expression, tuple((leaf[0], leaf[2]) for leaf in leaves))
+        em.call_object(computed, lambda: [em.load_source(leaf[1]) for leaf in leaves], len(leaves))
 
     def name(self) -> str:
         return str(self.expression)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from framejit.guards.size_program import NUMBER
+from framejit.guards.computed_size import ComputedSize
 from framejit.signals import Unsupported
-from framejit.symbols.expression import DataSymbol, evaluate
+from framejit.symbols.expression import DataSymbol
 from framejit.symbols.sym_node import expression_of
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -85,27 +85,13 @@ class SymIntValue(Value):
         symbols = sorted(dict.fromkeys(expression.symbols()), key=str)
         leaves = [sizes.place(symbol) if isinstance(symbol, DataSymbol) else sizes.leaves[symbol] for symbol in symbols]
         dims = [(leaf[1], False) if isinstance(leaf, tuple) else (leaf.dim, leaf.is_stride) for leaf in leaves]
-
-        def compute(*inputs: Any) -> int:
-            places = zip(inputs, dims)
-            return evaluate(expression, {symbol: read_size(*place) for symbol, place in zip(symbols, places)})
-
         cg.em.call_object(
-            compute,
+            ComputedSize(expression, tuple(zip(symbols, dims))),
             lambda: [
                 cg.load(leaf[0]) if isinstance(leaf, tuple) else cg.em.load_source(leaf.source) for leaf in leaves
             ],
             len(leaves),
         )
-
-
-def read_size(value: Any, place: tuple[int, bool]) -> int:
-    """A size of a tensor, or its stride, as `place` says: a dimension, or NUMBER where the value is the int itself or
-    holds it."""
-    dim, is_stride = place
-    if dim == NUMBER:
-        return int(value.item()) if isinstance(value, torch.Tensor) else value
-    return value.stride(dim) if is_stride else value.size(dim)
 
 
 def _undecided(size: SymIntValue) -> Unsupported:

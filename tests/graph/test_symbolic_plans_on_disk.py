@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path):
-    with framejit.config.patch(cache_dir=str(tmp_path / "cache")):
+    with framejit.config.patch(cache_dir=str(tmp_path / "cache"), keep_captures=False):
         yield tmp_path / "cache"
 
 
@@ -168,7 +168,7 @@ def test_another_process_runs_no_pass_and_no_lowering(folder, tmp_path):
     script.write_text(textwrap.dedent(program))
 
     def run(*sizes: int) -> str:
-        environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
+        environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder), "FRAMEJIT_KEEP_CAPTURES": "0"}
         done = forked.run(["-W", "error", script, *sizes], env=environment, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -300,7 +300,8 @@ def test_records_with_any_part_exchanged(folder, number):
     for _ in range(20):
         fields = marshal.loads(record)
         place, holder = chosen.choice([*leaves(fields["objects"]), *leaves(fields["lookups"]), *leaves(fields["tree"])])
-        holder[place] = chosen.choice([None, -1, 0, 1, 7, 1 << 70, "text", [], ["place", "torch", "sin"], b"bytes", True])
+        instead = [None, -1, 0, 1, 7, 1 << 70, "text", [], ["place", "torch", "sin"], b"bytes", True]
+        holder[place] = chosen.choice(instead)
         put(key, [marshal.dumps(fields)])
         Run(PROGRAM)
 

@@ -34,7 +34,8 @@ CHANGES = {
         "made = eval('lambda x: x * 2.0')\ndef target(x): return made(x)", "x * 2.0", "x * 3.0",
     ),
     "a cell of a cell": (
-        "def outer(n):\n    def middle():\n        def inner(x): return x * n\n        return inner\n    return middle()\n"
+        "def outer(n):\n    def middle():\n        def inner(x): return x * n\n        return inner\n"
+        "    return middle()\n"
         "made = outer(2.0)\ndef target(x): return made(x)", "outer(2.0)", "outer(3.0)",
     ),
     "a function in a cell": (
@@ -117,7 +118,8 @@ CHANGES = {
         "    return x * len(last)", "maxlen=2", "maxlen=4",
     ),
     "flags of an enum": (
-        "class F(enum.IntFlag):\n    A = 1\n    B = 2\nf = F.A\ndef target(x): return x * int(f | F.B)", "B = 2", "B = 4",
+        "class F(enum.IntFlag):\n    A = 1\n    B = 2\nf = F.A\n"
+        "def target(x): return x * int(f | F.B)", "B = 2", "B = 4",
     ),
     "an alias in an enum": (
         "class F(enum.Enum):\n    A = 1.0\n    B = 2.0\ndef target(x): return x * F['B'].value", "B = 2.0", "B = 1.0",
@@ -177,7 +179,8 @@ CHANGES = {
     ),
     "an abstract method": (
         "class Base(abc.ABC):\n    @abc.abstractmethod\n    def run(self): ...\nclass Own(Base):\n"
-        "    def run(self): ...\ndef target(x):\n    try:\n        Own()\n    except TypeError:\n        return x * 2.0\n"
+        "    def run(self): ...\ndef target(x):\n    try:\n        Own()\n    except TypeError:\n"
+        "        return x * 2.0\n"
         "    return x * 3.0", "    def run(self): ...\ndef", "    def walk(self): ...\ndef",
     ),
     "a pattern of a class": (
@@ -185,7 +188,8 @@ CHANGES = {
         "def target(x):\n    match p:\n        case P(n):\n            return x * n", "('a', 'b')", "('b', 'a')",
     ),
     "a hash that is none": (
-        "class K:\n    def __hash__(self): return 1\nk = K()\ndef target(x):\n    try:\n        return x * {k: 2.0}[k]\n"
+        "class K:\n    def __hash__(self): return 1\nk = K()\ndef target(x):\n    try:\n"
+        "        return x * {k: 2.0}[k]\n"
         "    except TypeError:\n        return x * 3.0", "def __hash__(self): return 1", "__hash__ = None",
     ),
     "a truth that is none": (
@@ -219,7 +223,8 @@ CHANGES = {
         "return 1", "return 2",
     ),
     "what a weak reference leads to": (
-        "class K: by = 2.0\nclass L: by = 3.0\nk, l = K(), L()\nref = weakref.ref(k)\ndef target(x): return x * ref().by",
+        "class K: by = 2.0\nclass L: by = 3.0\nk, l = K(), L()\nref = weakref.ref(k)\n"
+        "def target(x): return x * ref().by",
         "ref(k)", "ref(l)",
     ),
     "a cached function": (
@@ -239,14 +244,16 @@ CHANGES = {
         "def f(): pass\nf.by = 2.0\ndef target(x): return x * f.by", "= 2.0", "= 3.0",
     ),
     "a name of a class": (
-        "class A: pass\nclass BB: pass\na = A()\ndef target(x): return x * len(type(a).__name__)", "a = A()", "a = BB()",
+        "class A: pass\nclass BB: pass\na = A()\n"
+        "def target(x): return x * len(type(a).__name__)", "a = A()", "a = BB()",
     ),
     "what super() finds": (
         "class A:\n    def by(self): return 2.0\nclass B(A):\n    def by(self): return super().by() + 1.0\nb = B()\n"
         "def target(x): return x * b.by()", "return 2.0", "return 3.0",
     ),
     "a class that is swapped": (
-        "class A:\n    by = 2.0\nclass B:\n    by = 3.0\na = A()\na.__class__ = A\ndef target(x): return x * type(a).by",
+        "class A:\n    by = 2.0\nclass B:\n    by = 3.0\na = A()\na.__class__ = A\n"
+        "def target(x): return x * type(a).by",
         "__class__ = A", "__class__ = B",
     ),
 }

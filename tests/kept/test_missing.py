@@ -50,18 +50,6 @@ def test_what_is_missing(why):
     assert not Run(MISSING[why], backend=backend).captured
 
 
-@pytest.mark.xfail(strict=True, reason="sizes that are left open are no part of a record")
-def test_sizes_that_are_left_open():
-    program = HEAD + """
-def target(x):
-    with torch.no_grad():
-        return x * 2.0
-args = (torch.ones(3),)
-"""
-    assert Run(program, dynamic=True).captured
-    assert not Run(program, dynamic=True).captured
-
-
 @pytest.mark.xfail(strict=True, reason="what was computed from frozen weights is compared by their versions")
 def test_frozen_weights():
     program = HEAD + """

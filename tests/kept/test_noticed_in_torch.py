@@ -185,7 +185,7 @@ def test_threads_of_a_plan_are_noticed():
     assert not Run(PLAIN, backend="fuse").captured
 
 
-@pytest.mark.parametrize("name", ["_sources", "_recording"])
+@pytest.mark.parametrize("name", ["_sources", "_of_torch"])
 def test_files_are_noticed(monkeypatch, name):
     assert Run(PLAIN).captured
     found = getattr(surroundings, name)()

@@ -10,6 +10,8 @@ import textwrap
 
 import pytest
 
+from framejit.config import Config, from_environment
+
 pytestmark = pytest.mark.process
 
 TELL = """
@@ -110,3 +112,8 @@ def test_models_of_transformers(program, tmp_path):
     pytest.importorskip("transformers")
     assert run(program, tmp_path)["captured"]
     assert run(program, tmp_path) == NOTHING
+
+
+def test_captures_are_kept_unless_that_is_switched_off():
+    assert Config().keep_captures
+    assert not from_environment({"FRAMEJIT_KEEP_CAPTURES": "0"}).keep_captures

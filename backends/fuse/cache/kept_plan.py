@@ -9,19 +9,18 @@ that Python has registered with torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.cache.cache_key import key_of
-from framejit.backends.fuse.cache.plan_cache import FoundPlan, find
-from framejit.backends.fuse.cache.plan_key import PlanKey, surroundings
+from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED
+from framejit.symbols.expression import Symbol
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,41 @@ class KeptPlan:
     n_inputs: int
     returns: tuple[bool, ...]
     origins: tuple[str, ...]
+    sizes: tuple[tuple[str, float, float, int, int], ...] = ()
+    """For each symbol its name and bounds, and the input and dimension that it is read from."""
 
     def written(self) -> str:
         return json.dumps(asdict(self))
+
+    def symbols(self, sizes: Sequence[int]) -> tuple[Symbol, ...]:
+        """The symbols, of which these are the sizes now."""
+        return tuple(Symbol(name, now, (low, high)) for (name, low, high, *_), now in zip(self.sizes, sizes))
+
+    def key_now(self, sizes: SymbolicSizes | None = None) -> PlanKey | None:
+        """The key in this process; None where something is not as it was. Raises whatever data that is none leads
+        to."""
+        if surroundings_now([*map(torch.device, self.devices)], self.tracked) != self.surroundings:
+            return None
+        functions = {name: callable_of(_operation(name)) for name in self.operations}
+        return PlanKey(
+            self.key, {**NAMED, **functions}, {}, (), {}, self.n_inputs, self.returns, sizes, self.origins
+        )
+
+
+def read_kept(written: str) -> KeptPlan:
+    """What `KeptPlan.written` wrote. Raises whatever data that is none leads to."""
+    fields = {name: _tuples(value) for name, value in json.loads(written).items()}
+    return KeptPlan(**fields)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if type(value) is list else value
 
 
 def kept_plan(key: PlanKey, operations: Sequence[torch._ops.OpOverload], devices: Sequence[torch.device],
               tracked: bool) -> KeptPlan | None:
     """How to find the plan of a key again; None where it depends on tensors of this process."""
-    if key.constants or key.weights or key.sizes is not None:
+    if key.constants or key.weights:
         return None
     return KeptPlan(
         key.key, surroundings_now(devices, tracked), tracked, tuple(map(str, devices)),
@@ -56,22 +81,6 @@ def kept_plan(key: PlanKey, operations: Sequence[torch._ops.OpOverload], devices
 def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:
     """A hash over all besides the captured graph that its plan depends on. Raises NotCacheable."""
     return key_of(*surroundings({*devices}, tracked), "\n".join(registered_kernels()))
-
-
-def find_kept(written: str, graph: CompiledGraph, fallback: Callable[..., Any]) -> FoundPlan | None:
-    """The plan, ready to run; None if it is not there any more, or something is not as it was.
-
-    Raises whatever data that is none leads to.
-    """
-    fields: Any = {name: tuple(value) if type(value) is list else value for name, value in json.loads(written).items()}
-    kept = KeptPlan(**fields)
-    if surroundings_now([*map(torch.device, kept.devices)], kept.tracked) != kept.surroundings:
-        return None
-    functions = {name: callable_of(_operation(name)) for name in kept.operations}
-    key = PlanKey(
-        kept.key, {**NAMED, **functions}, {}, (), {}, kept.n_inputs, kept.returns, None, kept.origins
-    )
-    return find(key, graph, fallback)
 
 
 def _operation(name: str) -> torch._ops.OpOverload:

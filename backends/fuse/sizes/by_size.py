@@ -75,23 +75,13 @@ CompileStatic = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], 
 
 
 class BySize:
-    """Takes the graph's inputs, and runs what fits their sizes."""
+    """Takes the graph's inputs, and runs what fits their sizes. `places` has for each symbol the input and dimension
+    that it is read from."""
 
-    def __init__(
-        self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_symbolic: CompileSymbolic,
-        compile_static: CompileStatic,
-    ) -> None:
+    def __init__(self, gm: fx.GraphModule, places: Mapping[Symbol, tuple[int, int]]) -> None:
         self.gm, self.eager = gm, gm.forward
-        self._compile_symbolic, self._compile_static = compile_symbolic, compile_static
-        places = _places(gm)
         self._read = tuple(places.values())
         self._symbols = tuple(places)
-        self._conditions: Conditions = next(
-            size.node.conditions
-            for node in placeholders(gm)
-            for size in _fake(node).shape
-            if isinstance(size, torch.SymInt)
-        )
         self._variants: list[Variant] = []
         self._static: list[CompiledGraph] = []
         self._ready: dict[tuple[int, ...], Run] = {}
@@ -101,7 +91,14 @@ class BySize:
         self._lock = threading.Lock()
         self.why_static = ""
         """Why the graph is compiled for each combination of sizes on its own; empty if it is not."""
-        self._made_for(self._sizes(example_inputs), example_inputs)
+
+    def _compiled(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
+        """What is made for sizes that nothing fits so far."""
+        raise NotImplementedError
+
+    def places(self) -> dict[Symbol, tuple[int, int]]:
+        """For each symbol the input and dimension that it is read from."""
+        return dict(zip(self._symbols, self._read))
 
     def switch(self) -> Run:
         """What takes the graph's inputs, and asks here only about sizes that did not come lately."""
@@ -162,30 +159,49 @@ class BySize:
     def _made_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
         with self._lock:
             known = self._ready.get(sizes)
-            if known is not None:
-                return known
-            if not self.why_static:
-                try:
-                    conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
-                    variant = self._compile_symbolic(
-                        self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols)
-                    )
-                    self._variants.append(variant)
-                    return self._remember(sizes, variant.run(sizes))
-                except NeedsGradients:
-                    self._never = True
-                    return self._remember(sizes, self.eager)
-                except NotFusable as e:
-                    self.why_static = str(e)
-                    self._tell(f"compiled for each combination of sizes on its own: {self.why_static}")
-            run, graph = self._compile_static(self.gm, inputs, sizes)
-            self._static += [graph] if graph is not None else []
-            return self._remember(sizes, run)
+            return known if known is not None else self._remember(sizes, self._compiled(sizes, inputs))
 
     def _remember(self, sizes: tuple[int, ...], run: Run) -> Run:
         if len(self._ready) >= REMEMBERED:
             self._ready.clear()
         self._ready[sizes] = run
+        return run
+
+
+class CompiledBySize(BySize):
+    """Compiles the graph for the sizes that come."""
+
+    def __init__(
+        self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_symbolic: CompileSymbolic,
+        compile_static: CompileStatic,
+    ) -> None:
+        super().__init__(gm, _places(gm))
+        self._compile_symbolic, self._compile_static = compile_symbolic, compile_static
+        self._conditions: Conditions = next(
+            size.node.conditions
+            for node in placeholders(gm)
+            for size in _fake(node).shape
+            if isinstance(size, torch.SymInt)
+        )
+        self._made_for(self._sizes(example_inputs), example_inputs)
+
+    def _compiled(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
+        if not self.why_static:
+            try:
+                conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
+                variant = self._compile_symbolic(
+                    self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols)
+                )
+                self._variants.append(variant)
+                return variant.run(sizes)
+            except NeedsGradients:
+                self._never = True
+                return self.eager
+            except NotFusable as e:
+                self.why_static = str(e)
+                self._tell(f"compiled for each combination of sizes on its own: {self.why_static}")
+        run, graph = self._compile_static(self.gm, inputs, sizes)
+        self._static += [graph] if graph is not None else []
         return run
 
 

@@ -39,6 +39,7 @@ def keep_entry(
             "compiled": kept_form(compilation.options.backend, compiled),
             "keeper": None,
             "n_ops": capture.graph.n_ops,
+            "changing": sorted(capture.changing),
             "has_effects": capture.graph_effects().any,
             "initial_state": [_written_change(setter, values) for setter, values in capture.initial_state],
         }
@@ -61,8 +62,6 @@ def keep_entry(
 
 
 def _check(capture: Capture) -> None:
-    if capture.changing or capture.sizes.leaves:
-        raise NotKept("numbers or sizes are left open")
     if capture.overrides.met or capture.overrides.modes:
         raise NotKept("a __torch_function__ of the program was asked")
     if capture.made_classes or capture.ids_taken or capture.in_traceback:

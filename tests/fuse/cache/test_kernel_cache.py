@@ -33,12 +33,12 @@ RETURNS_7 = "define i64 @seven() {\n  ret i64 7\n}\n"
 
 @pytest.fixture
 def folder(tmp_path):
-    with framejit.config.patch(cache_dir=str(tmp_path / "cache")):
+    with framejit.config.patch(cache_dir=str(tmp_path / "cache"), keep_captures=False):
         yield tmp_path / "cache"
 
 
 def process(folder: pathlib.Path, program: str = PROGRAM) -> list[str]:
-    environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
+    environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder), "FRAMEJIT_KEEP_CAPTURES": "0"}
     ran = forked.run(["-W", "error", "-c", textwrap.dedent(program)], env=environment, timeout=120)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
@@ -175,7 +175,7 @@ def test_a_record_that_is_none_is_compiled_again(folder, compiled, monkeypatch, 
     monkeypatch.setattr(kernel_cache, "pack", lambda fields, blobs: record)
     gpu_binaries([source()], 90)
     monkeypatch.undo()
-    with framejit.config.patch(cache_dir=str(folder)):
+    with framejit.config.patch(cache_dir=str(folder), keep_captures=False):
         assert disk_cache.current().info().entries == {"triton": 1}
         (binary,) = gpu_binaries([source()], 90)
     assert binary.cubin.startswith(b"\x7fELF")

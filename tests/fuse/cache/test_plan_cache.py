@@ -39,7 +39,7 @@ def assert_equal(expected, got) -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path):
-    with framejit.config.patch(cache_dir=str(tmp_path / "cache")):
+    with framejit.config.patch(cache_dir=str(tmp_path / "cache"), keep_captures=False):
         yield tmp_path / "cache"
 
 
@@ -182,7 +182,7 @@ def test_another_process_lowers_nothing(folder, tmp_path):
     script.write_text(textwrap.dedent(program))
 
     def run():
-        environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder)}
+        environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder), "FRAMEJIT_KEEP_CAPTURES": "0"}
         ran = forked.run(["-W", "error", script], env=environment, timeout=120)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -760,6 +760,7 @@ def test_several_processes_at_once(folder, tmp_path):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(program))
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder), "FRAMEJIT_DYNAMIC_AFTER": "0"}
+    environment["FRAMEJIT_KEEP_CAPTURES"] = "0"
     command = [sys.executable, "-W", "error", str(script)]
     running = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
