@@ -5,8 +5,9 @@
 A shape is inner x columns, as of `F.linear`. `us` is microseconds a product, launched from a CUDA graph over copies of
 the matrix that are together larger than the cache; `bw` the share of what a copy reaches that reading matrix, rows and
 result alone would take. `plain` is the product, `residual` the product added to a row, `gate` is
-`silu(x @ gate) * (x @ up)`; cuBLAS is given the operations of torch behind it. `--tune` prints all tiles that may be
-worth trying, too. Wanted: 0.85 of the bandwidth, and cuBLAS never quicker.
+`silu(x @ gate) * (x @ up)`, `norm` that of `rms_norm(x)`; cuBLAS is given the operations of torch around it. `--tune`
+prints all tiles that may be worth trying, too; `apart` is the norm in a launch of its own. Wanted: 0.85 of the
+bandwidth, and cuBLAS never quicker.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ def gate(x: torch.Tensor, weight: torch.Tensor, up: torch.Tensor) -> torch.Tenso
     return F.silu(F.linear(x, weight)) * F.linear(x, up)
 
 
-KINDS: dict[str, Operation] = {"plain": F.linear, "residual": residual, "gate": gate}
+def norm(x: torch.Tensor, weight: torch.Tensor, up: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return gate(F.rms_norm(x, scale.shape, scale, 1e-5), weight, up)
+
+
+KINDS: dict[str, Operation] = {"plain": F.linear, "residual": residual, "gate": gate, "norm": norm}
+GATED = ("gate", "norm")
 
 
 @dataclass
@@ -75,7 +81,13 @@ class Case:
 
     @property
     def matrices(self) -> int:
-        return 2 if self.kind == "gate" else 1
+        return 2 if self.kind in GATED else 1
+
+    @property
+    def vectors(self) -> list[tuple[int, ...]]:
+        """The sizes of the operands behind the matrices."""
+        inner, columns = self.sizes
+        return {"residual": [(self.rows, columns)], "norm": [(inner,)]}.get(self.kind, [])
 
     @property
     def moved(self) -> int:
@@ -94,16 +106,17 @@ class Case:
             return torch.randn(*sizes, device="cuda", dtype=self.dtype)
 
         x, first = made(self.rows, inner), made(self.matrices, columns, inner)
+        others = [made(*size) for size in self.vectors]
         sets = []
         for copy in range(copies):
             weights = (first if copy == 0 else first.clone()).unbind()
-            sets.append((x, *weights, *((made(self.rows, columns),) if self.kind == "residual" else ())))
+            sets.append((x, *weights, *others))
         return sets
 
 
 # ---- ours ----------------------------------------------------------------------------------------------------------
-def kernel_of(case: Case) -> Any:
-    """The only kernel of a case, as the schedule gives it."""
+def kernels_of(case: Case) -> list[Any]:
+    """The kernels of a case, as the schedule gives them."""
     from framejit.backends.fuse.graph.passes.pipeline import run_passes
     from framejit.backends.fuse.graph.record import record_graph
     from framejit.backends.fuse.lowering.lower_graph import lower_graph
@@ -111,8 +124,7 @@ def kernel_of(case: Case) -> Any:
     from framejit.backends.fuse.schedule.make_kernels import schedule
 
     inner, columns = case.sizes
-    sizes = [(case.rows, inner), *[(columns, inner)] * case.matrices]
-    sizes += [(case.rows, columns)] if case.kind == "residual" else []
+    sizes = [(case.rows, inner), *[(columns, inner)] * case.matrices, *case.vectors]
     graph = fx.Graph()
     nodes = [graph.placeholder(f"x{position}") for position in range(len(sizes))]
     with FakeTensorMode():
@@ -121,9 +133,23 @@ def kernel_of(case: Case) -> Any:
         node.meta["val"] = fake
     graph.output((graph.call_function(KINDS[case.kind], tuple(nodes)),))
     gm = fx.GraphModule(torch.nn.Module(), graph)
-    lowered = lower_graph(run_passes(record_graph(gm, fakes, keeps, None), gm, fakes), False)
-    (kernel,) = schedule(lowered)
-    return kernel
+    return schedule(lower_graph(run_passes(record_graph(gm, fakes, keeps, None), gm, fakes), False))
+
+
+def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
+    """By what is said of its tile, the sources of the launches of a case; the first is the default."""
+    from framejit.backends.fuse.targets.cuda import CudaTarget
+    from framejit.backends.fuse.triton.block_limits import GpuLimits
+    from framejit.backends.fuse.triton.kernel_source import triton_source
+
+    kernels = kernels_of(case)
+    found = {name: [triton_source(kernels[-1], tile=tile)] for name, tile in tiles(kernels[-1], tune).items()}
+    if case.kind == "norm":
+        limits = GpuLimits.of_device(torch.cuda.current_device())
+        CudaTarget.norm_columns, most = 0, CudaTarget.norm_columns
+        found["apart"] = [triton_source(kernel, limits) for kernel in kernels_of(case)]
+        CudaTarget.norm_columns = most
+    return found
 
 
 def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
@@ -153,14 +179,16 @@ def configurations(loops: Any) -> Iterator[tuple[int, int, int, int, int]]:
                 yield columns, inner, warps, stages, 0
     for columns, inner, warps, stages in product((16, 32, 64), (64, 128, 256, 512), (4, 8), (3, 5)):
         held = stages * inner * (columns * loops.matrices + max(8, rows)) * loops.itemsize
-        if loops.is_narrow and 20 << 10 <= held <= 110 << 10 and (rows > 1 or (columns, warps) == (16, 4)):
+        if not loops.is_narrow or inner < 16 * warps or not 20 << 10 <= held <= 110 << 10:
+            continue
+        if rows > 1 or (columns, warps) == (16, 4):
             yield columns, inner, warps, stages, warps
             if columns == 64 or warps == 4 and stages == 5:
                 yield columns, inner, warps, stages, 1
 
 
 class Launcher:
-    """A compiled tile, launched by the driver."""
+    """A compiled kernel, launched by the driver."""
 
     def __init__(self, source: Any, binary: Any, driver: ctypes.CDLL) -> None:
         from framejit.backends.fuse.targets.cuda import GpuModule
@@ -178,6 +206,11 @@ class Launcher:
         )
         if failed:
             raise RuntimeError(f"cuLaunchKernel gives {failed}")
+
+
+def run_all(launchers: Sequence[Launcher], buffers: dict[str, torch.Tensor]) -> None:
+    for launcher in launchers:
+        launcher(buffers)
 
 
 # ---- measuring -----------------------------------------------------------------------------------------------------
@@ -215,7 +248,7 @@ class Measured:
 
 
 def measure(case: Case, compiled: dict[str, Any], default: str) -> Measured:
-    """`compiled`: launchers, or what was raised, by tile."""
+    """`compiled`: by tile the launchers, or what was raised."""
     sets = case.operands()
     function = KINDS[case.kind]
     cublas = seconds_a_launch([partial(function, *given) for given in sets])
@@ -223,19 +256,21 @@ def measure(case: Case, compiled: dict[str, Any], default: str) -> Measured:
     size = exact.norm()
     eager = (function(*sets[0]).double() - exact).norm()
     ours, wrong = dict[str, float](), dict[str, str]()
-    for name, launcher in compiled.items():
-        if isinstance(launcher, Exception):
-            wrong[name] = f"{type(launcher).__name__}: {launcher}".splitlines()[0][:100]
+    for name, launchers in compiled.items():
+        if isinstance(launchers, Exception):
+            wrong[name] = f"{type(launchers).__name__}: {launchers}".splitlines()[0][:100]
             continue
         out = torch.full_like(exact, torch.nan, dtype=case.dtype)
-        result = {launcher.source.buffers[-1]: out}
-        buffers = [{**{f"x{position}": x for position, x in enumerate(given)}, **result} for given in sets]
+        made = {name: torch.empty_like(sets[0][0]) for one in launchers[:-1] for name in one.source.buffers}
+        made |= {launchers[-1].source.buffers[-1]: out}
+        buffers = [{**made, **{f"x{position}": x for position, x in enumerate(given)}} for given in sets]
+        launch = partial(run_all, launchers)
         try:
-            ours[name] = seconds_a_launch([partial(launcher, given) for given in buffers])
+            ours[name] = seconds_a_launch([partial(launch, given) for given in buffers])
         except Exception as e:
             wrong[name] = f"{type(e).__name__}: {e}"[:100]
             continue
-        launcher(buffers[0])
+        launch(buffers[0])
         error = (out.double() - exact).norm()
         if not error <= max(1.05 * eager, RIGHT[case.dtype] * size):
             wrong[name] = f"error {error / size:.1e}, eager {eager / size:.1e}"
@@ -255,9 +290,9 @@ def main() -> int:
     use_empty_caches()
     from framejit.backends.fuse.targets.cuda import CudaTarget
     from framejit.backends.fuse.triton.compile import compile_gpu_kernels
-    from framejit.backends.fuse.triton.kernel_source import triton_source
 
-    CudaTarget.product_rows = 16  # whatever the rules say: this is what they are made of
+    # whatever the rules say: this is what they are made of
+    CudaTarget.multiplies, CudaTarget.norm_columns = lambda self, rows, *_: rows <= 16, 1 << 15
     dtype = getattr(torch, options.dtype)
     driver = ctypes.CDLL("libcuda.so.1")
     torch.zeros(1, device="cuda")
@@ -267,28 +302,31 @@ def main() -> int:
     cases = [
         Case(shape, rows, kind, dtype)
         for rows, kind in product(wanted, KINDS) for shape in options.only.split(",")
-        if kind != "gate" or SHAPES[shape][1] > SHAPES[shape][0]
+        if kind not in GATED or SHAPES[shape][1] > SHAPES[shape][0]
     ]
     major, minor = torch.cuda.get_device_capability()
     measured: list[Measured] = []
     print(f"{'':24} {'cuBLAS':>14} {'ours':>14} {'of cuBLAS':>9}  tile; the best tiles", flush=True)
     for rows in wanted:
         of_rows = [case for case in cases if case.rows == rows]
-        made: list[tuple[Case, str, Any]] = []
+        made: list[tuple[Case, str, list[Any]]] = []
         defaults: dict[int, str] = {}
         for case in of_rows:
             if time.perf_counter() - began > options.seconds:
                 break
-            kernel = kernel_of(case)
-            tuned = case.kind == "plain" or (case.kind, case.shape) == ("gate", "2048x5632")
-            found = tiles(kernel, options.tune and tuned and case.shape in TUNED.get(rows, ()))
+            tuned = case.kind == "plain" or (case.kind in GATED and case.shape == "2048x5632")
+            found = sources_of(case, options.tune and tuned and case.shape in TUNED.get(rows, ()))
             defaults[id(case)] = next(iter(found))
-            made += [(case, name, triton_source(kernel, tile=tile)) for name, tile in found.items()]
-        binaries = compile_gpu_kernels([source for _, _, source in made], 10 * major + minor)
+            made += [(case, name, sources) for name, sources in found.items()]
+        sources = [source for _, _, several in made for source in several]
+        binaries = iter(compile_gpu_kernels(sources, 10 * major + minor))
         launchers: dict[int, dict[str, Any]] = {}
-        for (case, name, source), binary in zip(made, binaries):
-            is_code = not isinstance(binary, Exception)
-            launchers.setdefault(id(case), {})[name] = Launcher(source, binary, driver) if is_code else binary
+        for case, name, several in made:
+            outcomes = [next(binaries) for _ in several]
+            failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+            launchers.setdefault(id(case), {})[name] = failed[0] if failed else [
+                Launcher(source, binary, driver) for source, binary in zip(several, outcomes)
+            ]
         print(f"rows {rows}: {len(made)} tiles compiled after {time.perf_counter() - began:.0f} s", flush=True)
         for case in of_rows:
             if id(case) not in launchers or time.perf_counter() - began > options.seconds:

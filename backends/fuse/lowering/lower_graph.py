@@ -25,7 +25,6 @@ from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpreted, view_in_another_dtype, view_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
-from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
 all_operators.load()
@@ -119,8 +118,6 @@ class _Lowering:
         call_extern(self.builder, self.storages, node)
 
     def _product(self, node: Node) -> bool:
-        if not target_of(node.result.device).product_rows or not accepts(node):
-            return False
         args, kwargs = self.storages.operands(node)
         result = lower_product(self.builder, node, args, kwargs)
         if result is not None:

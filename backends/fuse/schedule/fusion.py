@@ -384,10 +384,7 @@ def _handed_over(
         if store.index != index:
             mismatch = True
             return None
-        value = store.value
-        if load.dtype in COMPUTE and value.op == "cast" and value.args[0].dtype == COMPUTE[load.dtype]:
-            return value.args[0]  # in a register it need not be rounded to what memory would have held
-        return value if load.dtype in COMPUTE else cast(value, load.dtype)
+        return handed_over(load, store.value)
 
     added = [
         replace(
@@ -399,6 +396,13 @@ def _handed_over(
     if mismatch or not _memory_agrees(stores, added, buffers):
         return None
     return added
+
+
+def handed_over(load: Expr, value: Expr) -> Expr:
+    """What stands in the place of a load whose value is known."""
+    if load.dtype in COMPUTE and value.op == "cast" and value.args[0].dtype == COMPUTE[load.dtype]:
+        return value.args[0]  # in a register it need not be rounded to what memory would have held
+    return value if load.dtype in COMPUTE else cast(value, load.dtype)
 
 
 def _memory_agrees(stores: list[Store], added: list[Store], buffers: dict[str, Buffer]) -> bool:

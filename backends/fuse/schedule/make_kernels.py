@@ -5,6 +5,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
+from framejit.backends.fuse.schedule.norms_in_products import norms_in_products
 from framejit.backends.fuse.schedule.order import ordered_for_memory
 from framejit.backends.fuse.schedule.side_by_side import side_by_side
 
@@ -13,7 +14,7 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     """The graph as kernels and extern calls, in the order in which they run."""
     verify(graph.nodes, graph.buffers, "lowering")
     needed = {output.buffer.name for output in graph.outputs if isinstance(output, Layout)}
-    nodes = fuse(graph, needed)
+    nodes = norms_in_products(fuse(graph, needed), needed, graph.buffers)
     verify(nodes, graph.buffers, "fusion")
     nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
     steps = [

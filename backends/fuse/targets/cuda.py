@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 64
 """Rows side by side in memory that one program reduces."""
+FEW_ROWS, MORE_ROWS, MOST_COLUMNS = 2, 8, 4096
+"""Rows up to which our products are quicker than cuBLAS's, on an H200 (benchmarks/products.py): with any number of
+columns, and with no more than these."""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
 
@@ -105,7 +108,7 @@ class CudaTarget(Target):
     gathers = True
     pools = True
     hides_work = True
-    product_rows = 4
+    norm_columns = 1 << 13
     shares_launches = True
     few_rows = 512
     row_parts = 1024
@@ -150,6 +153,13 @@ class CudaTarget(Target):
         if wanted < 2 or length < wanted * COLUMNS and results * length < LARGE:
             return 1
         return wanted if length >= wanted * COLUMNS else max(1, length // COLUMNS)
+
+    def multiplies(self, rows: int, columns: int, dtype: torch.dtype, joint: bool) -> bool:
+        if rows <= FEW_ROWS:
+            return True
+        if dtype.itemsize > 2:
+            return rows <= 2 * FEW_ROWS
+        return rows <= MORE_ROWS and (joint or columns <= MOST_COLUMNS)
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.triton.triton_support import supports

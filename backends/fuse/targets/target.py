@@ -83,8 +83,9 @@ class Target:
     sums_in_double: ClassVar[bool] = False
     """Whether ATen adds float32 up in float64, and accumulators of ours may as well."""
 
-    product_rows: ClassVar[int] = 0
-    """Up to so many rows of a matrix product are loops of ours, which read the other operand once; 0 for none."""
+    norm_columns: ClassVar[int] = 0
+    """For so many columns of a product its programs had better do the norm before it, each once more, than wait for a
+    kernel that does it."""
     shares_launches: ClassVar[bool] = False
     """Whether several kernels may be one launch, each with programs of its own."""
     few_rows: ClassVar[int] = 0
@@ -134,6 +135,14 @@ class Target:
         crosses: Tells whether neighbours in memory belong to different rows.
         """
         return self.row_parts if length > self.long_row and results < self.few_rows else 1
+
+    def multiplies(self, rows: int, columns: int, dtype: torch.dtype, joint: bool) -> bool:
+        """Whether loops of ours, which read one operand of a matrix product once, are the quicker ones.
+
+        rows, columns: The result's; there are no more rows than columns.
+        joint: Whether there is another product of the same rows with as many columns.
+        """
+        return False
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,

@@ -22,6 +22,10 @@ class Dots:
     def __init__(self, body: Body) -> None:
         self.body, self.tile, self.lines = body, body.tile, body.lines
 
+    def takes(self, key: Key) -> bool:
+        """Whether a reduction is a product, not one of a row alone."""
+        return bool(self.tile.parts) and self.tile.dims[1] in self.body.dims(key[0].args[0], key[1])
+
     def start(self) -> str:
         """The name of a sum before the first block."""
         rows, columns, _ = self.tile.dims

@@ -79,6 +79,10 @@ class Body:
     def _turns(self) -> None:
         if not self.tile.looped:
             self.indices.reduction()
+        if self.tile.early and not self.tile.looped:
+            for node in self.analysis.order:
+                if node.op == "load" and self.dims(node).issuperset(self.tile.dims):
+                    self.value(node)
         reductions = list(self._reductions())
         for position in range(self.analysis.passes):
             self.last = position == self.analysis.passes - 1
@@ -121,7 +125,7 @@ class Body:
 
     def _block(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
         for key in reductions:
-            if self.tile.parts:
+            if self.dots.takes(key):
                 total = self.dots.start()
                 self.dots.step(key, total)
                 self.outside_loop[key] = self.dots.finish(total)
@@ -164,7 +168,7 @@ class Body:
             self.outside_loop[key], self.outside_loop[sum_key] = self._finish_online(online[key])
         for key in plain:
             total = states[key]
-            self.outside_loop[key] = self.dots.finish(*total) if self.tile.parts else self._reduce(key[0], *total)
+            self.outside_loop[key] = self.dots.finish(*total) if self.dots.takes(key) else self._reduce(key[0], *total)
 
     def _prepare(self, keys: Iterable[Key]) -> None:
         """Compute what the keys need and no reduction turn changes."""
@@ -239,7 +243,7 @@ class Body:
     def _start(self, key: Key) -> tuple[str, ...]:
         """What a reduction holds before the first turn."""
         node, mask = key
-        if self.tile.parts:
+        if self.dots.takes(key):
             return (self.dots.start(),)
         blocks = {axis for axis in self.tile.reduction if axis.block > 1}
         shape = self.indices.shape(self.dims(node.args[0], mask) | blocks)
@@ -253,7 +257,7 @@ class Body:
         return held, self.lines.name(f"tl.full({shape}, {2**62}, tl.int64)", "place")
 
     def _step(self, key: Key, state: Sequence[str]) -> None:
-        if self.tile.parts:
+        if self.dots.takes(key):
             self.dots.step(key, *state)
             return
         elements = self._elements(key)

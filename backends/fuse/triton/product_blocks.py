@@ -23,6 +23,14 @@ from framejit.backends.fuse.triton.tile import Axis, Tile
 
 ROWS: Final = 16
 """The most rows that a program takes."""
+FEW_ROWS: Final = 2
+"""Up to so many rows threads multiply as quickly as tensor cores would."""
+WIDE: Final = 4096
+"""Columns from which on there are enough programs if each takes many."""
+THREAD_BYTES: Final = 32
+"""What a thread loads of a matrix at a time: two loads of the widest."""
+HELD_BYTES: Final = 8192
+"""A row of the matrix that is taken whole."""
 LEAST_ROWS: Final = 8
 """What tensor cores multiply at least; fewer are filled up with zeros."""
 
@@ -41,6 +49,8 @@ class ProductLoops:
     """How many matrices are read."""
     itemsize: int
     """Bytes of an element of the largest of them."""
+    has_norm: bool
+    """Whether a row is reduced before it is multiplied."""
     is_narrow: bool
     """Whether tensor cores can multiply what is multiplied."""
 
@@ -69,7 +79,8 @@ def product_loops(kernel: Kernel) -> ProductLoops | None:
         return None
     matrices = sum(access.index.vars().issuperset(columns) for access in within_sums)
     is_narrow = all(_narrow(node.args[0].args) for node in sums)
-    return ProductLoops(both, rows, columns, reduction, matrices, matrix.itemsize, is_narrow)
+    has_norm = any(inner.op == "reduce" for node in sums for inner in node.args[0].walk())
+    return ProductLoops(both, rows, columns, reduction, matrices, matrix.itemsize, has_norm, is_narrow)
 
 
 def _narrow(factors: tuple[Expr, ...]) -> bool:
@@ -93,27 +104,52 @@ def product_tile(
     looped = axes[-1].block < length
     return Tile(
         kernel, tuple(axis for axis in axes if axis.vars or axis.block > 1), warps, looped=looped, hints=not parts,
-        stages=stages if looped else 1, parts=parts,
+        stages=stages if looped else 1, parts=parts, early=not looped and not parts and loops.has_norm,
     )
 
 
 def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Iterator[Tile]:
-    """Tiles of a product, the one to take without trying first."""
-    length = math.prod(var.size for var in loops.inner)
+    """Tiles of a product, the one to take without trying first. What they are was chosen on an H200 among all of
+    `benchmarks/products.py --tune`."""
+    by_cores = _by_cores(loops)
     rows = math.prod(var.size for var in loops.rows)
+    shapes = [*_by_lanes(loops, rows, limits)]
+    if by_cores and rows > FEW_ROWS:
+        shapes = [*by_cores, *shapes]
+    elif by_cores:
+        shapes += by_cores
+    for shape in dict.fromkeys(shapes):
+        yield product_tile(kernel, loops, *shape)
+
+
+def _by_cores(loops: ProductLoops) -> list[tuple[int, ...]]:
+    """Shapes for tensor cores: (columns, inner elements, warps, stages, parts)."""
+    if not loops.is_narrow:
+        return []
+    columns = math.prod(var.size for var in loops.columns)
+    usual, wide, joint = (16, 256, 4, 5, 4), (64, 128, 4, 5, 4), (16, 128, 4, 3, 4)
+    return [joint, usual] if loops.matrices > 1 else [wide, usual] if columns > WIDE else [usual, joint]
+
+
+def _by_lanes(loops: ProductLoops, rows: int, limits: GpuLimits) -> Iterator[tuple[int, ...]]:
+    """Shapes in which each thread multiplies what it loads: (columns, inner elements, warps)."""
+    length = power_above(math.prod(var.size for var in loops.inner))
     results = math.prod(var.size for var in (*loops.both, *loops.columns))
-    by_cores = [
-        product_tile(kernel, loops, *shape, parts=4) for shape in ((16, 256, 4, 4), (32, 128, 4, 4)) if loops.is_narrow
-    ]
-    if rows > 1:
-        yield from by_cores
-    lanes = 16 // loops.itemsize
-    enough = 4 * limits.multiprocessors
-    columns = max(1, min(4, power_below(max(1, results // enough)) // loops.matrices))
-    for elements, warps in ((8 * 128, 4), (8 * 256, 4), (8 * 256, 8)):
-        inner = max(16, elements * lanes // 8 // max(1, power_above(rows) // 2))
-        yield product_tile(kernel, loops, columns, power_below(inner), warps)
-    if length > 16:
-        yield product_tile(kernel, loops, 1, power_below(length), 4)
+    each = THREAD_BYTES // loops.itemsize
     if rows == 1:
-        yield from by_cores
+        columns = 2 if loops.matrices > 1 and results >= 16 * limits.multiprocessors else 1
+        if length * loops.itemsize <= HELD_BYTES:
+            columns = max(columns, min(power_above(results), 64 * each // length))
+            if loops.has_norm:  # which is done once for all columns of a program
+                yield 4, length, max(1, min(8, 4 * length // (64 * each)))
+            yield columns, length, max(1, min(16, columns * length // (32 * each)))
+            yield columns, max(16, length // 2), 4
+        else:
+            inner = max(16, 128 * each)
+            yield columns, inner, 2
+            yield columns, inner // 2, 4
+        return
+    columns = max(1, min(4, power_below(max(1, results // (4 * limits.multiprocessors)))) // loops.matrices)
+    inner = max(16, 64 * each // max(1, power_above(rows) // 2))
+    yield columns, inner, 4
+    yield 1, max(16, inner // 2), 4

@@ -74,6 +74,9 @@ class Tile:
     """Where tensor cores sum up the products: into how many parts, a product each, the inner axis's blocks are cut. The
     dimensions of blocks are rows, columns and inner elements then."""
 
+    early: bool = False
+    """Whether what is loaded for each element of a block is on its way before anything is reduced."""
+
     @property
     def parallel(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.axes if not axis.reduction)
@@ -131,7 +134,7 @@ class Tile:
     def __str__(self) -> str:
         shape = " x ".join(f"{axis.letter}{axis.block}" for axis in self.axes)
         flags = "".join(
-            f" {name}" for name in ("looped", "online", "hints", "streamed", "apart") if getattr(self, name)
+            f" {name}" for name in ("looped", "online", "hints", "streamed", "apart", "early") if getattr(self, name)
         )
         resident = f" {self.resident} resident, {self.stages} stages" if self.resident else ""
         ahead = f" {self.stages} stages" if self.stages > 1 and not self.resident else ""

@@ -19,6 +19,7 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
+from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast, by_stride, compute_dtype
 from framejit.backends.fuse.lowering.operators import arithmetic as a
@@ -110,7 +111,7 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     """The result of one of `PRODUCTS`, or None where ATen is to do it."""
     out = node.result
     product = PRODUCTS[node.name](*args, **kwargs)
-    if product is None or not _is_ours(product, as_sizes(out.shape), out.dtype):
+    if product is None or not _is_ours(product, as_sizes(out.shape), out.dtype, _is_joint(node)) or not accepts(node):
         return None
     small, dim = (product.left, len(product.left.sizes) - 1)
     if math.prod(small.sizes) > math.prod(product.right.sizes):
@@ -137,11 +138,20 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     return Tensor.of(b.held(buffer))
 
 
-def _is_ours(product: Product, sizes: Sequence[int], dtype: torch.dtype) -> bool:
+def _is_joint(node: Node) -> bool:
+    """Whether there is another product of the same rows, with as many columns: they will be one kernel."""
+    rows, *others = node.args
+    return any(
+        user is not node and user.name == node.name and user.args[0] is rows and user.args[1].shape == others[0].shape
+        for user in rows.users
+    )
+
+
+def _is_ours(product: Product, sizes: Sequence[int], dtype: torch.dtype, joint: bool) -> bool:
     """Whether a product is bound by reading one operand, whose rows lie in one piece, and is quick as loops."""
     left, right = product.left, product.right
     target = target_of(left.device)
-    if not target.product_rows or dtype not in DTYPES or left.dtype != dtype or right.dtype != dtype:
+    if dtype not in DTYPES or left.dtype != dtype or right.dtype != dtype:
         return False
     numbers = (*left.sizes, *right.sizes, *left.strides, *right.strides, *sizes)
     if not all(type(number) is int for number in numbers) or product.inner < 2 or 0 in sizes:
@@ -153,7 +163,7 @@ def _is_ours(product: Product, sizes: Sequence[int], dtype: torch.dtype) -> bool
         few, many, step = rows, columns, right.strides[-2] if len(right.sizes) > 1 else right.strides[0]
     else:
         few, many, step = columns, rows, left.strides[-1]
-    if few > target.product_rows or step != 1:
+    if step != 1 or not target.multiplies(few, many * batches, dtype, joint):
         return False
     return product.inner < LONG or many * batches >= target.parallel_turns
 
