@@ -84,7 +84,9 @@ def _into_readers(
                 return None
             changed[at] = made
     last = max(changed, default=position)
-    if not changed or any(buffers[name].memory in read for other in nodes[position:last] for name in other.writes):
+    # not by a reader either: its programs read all of a row, which others of them would write meanwhile
+    written = {buffers[name].memory for other in nodes[position : last + 1] for name in other.writes}
+    if not changed or written & read:
         return None
     return [changed.get(at, other) for at, other in enumerate(nodes) if at != position]
 

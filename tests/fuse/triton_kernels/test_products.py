@@ -30,11 +30,13 @@ NAMES = [
 LEFT = {
     "no rows": ["linear"], "no columns": ["linear"], "nothing to sum": ["linear"],
     "decoder layer": ["index_copy.default", "index_copy.default"],
+    "norm of what the product is added to": ["_increment_version"],
+    "norm of what is written before": ["_increment_version"],
 }
 KERNELS = {
     "block": 2, "block of rows": 2, "two products on the way": 3, "norm that is returned": 2,
     "norm that is read twice": 2, "softmax before": 2, "projections of other lengths": 2, "one waits": 3,
-    "written between": 2,
+    "written between": 2, "norm of what the product is added to": 2, "norm of what is written before": 3,
     "decoder layer": 7,  # q, k and v; two rotations; what stands for attention; its result; gate; down
 }
 """Launches, where there is more than one."""

@@ -142,6 +142,13 @@ CASES: dict[str, Callable[[], Made]] = {
     "norm that is read twice": lambda: (
         lambda x, n, w: F.linear(rms(x, n), w) + rms(x, n).flip(-1), (r(2, 64), r(64), r(64, 64))
     ),
+    "norm of what the product is added to": lambda: (
+        lambda x, n, w: x.add_(F.linear(rms(x, n), w)) * 1, (r(2, 64), r(64), r(64, 64))
+    ),
+    "norm of what is written before": lambda: (
+        lambda x, n, w, v: (F.linear(rms(x, n), w), x.mul_(2) * 1, F.linear(rms(x, n), v)),
+        (r(2, 64), r(64), r(64, 64), r(48, 64)),
+    ),
     "softmax before": lambda: (lambda x, w: F.linear(x.softmax(-1), w), (r(2, 64), r(48, 64))),
     "block": lambda: (block, (r(1, 1, 64), r(64), r(96, 64), r(96, 64), r(64, 96))),
     "block of rows": lambda: (block, (r(4, 1, 64), r(64), r(96, 64), r(96, 64), r(64, 96))),
@@ -184,8 +191,9 @@ def run(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> list[
     for node, fake in zip(nodes, fakes):
         node.meta["val"] = fake
     result = graph.call_function(function, tuple(nodes))
-    exact, eager = as_tuple(function(*(x.double() for x in inputs))), as_tuple(function(*inputs))
-    parts = [graph.call_function(lambda value, at: as_tuple(value)[at], (result, at)) for at in range(len(exact))]
+    exact, eager = (outcome(function, [x.to(kind or x.dtype, copy=True) for x in inputs]) for kind in (F64, None))
+    results = len(exact) - len(inputs)
+    parts = [graph.call_function(lambda value, at: as_tuple(value)[at], (result, at)) for at in range(results)]
     graph.output(tuple(parts))
     lowered = lower(fx.GraphModule(torch.nn.Module(), graph), fakes)
     scheduled = replace(lowered, nodes=list(schedule(lowered)))
@@ -195,9 +203,16 @@ def run(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> list[
     far = ""
     ways = {**{f"tile {number}": nth_tile(number) for number in range(tiles)}, "many blocks": in_many_blocks}
     for name, tile in ways.items():
-        for got, wanted, plain in zip(TritonRun(scheduled, tile, lambda source: None).run(inputs), exact, eager):
+        mine = [x.clone() for x in inputs]
+        found = [*TritonRun(scheduled, tile, lambda source: None).run(mine)[:results], *mine]
+        for got, wanted, plain in zip(found, exact, eager, strict=True):
             far += difference(got, wanted, plain, name)
     return [len(kernels), left, far]
+
+
+def outcome(function: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of a function, and what it has left in its inputs."""
+    return [*as_tuple(function(*inputs)), *inputs]
 
 
 def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:

@@ -100,9 +100,10 @@ def _with_bias(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, al
     return Product(left, right, bias, alpha, beta)
 
 
+WITH_BIAS: Final = ("addmm", "addmv", "baddbmm")
 PRODUCTS: Final[dict[str, Callable[..., Product | None]]] = {
     **dict.fromkeys(("mm", "bmm", "mv", "matmul"), Product),
-    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _with_bias),
+    **dict.fromkeys(WITH_BIAS, _with_bias),
     "linear": _linear,
 }
 
@@ -111,7 +112,7 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     """The result of one of `PRODUCTS`, or None where ATen is to do it."""
     out = node.result
     product = PRODUCTS[node.name](*args, **kwargs)
-    if product is None or not _is_ours(product, as_sizes(out.shape), out.dtype, _is_joint(node)) or not accepts(node):
+    if product is None or not _is_ours(product, node, as_sizes(out.shape), out.dtype) or not accepts(node):
         return None
     small, dim = (product.left, len(product.left.sizes) - 1)
     if math.prod(small.sizes) > math.prod(product.right.sizes):
@@ -139,15 +140,18 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
 
 
 def _is_joint(node: Node) -> bool:
-    """Whether there is another product of the same rows, with as many columns: they will be one kernel."""
-    rows, *others = node.args
+    """Whether there is another product of the same rows, with as many columns: they will be one kernel. All sizes are
+    known."""
+    if node.name in WITH_BIAS:
+        return False
+    rows, matrix = node.args[:2]
     return any(
-        user is not node and user.name == node.name and user.args[0] is rows and user.args[1].shape == others[0].shape
+        user is not node and user.name == node.name and user.args[0] is rows and user.args[1].shape == matrix.shape
         for user in rows.users
     )
 
 
-def _is_ours(product: Product, sizes: Sequence[int], dtype: torch.dtype, joint: bool) -> bool:
+def _is_ours(product: Product, node: Node, sizes: Sequence[int], dtype: torch.dtype) -> bool:
     """Whether a product is bound by reading one operand, whose rows lie in one piece, and is quick as loops."""
     left, right = product.left, product.right
     target = target_of(left.device)
@@ -163,9 +167,9 @@ def _is_ours(product: Product, sizes: Sequence[int], dtype: torch.dtype, joint: 
         few, many, step = rows, columns, right.strides[-2] if len(right.sizes) > 1 else right.strides[0]
     else:
         few, many, step = columns, rows, left.strides[-1]
-    if step != 1 or not target.multiplies(few, many * batches, dtype, joint):
+    if step != 1 or not (product.inner < LONG or many * batches >= target.parallel_turns):
         return False
-    return product.inner < LONG or many * batches >= target.parallel_turns
+    return target.multiplies(few, many * batches, dtype, _is_joint(node))
 
 
 def _is_costly(operand: Tensor, dim: int, inner: Var) -> bool:
