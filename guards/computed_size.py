@@ -1,4 +1,4 @@
-"""Numbers that replacement code computes from the sizes of what it is given."""
+"""Numbers that replacement code, and guards, compute from the sizes of what they are given."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ class ComputedSize:
 
     def __init__(self, expression: Expression, reads: tuple[tuple[Symbol, Place], ...]) -> None:
         self.expression, self.reads = expression, reads
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComputedSize) and (self.expression, self.reads) == (other.expression, other.reads)
+
+    def __hash__(self) -> int:
+        return hash((self.expression, self.reads))
 
     def __call__(self, *values: Any) -> int:
         sizes = {symbol: read_size(value, place) for value, (symbol, place) in zip(values, self.reads)}

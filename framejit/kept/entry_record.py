@@ -13,7 +13,6 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
-from framejit.backends.fuse.cache.size_record import read_expression, written_expression
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.guard import GuardRecord
 from framejit.guards.sources import ABSENT
@@ -21,12 +20,12 @@ from framejit.guards.tensor_facts import TensorFacts
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_record import read_code, written_code
+from framejit.kept.computed_size_record import read_size, written_size
 from framejit.kept.description import Describer, class_name
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import FoundObjects, WrittenObjects
 from framejit.kept.surroundings import PROBE
 from framejit.kept.tree_record import Binding, Node, is_same_tree, lookup, written_tree
-from framejit.symbols.expression import Symbol
 
 if TYPE_CHECKING:
     from framejit.values.context import Assumed
@@ -127,20 +126,9 @@ def _written_answer(answer: Any) -> Any:
 
 def _written_slot(slot: native.Slot, kinds: dict[int, str], objects: WrittenObjects) -> list[Any]:
     if type(slot.target) is ComputedSize:
-        return [slot.kind, ["size", *_written_size(slot.target)]]
+        return [slot.kind, ["size", *written_size(slot.target)]]
     kind = kinds.get(id(slot.target))
     return [slot.kind, kind or objects.known(slot.target)]
-
-
-def _written_size(computed: ComputedSize) -> list[Any]:
-    numbers = {symbol: number for number, (symbol, _) in enumerate(computed.reads)}
-    return [written_expression(computed.expression, numbers), [list(place) for _, place in computed.reads]]
-
-
-def _read_size(expression: list[Any], places: list[Any]) -> ComputedSize:
-    symbols = [Symbol(f"size{number}", 0) for number in range(len(places))]
-    reads = zip(symbols, ((int(dim), bool(is_stride)) for dim, is_stride in places))
-    return ComputedSize(read_expression(expression, symbols), tuple(reads))
 
 
 def _written_guard(guard: GuardRecord) -> list[Any]:
@@ -200,7 +188,7 @@ class FoundEntry:
 
     def _target(self, what: Any, made: dict[str, Any]) -> Any:
         if type(what) is list:
-            return _read_size(*what[1:])
+            return read_size(*what[1:])
         return made[what] if type(what) is str else self._objects.get(what)
 
     def code(self, slots: Sequence[native.Slot]) -> CodeType:

@@ -16,9 +16,11 @@ from typing import Any, Final
 import torch
 
 from framejit import _native as native
+from framejit.guards.computed_size import ComputedSize
 from framejit.guards.sources import ABSENT, static_lookup
 from framejit.guards.tensor_facts import split_tensor_payload
 from framejit.kept import plain_values
+from framejit.kept.computed_size_record import read_size, written_size
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import FoundObjects, WrittenObjects
 from framejit.kept.torch_state import described_state
@@ -72,8 +74,10 @@ def written_tree(roots: list[Node], labels: dict[int, str], objects: WrittenObje
 
 def _written_node(node: Node, labels: dict[int, str], objects: WrittenObjects) -> list[Any]:
     accessor, key, checks, children, guard_id = node
-    if accessor in _OBJECTS:
-        written: Any = objects.by_name(key, labels.get(id(key), ""))
+    if type(key) is ComputedSize:
+        written: Any = ["size", *written_size(key)]
+    elif accessor in _OBJECTS:
+        written = objects.by_name(key, labels.get(id(key), ""))
     elif accessor == native.A_KEY and not _is_plain(key):
         written = ["object", objects.by_name(key)]
     else:
@@ -134,7 +138,9 @@ class Binding:
 
     def _node(self, node: list[Any], parent: Any) -> Node:
         accessor, written, checks, children, guard_id = node
-        if accessor in _OBJECTS:
+        if type(written) is list and accessor == native.A_CALL:
+            key: Any = read_size(*written[1:])
+        elif accessor in _OBJECTS:
             key = self._objects.get(written)
         elif type(written) is list and written[0] == "object":
             key = self._objects.get(written[1])
@@ -245,6 +251,8 @@ def is_same_tree(one: Any, other: Any) -> bool:
         return True  # made anew where a tree is
     if type(one) is inspect.Signature:
         return bool(one == other)
+    if type(one) is ComputedSize:
+        return written_size(one) == written_size(other)
     return _is_plain(one) and plain_values.is_same(one, other)
 
 

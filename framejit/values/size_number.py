@@ -2,7 +2,8 @@
 
 Replacement code computes such a number anew at each call, from the sizes, as Python does, and the graph takes it as an
 input. Operations that Python could raise for stay here only while the sizes that they are computed from have been asked
-about: a divisor is not 0, what is raised to a power is positive.
+about: a divisor is not 0, what is raised to a power is positive. A comparison is a condition on the size
+(`size_ranges.py`), and `int()` of such a number an int that is read like an argument.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit.guards.computed_size import ComputedSize
-from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey, source
+from framejit.guards.size_program import NUMBER
+from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, Step, TypedKey, source
 from framejit.symbols.expression import Expression
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
-from framejit.values.handlers import handles
+from framejit.values.handlers import HANDLERS, Handler, handles
+from framejit.values.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.sym_number import SymNumberValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.bytecode.emitter import Emitter
@@ -30,15 +34,21 @@ Bounds = tuple[float, float]
 """Least and greatest value."""
 _SYMBOLS: Final = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.pow: "**",
+    operator.floordiv: "//", operator.mod: "%",
 }
 _GREATEST_EXPONENT: Final = 4.0
 _GREATEST: Final = 1e200
 """Beyond, or between its inverse and 0, a further step might overflow or round to 0."""
+_MOST_DIVIDED: Final = 1 << 52
+"""Up to here the quotient of two ints, as a float, lies between the same whole numbers as the exact one."""
+_WHOLE: Final[dict[str, Callable[[float], int]]] = {
+    "__int__": int, "__trunc__": math.trunc, "__floor__": math.floor, "__ceil__": math.ceil, "__round__": round,
+}
 
 
 @source
 class SizeSource(Source):
-    """An expression over sizes, computed from the sizes of what stands at `leaves`."""
+    """An expression over several sizes, computed from the sizes of what stands at `leaves`; no guard reaches it."""
 
     expression: Expression
     leaves: tuple[tuple[Any, Source, tuple[int, bool]], ...]
@@ -53,14 +63,32 @@ class SizeSource(Source):
         return str(self.expression)
 
 
+@source
+class OneSizeSource(CallSource):
+    """An expression over one size."""
+
+    def name(self) -> str:
+        return str(self.function.expression)
+
+
 class SizeNumberValue(SymNumberValue):
-    """A float, now `value`, that is computed from `sizes` and surely lies in `bounds`."""
+    """A float, now `value`, that is computed from `sizes` and surely lies in `bounds`.
+
+    `of`: how, if it rises or falls with a single size; `quotient`: the ints that it is the quotient of, if it is one.
+    """
 
     def __init__(
-        self, capture: Capture, value: float, source: Source, sizes: tuple[SymIntValue, ...], bounds: Bounds
+        self,
+        capture: Capture,
+        value: float,
+        source: Source,
+        sizes: tuple[SymIntValue, ...],
+        bounds: Bounds,
+        of: OneSize | None = None,
+        quotient: tuple[SymIntValue, int] | None = None,
     ) -> None:
         super().__init__(capture, value, source)
-        self.sizes, self.bounds = sizes, bounds
+        self.sizes, self.bounds, self.of, self.quotient = sizes, bounds, of, quotient
 
     def describe(self) -> str:
         return f"float {self.source.name()!r}"
@@ -70,7 +98,16 @@ class SizeNumberValue(SymNumberValue):
             size.constant()
 
     def truth(self, frame: Frame) -> bool:
-        return bool(self.constant())
+        return bool(self.value if self._keeps_its_side_of(0) else self.constant())
+
+    def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = None
+        if not args and not kwargs:
+            if name in _WHOLE:
+                found = self.whole(_WHOLE[name])
+            elif name == "is_integer" and self.quotient is not None and self._is_exact():
+                found = ConstantValue(bool(self.quotient[0].size % self.quotient[1] == 0))
+        return super().call_method(frame, name, args, kwargs) if found is None else found
 
     def binary(self, symbol: str, other: Value, reflected: bool) -> Value | None:
         function = next((function for function, written in _SYMBOLS.items() if written == symbol), None)
@@ -78,7 +115,44 @@ class SizeNumberValue(SymNumberValue):
         return None if function is None else computed_from_sizes(self.capture, function, *operands)
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
-        return None
+        if self.of is None or not isinstance(other, ConstantValue) or type(other.value) not in (int, float):
+            return None
+        number: float = other.value
+        function = getattr(operator, name)
+
+        def outcome(value: float) -> bool:
+            return bool(function(number, value) if reflected else function(value, number))
+
+        kept = self._keeps_its_side_of(number) if name in ("eq", "ne") else self.of.keeps(outcome)
+        return ConstantValue(outcome(self.value)) if kept else None
+
+    def _keeps_its_side_of(self, number: float) -> bool:
+        """Whether it is a condition from here on that it is greater than a number, or equal, or less, as it is now."""
+        return self.of is not None and self.of.keeps(lambda value: (value > number) - (value < number))
+
+    def absolute(self) -> Value | None:
+        """`abs()` of it; None where the sizes must be known."""
+        if self.bounds[0] < 0 and not self._keeps_its_side_of(0):
+            return None
+        return self.binary("*", ConstantValue(-1), False) if self.value < 0 else self
+
+    def _is_exact(self) -> bool:
+        """Whether it is a condition from here on that the size divided is one that floats hold, and not negative."""
+        assert self.quotient is not None
+        size = self.quotient[0].size
+        return bool(size >= 0) and bool(size <= _MOST_DIVIDED)
+
+    def whole(self, function: Callable[[float], int]) -> Value | None:
+        """The whole number that `function` makes of it, one that rises with its argument; None where the sizes must be
+        known."""
+        if self.quotient is not None and function is not round and self._is_exact():
+            size, divisor = self.quotient[0].size, self.quotient[1]
+            return from_python(-(-size // divisor) if function is math.ceil else size // divisor)
+        now = function(self.value)
+        if _is_reached(self.source) and 0 <= now <= LARGEST:
+            source = CallSource(self.source, function)
+            return SymIntValue(self.capture.sizes.number(now, source), source, now)
+        return ConstantValue(now) if self.of is not None and self.of.keeps(function) else None
 
 
 def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
@@ -94,13 +168,22 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
     if left is None or right is None:
         return None
     (x, x_bounds), (y, y_bounds) = left, right
-    if function is operator.pow:
-        if type(y) is int and isinstance(a, SymIntValue) or not isinstance(b, ConstantValue):
+    follows = isinstance(a, ConstantValue) or isinstance(b, ConstantValue)
+    if function in (operator.floordiv, operator.mod):
+        if not isinstance(b, ConstantValue) or y <= 0 or type(x) is type(y) is int:
             return None
-        base = _positive(a, x_bounds) if abs(y) <= _GREATEST_EXPONENT else None
-        if base is None:
-            return None
-        x_bounds = base
+        follows = function is operator.floordiv
+    elif function is operator.pow:
+        if isinstance(a, ConstantValue):
+            if type(x) is not float or not 0 < x <= 1 or not y_bounds[0] >= 0:  # as rates that decay
+                return None
+        else:
+            if type(y) is int and isinstance(a, SymIntValue) or not isinstance(b, ConstantValue):
+                return None
+            base = _positive(a, x_bounds) if abs(y) <= _GREATEST_EXPONENT else None
+            if base is None:
+                return None
+            x_bounds = base
     elif function is operator.truediv:
         divisor = _positive(b, y_bounds)
         if divisor is None:
@@ -109,13 +192,31 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
     elif type(x) is int and type(y) is int:
         return None
     value = function(x, y)
-    corners = [function(p, q) for p in x_bounds for q in y_bounds]
+    corners = [function(p, q) for p in x_bounds for q in y_bounds] if function is not operator.mod else [0.0, float(y)]
     bounds = min(corners), max(corners)
     if not all(_is_moderate(bound) for bound in (value, *bounds)):
         return None
     sizes = [value for value in (a, b) if isinstance(value, SymIntValue)]
     sizes += [size for value in (a, b) if isinstance(value, SizeNumberValue) for size in value.sizes]
-    return SizeNumberValue(capture, value, _source_of(a, b, symbol, function.__name__), tuple(sizes), bounds)
+    of = None
+    if follows and isinstance(b, ConstantValue):
+        of = _follow(a, x_bounds, lambda number: function(number, y))
+    elif follows:
+        of = _follow(b, y_bounds, lambda number: function(x, number))
+    divided = function is operator.truediv and isinstance(a, SymIntValue) and type(y) is int and y > 0
+    quotient = (a, y) if divided and isinstance(b, ConstantValue) else None
+    return SizeNumberValue(
+        capture, value, _source_of(a, b, symbol, function.__name__), tuple(sizes), bounds, of,
+        quotient,  # type: ignore[arg-type]
+    )
+
+
+def _follow(value: Value, bounds: Bounds, function: Callable[[Any], float]) -> OneSize | None:
+    """How `function` of a number, which lies in `bounds`, is computed from a single size; None where it is not."""
+    if isinstance(value, SymIntValue):
+        return OneSize(value, function, int(bounds[0]), int(bounds[1]))
+    of = value.of if isinstance(value, SizeNumberValue) else None
+    return None if of is None else of.then(function)
 
 
 def _operand(value: Value) -> tuple[int | float, Bounds] | None:
@@ -157,20 +258,61 @@ def _place(value: Value) -> Source:
     sizes = value.sizes
     expression = sizes.simplified(value.size.node.expression)
     leaves = [(symbol, sizes.leaves[symbol]) for symbol in sorted(dict.fromkeys(expression.symbols()), key=str)]
+    if len(leaves) == 1:
+        (symbol, leaf), = leaves
+        if leaf.dim == NUMBER and expression.lone_symbol is symbol:
+            return leaf.source
+        return OneSizeSource(leaf.source, ComputedSize(expression, ((symbol, (leaf.dim, leaf.is_stride)),)))
     return SizeSource(
         expression, tuple((symbol, leaf.source, (leaf.dim, leaf.is_stride)) for symbol, leaf in leaves)
     )
 
 
-@handles(math.sqrt)
-def _square_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    number = args[0] if len(args) == 1 and not kwargs else None
-    found = _operand(number) if isinstance(number, (SymIntValue, SizeNumberValue)) else None
-    bounds = _positive(number, found[1]) if number is not None and found is not None else None
-    if number is None or found is None or bounds is None:
-        return fold(frame, math.sqrt, args, kwargs)
-    sizes = (number,) if isinstance(number, SymIntValue) else number.sizes  # type: ignore[attr-defined]
+def _is_reached(source: Source) -> bool:
+    """Whether guards can compute it."""
+    while isinstance(source, Step):
+        source = source.origin
+    return not isinstance(source, (PairSource, SizeSource))
+
+
+def _rising(function: Callable[[float], float]) -> Handler:
+    """A handler of a function of `math` that rises with its argument, which is positive."""
+
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        number = args[0] if len(args) == 1 and not kwargs else None
+        found = _operand(number) if isinstance(number, (SymIntValue, SizeNumberValue)) else None
+        bounds = _positive(number, found[1]) if number is not None and found is not None else None
+        if number is None or found is None or bounds is None:
+            return fold(frame, function, args, kwargs)
+        sizes = (number,) if isinstance(number, SymIntValue) else number.sizes  # type: ignore[attr-defined]
+        return SizeNumberValue(
+            frame.capture, function(found[0]), CallSource(_place(number), function), sizes,
+            (function(bounds[0]), function(bounds[1])), _follow(number, bounds, function),
+        )
+
+    return handler
+
+
+HANDLERS.update({function: _rising(function) for function in (math.sqrt, math.log, math.log2, math.log10, math.log1p)})
+
+
+@handles(math.isqrt)
+def _whole_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    size = args[0] if len(args) == 1 and not kwargs else None
+    if not isinstance(size, SymIntValue) or size.is_of_data() or not size.size >= 0:
+        return fold(frame, math.isqrt, args, kwargs)
+    source, root = CallSource(_place(size), math.isqrt), math.isqrt(size.size.node.hint)
+    if not _is_reached(source):
+        return fold(frame, math.isqrt, args, kwargs)
+    return SymIntValue(frame.capture.sizes.number(root, source), source, root)
+
+
+def as_float(capture: Capture, size: SymIntValue) -> Value | None:
+    """`float()` of a size; None where it must be known."""
+    found = _operand(size)
+    if found is None:
+        return None
+    value, bounds = found
     return SizeNumberValue(
-        frame.capture, math.sqrt(found[0]), CallSource(_place(number), math.sqrt), sizes,
-        (math.sqrt(bounds[0]), math.sqrt(bounds[1])),
+        capture, float(value), CallSource(_place(size), float), (size,), bounds, _follow(size, bounds, float), (size, 1)
     )

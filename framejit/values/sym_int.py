@@ -160,6 +160,10 @@ def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
     numbers = [plain_or_size(value) for value in values]
     if any(number is None for number in numbers) or (function in _DIVISIONS and not numbers[1]):
         return None
+    if function in _COMPARISONS and any(isinstance(number, float) for number in numbers):
+        function, numbers = _among_ints(function, *numbers)
+        if not isinstance(numbers[1], (int, torch.SymInt)):
+            return ConstantValue(bool(function(0, numbers[1])))  # nan, or infinite
     if function in _COMPARISONS or (function in _FOLLOWED and all(not isinstance(number, float) for number in numbers)):
         of_data = next((value for value in values if isinstance(value, SymIntValue) and value.is_of_data()), None)
         if of_data is not None and function in _DECIDES:
@@ -172,6 +176,23 @@ def on_sizes(function: Callable[..., Any], *values: Value) -> Value | None:
     return None
 
 
+def _among_ints(function: Callable[..., Any], a: Any, b: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The comparison of an int with a float as one with an int that comes to the same, the int that is not known
+    first. A float that is nan or infinite stays, and what no size comes near to is as good as infinite."""
+    if isinstance(a, float):
+        function, a, b = _MIRRORED[function], b, a
+    if not abs(b) < _OUT_OF_REACH:
+        return function, [a, b]
+    if function in (operator.eq, operator.ne):
+        return function, [a, int(b)] if b.is_integer() else [a, math.copysign(math.inf, b)]
+    return function, [a, math.ceil(b) if function in (operator.ge, operator.lt) else math.floor(b)]
+
+
+_MIRRORED: Final = {
+    operator.lt: operator.gt, operator.gt: operator.lt, operator.le: operator.ge, operator.ge: operator.le,
+    operator.eq: operator.eq, operator.ne: operator.ne,
+}
+_OUT_OF_REACH: Final = 2.0**256
 _MOST_FACTORS: Final = 4
 _DECIDES = frozenset((operator.floordiv, operator.mod, min, max))
 """Functions whose expression may be simplified by what torch's shape functions take for granted."""

@@ -129,14 +129,18 @@ class SymNumberValue(Value):
         """What stands for the number in `function(tensor, number)`.
 
         A 0-d tensor of the tensor's own dtype gives the same result, because torch converts the number to that dtype
-        too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32.
+        too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32. Beside ints a
+        float makes torch compute in its default dtype.
         """
         exact = tensor.fake.dtype.is_floating_point or (
             type(self.value) is int and function not in (operator.truediv, operator.itruediv)
         )
         if function in _IN_FLOAT32 and tensor.fake.dtype in (torch.float16, torch.bfloat16):
             return self  # as an argument (number_arguments.py)
-        made = self.in_dtype(tensor.fake.dtype) if function in ELEMENTWISE and exact else None
+        dtype = tensor.fake.dtype
+        if type(self.value) is float and not dtype.is_floating_point and not dtype.is_complex:
+            dtype, exact = torch.get_default_dtype(), True  # in which torch computes with both
+        made = self.in_dtype(dtype) if function in ELEMENTWISE and exact else None
         return ConstantValue(self.constant()) if made is None else made
 
     def in_dtype(self, dtype: torch.dtype) -> Value | None:

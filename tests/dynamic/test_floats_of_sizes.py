@@ -116,3 +116,119 @@ def test_beside_a_number_that_is_left_open():
     for size, scale in ((4, 0.5), (6, 0.25), (8, 0.75), (5, 3.0), (9, 0.1), (200, 0.1)):
         of.scale = scale
         pair.call(torch.ones(size), of)
+
+
+PREFIXES = {
+    "int of a root": lambda n: int(n**0.5), "isqrt": math.isqrt, "floor": lambda n: math.floor(n * 0.7),
+    "ceil": lambda n: math.ceil(n * 0.7), "trunc": lambda n: math.trunc(n * 0.3), "round": lambda n: round(n / 3),
+    "int of a half": lambda n: int(n / 2), "ceil of a third": lambda n: math.ceil(n / 3),
+    "floor of a logarithm": lambda n: math.floor(math.log2(n)), "//": lambda n: int(n * 0.5 // 2),
+    "of another": lambda n: int(int(n * 0.8) * 0.7), "by method": lambda n: (n * 0.7).__int__(),
+    "of a size": lambda n: round(n) - math.floor(n) + math.ceil(n) - math.trunc(n // 2) + int(n) - abs(1 - n),
+    "greatest": lambda n: max(2, int(0.3 * n)), "float": lambda n: int(float(n) - 1),
+    "more than there are": lambda n: int(n * 1.5), "rate": lambda n: int(100 * 0.9**n),
+}
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_whole_numbers_of_floats_of_sizes(name):
+    """A few entries, since sizes of 0 and 1 mean other things, and not one a size."""
+    whole = PREFIXES[name]
+
+    def f(x):
+        k = whole(x.shape[0])
+        return x[:k] * 2, x.new_zeros(k), x * k, k, [k + 1], k % 3
+
+    pair = Pair(lambda: f)
+    for size in (12, 13, 14, 15, 16, 30, 31, 47, 48, 49, 50, 99, 100, 12):
+        pair.call(torch.arange(float(size)))
+    pair.expect(graphs=range(1, 8 if name in ("//", "rate", "greatest") else 6), breaks=0)
+
+
+QUESTIONS = {
+    "root": lambda n: math.sqrt(n) > 4.5, "half": lambda n: n / 2 >= 15, "product": lambda n: 10.0 > n * 0.7,
+    "fall": lambda n: n**-0.5 < 0.2, "logarithm": lambda n: math.log(n) <= 3, "equal": lambda n: n / 2 == 15.0,
+    "other": lambda n: n * 0.5 != 8, "truth": lambda n: bool(n / 2 - 8), "between": lambda n: 7.5 < n / 2 < 20.5,
+    "whole": lambda n: (n / 3).is_integer(), "least": lambda n: min(n / 2, 9.5), "most": lambda n: max(n / 3, 7.0),
+    "size": abs, "absolute": lambda n: abs(n / 2 - 9), "float": lambda n: n > 15.5,
+    "equal to a float": lambda n: n == 16.0, "no whole number": lambda n: n == 16.5, "infinite": lambda n: n < math.inf,
+    "nan": lambda n: n != math.nan, "mirrored": lambda n: 15.5 >= n, "with 1": lambda n: 1 - n / 20 > 0,
+}
+
+
+@pytest.mark.parametrize("dynamic", (True, None))
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions_about_floats_of_sizes_are_conditions(name, dynamic):
+    question = QUESTIONS[name]
+
+    def f(x):
+        answer = question(x.shape[0])
+        return (x + 1 if answer else x - 1) * answer
+
+    pair = Pair(lambda: f, dynamic=dynamic, rtol=1e-6)
+    for size in (12, 13, 14, 15, 16, 17, 18, 20, 21, 30, 31, 47, 48, 49, 50, 99, 100, 12):
+        pair.call(torch.arange(float(size)))
+    pair.expect(graphs=range(1, 6), breaks=0)
+
+
+@pytest.mark.parametrize("name", [*PREFIXES, *QUESTIONS])
+@pytest.mark.parametrize("numbers", [(9, 0, -4, 2**40, 2**53 + 1, 2**62, True, 8.5, 3), (2**53 - 1, 2**53, 2**52 + 1)])
+def test_ints_of_all_sizes(name, numbers):
+    """Numbers of arguments need not be small."""
+    function = {**PREFIXES, **QUESTIONS}[name]
+
+    def f(x, n):
+        try:
+            return x + 1, function(n)
+        except (ArithmeticError, ValueError, TypeError) as e:
+            return str(e)
+
+    pair = Pair(lambda: f, dynamic=True)
+    for number in numbers:
+        pair.call(torch.ones(2), number)
+
+
+def test_other_arguments_than_tensors():
+    """Guards compute the number anew, of whatever is handed over."""
+    def f(x):
+        if not isinstance(x, torch.Tensor):
+            return x
+        return x[: int(x.shape[0] * 0.7)] if 1 / x.shape[0] < 0.3 else x + 1
+
+    pair = Pair(lambda: f)
+    for argument in (*map(torch.ones, (12, 13, 14, 3, 0, 1)), None, 3.5, [1], torch.ones(2, 2), torch.ones(20)):
+        try:
+            pair.call(argument)
+        except ZeroDivisionError:
+            assert argument.shape[0] == 0
+
+
+@pytest.mark.parametrize("default", (torch.float32, torch.float64))
+def test_beside_tensors_of_ints(default):
+    def f(x):
+        n = x.shape[0] * 0.7
+        places = torch.arange(x.shape[0])
+        return places < n, places * n, n - places, places / n, (places > 3) * n, places == n, places.to(torch.uint8) + n
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        pair = Pair(lambda: f)
+        for size in (10, 12, 13, 14, 20, 30, 40):
+            pair.call(torch.arange(float(size)))
+        pair.expect(graphs=range(1, 4), breaks=0)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_float_written_into_a_tensor_of_ints_is_an_error():
+    def f(x):
+        places = torch.arange(x.shape[0])
+        try:
+            places += x.shape[0] * 0.7
+        except RuntimeError as e:
+            return str(e)
+
+    pair = Pair(lambda: f)
+    for size in (10, 12, 13, 14):
+        pair.call(torch.arange(float(size)))

@@ -150,7 +150,7 @@ class Expr:
         if self.op == "load":
             return f"{self.attr[0]}[{self.attr[1]}]"
         if self.op == "const":
-            return str(self.attr)
+            return _shortest(self.attr) if self.dtype == torch.float32 else str(self.attr)
         if self.op == "index":
             return f"({self.attr})"
         dtype = str(self.dtype).removeprefix("torch.")
@@ -265,6 +265,12 @@ def nearest(value: bool | int | float, dtype: torch.dtype) -> float:
     bits, = struct.unpack("I", struct.pack("f", value))
     bits += 0x7FFF + (bits >> 16 & 1)  # may carry into the exponent, and make infinity of the largest
     return float(struct.unpack("f", struct.pack("I", bits & 0xFFFF0000))[0])
+
+
+def _shortest(value: float) -> str:
+    """A float32 in as few digits as tell it from others."""
+    shorter = (float(f"{value:.{digits}g}") for digits in range(1, 9))
+    return str(next((number for number in shorter if nearest(number, torch.float32) == value), value))
 
 
 def index_value(index: Index | Var) -> Expr:

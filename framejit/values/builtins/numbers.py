@@ -21,9 +21,11 @@ from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
 from framejit.values.read_number import ReadNumberValue, compute, read_float
+from framejit.values.size_number import SizeNumberValue, as_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -51,6 +53,23 @@ def _divmod(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return fold(frame, divmod, args, kwargs)
 
 
+def _of_size(frame: Frame, function: Any, value: Value) -> Value | None:
+    """A number of one size or of a float that is computed from sizes: rounded, made positive, or as another type; None
+    where the sizes must be known."""
+    if isinstance(value, SymIntValue) and not value.is_of_data():
+        if function is float:
+            return as_float(frame.capture, value)
+        return from_python(-value.size) if function is abs and value.size < 0 else value
+    if not isinstance(value, SizeNumberValue):
+        return None
+    return value if function is float else value.absolute() if function is abs else value.whole(function)
+
+
+def _trunc(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    number = _of_size(frame, math.trunc, args[0]) if len(args) == 1 and not kwargs else None
+    return fold(frame, math.trunc, args, kwargs) if number is None else number
+
+
 def _special_or_fold(function: Any, method: str) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(args[0], TensorValue):
@@ -58,7 +77,7 @@ def _special_or_fold(function: Any, method: str) -> Handler:
             return frame.capture.graph.call(function, args, kwargs) if made is None else made
         if isinstance(args[0], NumpyValue):
             return args[0].call_method(frame, method, args[1:], kwargs)
-        number = compute(frame, function, *args) if len(args) == 1 else None
+        number = _of_size(frame, function, args[0]) or compute(frame, function, *args) if len(args) == 1 else None
         if number is not None:
             return number
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
@@ -77,6 +96,7 @@ HANDLERS.update(
         divmod: _divmod,
         math.ceil: _special_or_fold(math.ceil, "__ceil__"),
         math.floor: _special_or_fold(math.floor, "__floor__"),
+        math.trunc: _trunc,
     }
 )
 
@@ -102,6 +122,9 @@ def _number(cls: type, method: str) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], ObjectValue):
             return _converted(frame, cls, method, args)
+        of_size = _of_size(frame, cls, args[0]) if cls is not complex and len(args) == 1 and not kwargs else None
+        if of_size is not None:
+            return of_size
         if cls is float and len(args) == 1 and isinstance(args[0], TensorValue):
             read = read_float(frame, args[0])
             if read is not None:

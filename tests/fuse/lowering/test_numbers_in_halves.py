@@ -143,4 +143,6 @@ def test_rounding_is_torchs() -> None:
 def test_a_number_is_rounded_when_it_is_compiled() -> None:
     number = rounded(const(0.1, torch.float32), torch.bfloat16)
     assert number is const(0.10009765625, torch.float32)
+    for value in (0.1, 1e-5, 16777216.0, math.inf, -0.0, math.nan, 1e-45):
+        assert str(const(value, torch.float32)) == str(value)
     assert cast(const(0.1, torch.float32), torch.float64) is const(0.10000000149011612, torch.float64)
