@@ -166,3 +166,31 @@ args = (torch.ones(1, 4),)
     assert not any(event.kind == "capture_started" for event in log), [
         event.reason for event in log if event.kind == "cache"
     ]
+
+
+@BACKENDS
+def test_whole_numbers_and_comparisons_of_floats_of_sizes(backend):
+    program = """
+import math
+import torch
+def target(x, n=40):
+    with torch.no_grad():
+        k = int((x.shape[0] + 1) * 0.7)
+        x = x * x.shape[0] ** -0.5 if x.shape[0] / 2 >= 4 else x
+        return x[:k] * 2.0, math.isqrt(n) * x, x.new_zeros(round(n * 0.3)), k
+args = (torch.ones(12, 4),)
+"""
+    assert Run(program, backend=backend, dynamic=True).captured
+    second = Run(program, backend=backend, dynamic=True)
+    assert not second.captured, second.said
+    for size in (13, 14, 15, 30, 100, 7, 5, 3, 2, 1, 0, 12):
+        seen = captures(second, torch.rand(size, 4))
+        assert seen == 0 or size < 10
+    for number in (50, 60, 3, 1, 0, -1, 2.5):
+        try:
+            second.module.target(torch.rand(12, 4), number)
+        except (ValueError, TypeError, RuntimeError) as e:
+            with pytest.raises(type(e)):
+                second.optimized(torch.rand(12, 4), number)
+        else:
+            captures(second, torch.rand(12, 4), number)
