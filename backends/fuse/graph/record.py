@@ -544,12 +544,15 @@ def origin_of(stack: str | None) -> str:
 @contextmanager
 def _autocast(modes: Sequence[tuple[str, torch.dtype]]) -> Iterator[None]:
     """Have autocast on for devices."""
-    before = {device: torch.is_autocast_enabled(device) for device, _ in modes}
+    before = {
+        device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device, _ in modes
+    }
     for device, dtype in modes:
         torch.set_autocast_enabled(device, True)
         torch.set_autocast_dtype(device, dtype)
     try:
         yield
     finally:
-        for device, enabled in before.items():
+        for device, (enabled, dtype) in before.items():
             torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)

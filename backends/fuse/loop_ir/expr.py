@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -24,6 +24,12 @@ from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 COMPUTE: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 """The dtype in which values of a dtype are computed, where it is another."""
+
+SENSITIVE: Final = frozenset({
+    "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod",
+    "fmod", "isnan", "isinf", "signbit", "nextafter", "bitcast",
+})
+"""Operations whose result may jump when an operand changes by a little."""
 
 SAME, BOOL = "same", "bool"
 
@@ -226,6 +232,26 @@ class _Substitution(dict[Expr, Expr]):
         return _make(node.op, tuple(cast(self[operand], operand.dtype) for operand in node.args), node.dtype, node.attr)
 
 
+def jumps(value: Expr, operands: Collection[Expr]) -> bool:
+    """Whether a value that is made of operands may jump when one of them changes by a little."""
+    stack, seen = [value], {*operands}
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            if _jumps(node):
+                return True
+            stack.extend(node.args)
+    return False
+
+
+def _jumps(node: Expr) -> bool:
+    """Whether its result may jump when an operand changes by a little."""
+    if node.op == "cast":
+        return not node.dtype.is_floating_point and node.args[0].dtype.is_floating_point
+    return node.op in SENSITIVE and node.op not in ("isnan", "signbit")  # rounding changes neither
+
+
 def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
     """The element of a buffer at an index; of the buffer's dtype."""
     return _make("load", (), dtype, (buffer, index))
@@ -299,6 +325,19 @@ def cast(value: Expr, dtype: torch.dtype) -> Expr:
 def rounded(value: Expr, dtype: torch.dtype) -> Expr:
     """The value without what `dtype` has no room for, in the dtype that values of `dtype` are computed in."""
     return cast(cast(value, dtype), COMPUTE.get(dtype, dtype))
+
+
+def rounded_once(value: Expr) -> Expr:
+    """The value without the roundings to bfloat16 and float16 of what has been rounded to them. To be asked when
+    nothing will take the place of a load any more."""
+    done: dict[Expr, Expr] = {}
+    for node in value.walk():
+        args = tuple(done[operand] for operand in node.args)
+        if node.op == "cast" and node.dtype in COMPUTE and args[0].op == "cast" and args[0].args[0].dtype == node.dtype:
+            done[node] = args[0].args[0]
+        else:
+            done[node] = _make(node.op, args, node.dtype, node.attr) if args else node
+    return done[value]
 
 
 def bitcast(value: Expr, dtype: torch.dtype) -> Expr:

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import torch
 
-from framejit.backends.fuse.loop_ir.expr import Expr, cast
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, jumps, rounded
 from framejit.backends.fuse.loop_ir.index import Index, Var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Layout, Node, Store
 from framejit.backends.fuse.lowering.lowered_tensor import (
@@ -162,7 +162,11 @@ class Builder:
         kept = compute_dtype(dtype)
 
         def reader(indices: Sequence[Index]) -> Expr:
-            return cast(body(*(operand.at(broadcast(operand, indices)) for operand in operands)), kept)
+            values = [operand.at(broadcast(operand, indices)) for operand in operands]
+            made = cast(body(*values), kept)
+            if any(operand.dtype in COMPUTE for operand in operands) and jumps(made, values):
+                made = cast(body(*(rounded(value, each.dtype) for value, each in zip(values, operands))), kept)
+            return made
 
         device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
         made = self.lazy(

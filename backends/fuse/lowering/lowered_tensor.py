@@ -16,7 +16,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, load
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, load, rounded
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer
 
@@ -203,6 +203,10 @@ class Tensor:
         if self.is_root:
             return content.reader(indices)
         return content.reader(content.indices_at(self.place(indices)))
+
+    def rounded_at(self, indices: Sequence[Index]) -> Expr:
+        """The element as the tensor's dtype holds it, for what may jump when it changes by a little."""
+        return rounded(self.at(indices), self.dtype)
 
     def place(self, indices: Sequence[Index]) -> Index:
         """Where the element lies, counted from the content's first."""

@@ -100,9 +100,14 @@ def _replaced(b: Builder, content: LazyBuffer, target: Tensor, value: Tensor) ->
             for index, stride in zip(indices, content.strides):
                 place += index * stride
             own = LazyBuffer(target.sizes, target.strides, target.dtype, target.device).indices_at(place)
-        return cast(value.at(broadcast(value, own)), dtype)
+        return cast(_element(value, broadcast(value, own), dtype), dtype)
 
     return b.lazy(content.sizes, content.strides, content.dtype, content.device, reader, [value.content], 0)
+
+
+def _element(value: Tensor, indices: Sequence[Index], dtype: torch.dtype) -> Expr:
+    """What is to be written in a dtype: what has no fraction is made of what the value's own dtype holds."""
+    return value.at(indices) if dtype.is_floating_point else value.rounded_at(indices)
 
 
 def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value: Tensor, counted: bool) -> None:
@@ -111,7 +116,7 @@ def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value:
     outer, indices = loops(target.sizes, target.strides)
     place = target.place(indices)
     _keep_old(b, old.memory, except_for=value.content)
-    element = value.at(broadcast(value, indices))
+    element = _element(value, broadcast(value, indices), old.dtype)
     if any(b.buffers[load.attr[0]].memory == old.memory and load.attr[1] != place for load in element.loads()):
         # elements are read that another turn of the loops overwrites
         value = Tensor.of(
@@ -120,10 +125,10 @@ def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value:
             )
         )
         b.realise(value.content)
-        element = value.at(broadcast(value, indices))
+        element = _element(value, broadcast(value, indices), old.dtype)
     elif value.content.bound and value.content.buffer is None:
         b.realise(value.content)  # others may read it later, when the memory it is made of has changed
-        element = value.at(broadcast(value, indices))
+        element = _element(value, broadcast(value, indices), old.dtype)
     new = b.next_version(old)
     origins = b.origins_of(value)
     b.compute(outer, (), [Store(new.name, place, cast(element, new.dtype))], new.device, origins)

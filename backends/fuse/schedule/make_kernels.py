@@ -1,6 +1,9 @@
 """From fused nodes to kernels: loops in memory's order, names, and the buffers that become pointers."""
 from __future__ import annotations
 
+from dataclasses import replace
+
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, rounded_once
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
@@ -29,8 +32,11 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kerne
     order_loops(node, buffers)
     merge_loops(node)
     names = dict.fromkeys((*node.reads, *node.writes))
+    stores = node.stores
+    if any(buffers[name].dtype in COMPUTE for name in names):
+        stores = [replace(store, value=rounded_once(store.value)) for store in stores]
     return Kernel(
-        node.parallel, node.reduction, node.stores, node.device, node.origins, name=f"{_what(node)}_{number}",
+        node.parallel, node.reduction, stores, node.device, node.origins, name=f"{_what(node)}_{number}",
         buffers={name: buffers[name] for name in names}
     )
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Final
 
 import torch
 
-from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, SENSITIVE, Expr
 from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.nodes import Kernel
-
-SENSITIVE: Final = frozenset({
-    "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "trunc", "round", "sign", "floordiv", "truncdiv", "mod",
-    "fmod", "isnan", "isinf", "signbit",
-    "nextafter", "bitcast",
-})
-"""Operations whose result may jump when an operand changes by a little."""
 
 
 class Analysis(KernelFacts):

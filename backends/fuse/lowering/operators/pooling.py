@@ -109,7 +109,7 @@ def _max_pool2d_with_indices(b: Builder, out: tuple[Value, Value], x: Tensor, *g
         top, left = (_not_below_zero(place) for place in windows.begin(row, column))
         best, found = const(-math.inf, kind), a.add(a.mul(top, width), left)
         for y, z in windows.places(row, column):
-            value = _inside(x.at([*batch, y, z]), ((y, height), (z, width)), const(-math.inf, kind))
+            value = _inside(x.rounded_at([*batch, y, z]), ((y, height), (z, width)), const(-math.inf, kind))
             is_next = op("bitor", a.gt(value, best), a.ne(value, value))
             best, found = a.where(is_next, value, best), a.where(is_next, index_value(y * width + z), found)
         return best, found

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, masked, op, reduce
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, const, index_value, jumps, masked, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.lowering.builder import Builder
@@ -57,7 +57,11 @@ class Reduction:
     def element(self, x: Tensor, indices: Sequence[Index]) -> Expr:
         """What goes into the reduction at a place."""
         value = x.at(indices)
-        return self.before(value) if self.before else value
+        made = self.before(value) if self.before else value
+        if x.dtype in COMPUTE and (self.is_positional or jumps(made, (value,))):
+            value = x.rounded_at(indices)
+            made = self.before(value) if self.before else value
+        return made
 
     def finished(self, value: Expr) -> Expr:
         """What is stored of its result."""

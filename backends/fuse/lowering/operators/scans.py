@@ -72,7 +72,7 @@ def _scanned(b: Builder, outs: Sequence[Value], kinds: Sequence[str], x: Tensor,
     ]
     variables = {each: fresh_var("r" if each == dim else "i", x.sizes[each]) for each in by_stride(x.sizes, strides[0])}
     indices = [Index.of(variables.get(each, 0)) for each in range(len(x.sizes))]
-    value = element(x.at(indices))
+    value = element(x.rounded_at(indices) if "argmax" in kinds or "argmin" in kinds else x.at(indices))
     origins = b.origins_of(x)
     buffers = [b.buffer(out.shape, own, out.dtype, x.device) for out, own in zip(outs, strides)]
     stores = [

@@ -1,0 +1,49 @@
+"""Where a result may jump, fused operations on bfloat16 and float16 see what eager's see: values that have been rounded
+to the dtype, not those of float32 that a kernel still has in its registers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framejit
+from tests.fuse.lowering.plan_checks import check
+
+JUMPING = {
+    "equal": lambda x, y: (x * y) == (x * y).amax(1, keepdim=True),
+    "less": lambda x, y: (x + y) < (x * 1.5),
+    "floor": lambda x, y: (x * y).floor(),
+    "to_int": lambda x, y: (x * y).int(),
+    "to_bool": lambda x, y: (x * 1e-9).bool(),
+    "remainder": lambda x, y: torch.remainder(x * y, 0.1),
+    "sign": lambda x, y: (x * 1e-9).sign() + y,
+    "isinf": lambda x, y: (x * 1e38).isinf() | (x * 60000).isinf(),
+    "argmax": lambda x, y: (x * y).argmax(1),
+    "any": lambda x, y: (x * 1e-42).any(1),
+    "all": lambda x, y: (y * 1e-5).all(1),
+    "cummax": lambda x, y: (x * y).cummax(1),
+    "max_pool": lambda x, y: F.max_pool2d((x * y)[None], 2, return_indices=True),
+    "write": lambda x, y: torch.zeros(x.shape, dtype=torch.int32).copy_(x * y),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", JUMPING)
+def test_what_may_jump_sees_rounded_values(name, dtype):
+    x, y = (torch.randn(64, 50) * 40).to(dtype), torch.randn(64, 50).to(dtype)
+    check(JUMPING[name], x, y, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [
+    lambda x, y: (x * y).amax(), lambda x, y: (x * y).amax(1), lambda x, y: (x * y).max(), lambda x, y: (x * y).amin(0),
+])
+def test_gradients_go_to_the_greatest(function, dtype):
+    for size in ((1, 1), (64, 50)):
+        x, y = torch.randn(size).to(dtype).requires_grad_(), torch.randn(size).to(dtype)
+        fast = framejit.optimize(function)
+        for _ in range(3):
+            found, expected = (torch.autograd.grad(f(x, y).sum(), x)[0] for f in (fast, function))
+            assert torch.equal(found != 0, expected != 0)
+            torch.testing.assert_close(found, expected)
