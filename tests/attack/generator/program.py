@@ -15,6 +15,7 @@ from tests.attack.generator import (
     iteration,
     modes,
     modules,
+    numbers,
     tensors,
     views,
 )
@@ -32,12 +33,14 @@ FAMILIES = {
     "closures": closures.STATEMENTS,
     "iteration": iteration.STATEMENTS,
     "modes": modes.STATEMENTS,
+    "numbers": numbers.STATEMENTS,
 }
 HEAD = """import collections
 import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 import sys
 
