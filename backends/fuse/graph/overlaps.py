@@ -6,15 +6,27 @@ ATen knows what is an error then, and in which order it works otherwise (aten/sr
 from __future__ import annotations
 
 import math
+from typing import Final
 
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
+
+MOVING: Final = frozenset((
+    "index_add_", "index_copy_", "index_reduce_", "index_put_", "_index_put_impl_", "scatter_", "scatter_add_",
+    "scatter_reduce_", "put_", "addr_", "addmv_", "addmm_", "addbmm_", "baddbmm_",
+))
+"""Operations that write elsewhere than they read: what they read must be no part of what they write at all."""
 
 
 def overlaps(target: Value, node: Node) -> bool:
     """Whether elements of a tensor that an operation writes may share memory, or be read as other ones."""
-    return _overlaps_itself(target) or any(_may_overlap_in_part(target, value) for value in node.values())
+    if _overlaps_itself(target) or any(_may_overlap_in_part(target, value) for value in node.values()):
+        return True
+    return node.name in MOVING and any(
+        _place(target) == _place(value) and value.storage is target.storage
+        for value in values_in((*node.args[1:], *node.kwargs.values()))
+    )
 
 
 def _overlaps_itself(target: Value) -> bool:
