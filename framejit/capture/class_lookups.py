@@ -30,6 +30,8 @@ class ClassLookups:
         self._told: set[tuple[int, str]] = set()
 
     def told(self, cls: type, name: str, found: Any) -> None:
+        if not isinstance(name, str):  # as a `_fields` that the program wrote into may have: no class can have it
+            return
         self._capture.assumed.found(cls, name, found)
         place = id(cls), name
         if place in self._told or not (found is ABSENT or is_a(found, BUILTIN_TYPES) or _is_function_of_torch(found)):

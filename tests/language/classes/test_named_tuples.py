@@ -270,3 +270,19 @@ def test_what_is_made_of_a_class_made_inside_holds_that_class(use):
     compiled = framejit.optimize(fn, backend="eager")
     for _ in range(2):
         assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))
+
+
+def test_fields_that_the_program_wrote_into():
+    """What is no string is no name of an attribute."""
+    Written = collections.namedtuple("Written", "left right")  # noqa: PYI024
+    Written._fields = ("left", "right", 1)
+
+    def f(x):
+        made = Written(x, 1)
+        made = made._replace(right=2)
+        return made.left + 1, made.right, made._fields
+
+    pair = Pair(lambda: f)
+    for _ in range(2):
+        pair.call(torch.ones(2))
+    pair.expect(breaks=0)
