@@ -45,7 +45,10 @@ def in_many_blocks(kernel: Kernel) -> Tile | SideBySide:
         for axis in tile.axes
     ]
     online = looped and Analysis(tile.kernel).passes > 1
-    return replace(tile, axes=tuple(axes), looped=looped, online=online, resident=2, stages=2, apart=False)
+    return replace(
+        tile, axes=tuple(axes), looped=looped, online=online, resident=2, stages=2, apart=False,
+        parts=min(tile.parts, FEWEST),
+    )
 
 
 def _part_of(axis: Axis) -> int:
