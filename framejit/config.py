@@ -37,6 +37,9 @@ class Config:
     """How many bytes the process may grow by while one frame is captured."""
     min_graph_size: int = 0
     """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
+    branch_operations: int = 16
+    """An `if` on data is in the graph, both branches of it, if these have so few operations together, and nobody can
+    tell; with 0 the graph breaks at each."""
     max_inline_depth: int = 64
     """How many nested calls are captured into one graph."""
     debug: bool = False

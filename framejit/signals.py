@@ -1,7 +1,7 @@
 """Control flow between the interpreter and the values, as exceptions."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
@@ -62,6 +62,15 @@ class Restart(Exception):
     def __init__(self, seq: int, reason: Unsupported) -> None:
         super().__init__(reason.reason)
         self.seq, self.reason = seq, reason
+
+
+class Selecting(NamedTuple):
+    """Both branches of an `if` are being captured: a break in one of them is one of step `seq`, for `refusal`, and so
+    is growing beyond `most_operations` of the graph."""
+
+    seq: int
+    refusal: Unsupported
+    most_operations: int
 
 
 class Raised(Exception):

@@ -40,7 +40,7 @@ from framejit.guards.sources import (
 )
 from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.interpreter.frame import Frame
-from framejit.signals import Restart, SkipFrame, Unsupported
+from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.function_values import CellValue
@@ -118,6 +118,9 @@ class Capture:
         self.weak_references: dict[int, Value] = {}
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.selecting: Selecting | None = None
+        self.selected: list[tuple[Place, int]] = []
+        """The `if`s of which both branches are in the graph: where, and with how many operations."""
         self.assumed = Assumed()
         self.class_lookups = ClassLookups(self)
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
@@ -163,6 +166,8 @@ class Capture:
     def next_step(self) -> int:
         look_for_signals()
         self.seq += 1
+        if self.selecting is not None and self.graph.n_ops > self.selecting.most_operations:
+            self.break_at(self.seq, self.selecting.refusal)
         self.spend(1)
         return self.seq
 
@@ -202,6 +207,8 @@ class Capture:
 
     def break_at(self, seq: int, reason: Unsupported) -> NoReturn:
         """Start again and break at an earlier step."""
+        if self.selecting is not None and seq > self.selecting.seq:
+            raise Restart(self.selecting.seq, self.selecting.refusal)
         raise Restart(seq, reason)
 
     def note_inner_break(self, frame: Frame, reason: Unsupported) -> None:
@@ -344,8 +351,7 @@ class Capture:
             len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
             len(self.weak_references), len(self.called_back), len(self.scalar_inputs), len(self.made_classes),
             self.ids_taken, self.distinct.told, self.effects.outside, len(self.effects.cached_calls),
-            len(self.graph.finite_checks), len(self.graph.copies),
-            self.graph.graph, self.overrides.met, len(self.sizes.leaves),
+            len(self.graph.finite_checks), self.graph.graph, self.overrides.met, len(self.sizes.leaves),
         )
 
     # ---- objects ----------------------------------------------------------------------------------

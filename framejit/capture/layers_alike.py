@@ -108,13 +108,14 @@ class LayersAlike:
             if result is not None:
                 return result
         seq, n_ops, left, last = capture.seq, capture.graph.n_ops, capture.left_behind(), capture.graph.last_node()
-        state = native.snapshot_state()
+        state, copies = native.snapshot_state(), len(capture.graph.copies)
         result = ordinary(frame, module, args, kwargs)
         steps = capture.seq - seq
         if (
             steps >= LEAST_STEPS
             and len(known) < MOST_KINDS
             and left == capture.left_behind()
+            and copies == len(capture.graph.copies)
             and _is_plain(result)
             and self._reached.get(_first(module.source), -1) < seq
             and (after := capture.effects.in_sight()) is not None

@@ -190,6 +190,15 @@ class SideEffects:
         """Changed values that outlive the capture or were rebuilt; others are garbage already."""
         return list(self._changed.values())
 
+    def kept(self) -> list[Value]:
+        """What may hold something that captured code made, besides its variables."""
+        found = list(self._changed.values())
+        for names in (*(a[2] for a in self._attributes.values()), *(g[1] for g in self._globals.values())):
+            found += [value for value in names.values() if value is not None]
+        for function, args, kwargs, result in self.cached_calls:
+            found += [function, *args, *kwargs.values(), *([] if result is None else [result])]
+        return found
+
     def any(self) -> bool:
         return bool(self._attributes or self._globals or any(v.source is not None for v in self._changed.values()))
 

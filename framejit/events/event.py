@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         ),
         *("user_stack", "in_graph_ops", "call_sites"),
     ),
+    "selected": ("frame_id", "function", "file", "line", "column", "end_line", "end_column", "operations"),
     "bytecode": ("frame_id", "original", "rewritten"),
     "recompile": ("frame_id", "function", "file", "line", "failures", "provenance"),
     "graph_raised": ("frame_id", "function", "file", "line", "error", "outcome"),

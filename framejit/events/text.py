@@ -96,6 +96,13 @@ def graph_raised(event: Event, where: str, level: Level) -> str:
     return f"a graph of {event.function} ({event.file}:{event.line}) raised {event.error}: {event.outcome}"
 
 
+def selected(event: Event, where: str, level: Level) -> str:
+    return (
+        f"both branches of the `if` on data at {event.file}:{event.line}, in {event.function}, are in the graph: "
+        f"{event.operations} operations"
+    )
+
+
 def fusion(event: Event, where: str, level: Level) -> str:
     return f"fusion of {_graph(event, where)}\n{event.text}"
 
@@ -167,6 +174,7 @@ LOGS: dict[str, Log] = {
     "guards": Log("guards", guards, "what compiled code assumes, as a tree, with the lines that made the assumptions"),
     "recompiles": Log("recompile", recompile, "which assumptions did not hold, so that a function is compiled again"),
     "graph_breaks": Log("graph_break", graph_break, "where graphs end early, why, and what to do"),
+    "selections": Log("selected", selected, "which `if`s on data are in graphs, both branches of them"),
     "exceptions": Log("graph_raised", graph_raised, "which graphs raised while they ran, and what became of the call"),
     "bytecode": Log("bytecode", bytecode, "the original and the rewritten bytecode, side by side"),
     "graph": Log("graph", graph, "the captured graphs"),

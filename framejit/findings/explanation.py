@@ -13,6 +13,7 @@ import torch
 from framejit.backends.conditional import branches
 from framejit.events import Event, subscribe
 from framejit.events.meter import meter
+from framejit.events.place import Place
 from framejit.events.timeline import Span, spans
 from framejit.events.training import Training
 from framejit.findings import schema
@@ -66,6 +67,8 @@ class Explanation:
         self.frames: list[Frame] = []
         self.training: list[Training] = []
         """The graphs that were compiled with their backward."""
+        self.selected: dict[Place, int] = {}
+        """The `if`s on data of which both branches are in a graph, with their operations."""
         self.unfused: list[str] = []
         """The graphs that run as ATen operations, and what keeps each from being fused."""
         self.events: list[Event] = []
@@ -134,6 +137,10 @@ class Explanation:
             known.captures += 1
         elif call is not None and event.fields.get("call_sites"):
             self._evidence[finding.key] = Evidence.take(call, event.call_sites)
+
+    def _selected(self, event: Event) -> None:
+        place = Place(event.file, event.line, event.column, event.end_line, event.end_column)
+        self.selected[place] = event.operations
 
     def _frame_done(self, event: Event) -> None:
         code, seconds = event.fields.get("code") or "", event.fields.get("seconds") or 0.0
@@ -235,7 +242,7 @@ class Explanation:
             *([_count(recompiles, "recompile")] if recompiles else []),
         ]
         parts = [", ".join(summary), *map(str, self.findings), *self._notes_in_words(), *map(str, self.recompiles)]
-        parts += [*self._left_out_in_words(), *self._graphs_in_words(), *map(str, self.training), *self.unfused]
+        parts += [*self._selected_in_words(), *self._left_out_in_words(), *self._graphs_in_words(), *map(str, self.training), *self.unfused]
         if isinstance(self.error, BaseException):
             parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
         elif self.error:
@@ -250,6 +257,13 @@ class Explanation:
             finding.rewrite_note for finding in self.findings if finding.rewrite is None and finding.rewrite_note
         )
         return [f"{_count(n, 'finding')} without a rewrite: {note}" for note, n in notes.items()]
+
+    def _selected_in_words(self) -> list[str]:
+        return [
+            f"{place.file}:{place.line}: both branches of the `if` on data ({_count(operations, 'operation')}) are in the "
+            f"graph, which selects (config.branch_operations)"
+            for place, operations in self.selected.items()
+        ]
 
     def _left_out_in_words(self) -> list[str]:
         """The functions left out, each once; those without tensors, of which every program has many, as a number."""

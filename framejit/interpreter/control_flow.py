@@ -9,7 +9,7 @@ from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOT
 from framejit.interpreter.dropped_generators import check_end
 from framejit.interpreter.frame import Returned, Yielded
 from framejit.interpreter.opcodes import breaks, opcode
-from framejit.interpreter.raising_branches import truth_at_jump
+from framejit.interpreter.selected_branches import Meeting, truth_at_jump
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
@@ -42,7 +42,10 @@ def _is_none(frame: Frame, value: Value) -> bool:
 )
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", since=(3, 12))
 def pop_jump(frame: Frame, ins: Instruction) -> int | None:
-    return _target(ins) if truth_at_jump(frame, frame.pop(), frame.pc) == ins.name.endswith("TRUE") else None
+    truth = truth_at_jump(frame, frame.pop(), frame.pc)
+    if isinstance(truth, Meeting):
+        return truth.place
+    return _target(ins) if truth == ins.name.endswith("TRUE") else None
 
 
 @opcode(

@@ -266,11 +266,12 @@ class Frame(Operations):
         capture.frame, self.running = self, True
         try:
             while self.instructions[self.pc].name != until:
-                self._step()
+                self.step()
         finally:
             capture.frame, self.running = before, False
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Execute the current instruction."""
         capture, ins = self.capture, self.instructions[self.pc]
         self.seq = capture.next_step()
         self._saved_stack = self.stack[:]
@@ -303,6 +304,8 @@ class Frame(Operations):
 
     def _break(self, reason: Unsupported, names: tuple[str, ...], mark: Any) -> None:
         """Break the graph at the current instruction; does not return."""
+        if self.capture.selecting is not None:
+            self.capture.break_at(self.seq, reason)
         if reason.operands is None:
             reason.operands = operands(self, self._saved_stack)
         unbreakable = [

@@ -90,8 +90,12 @@ class Operations:
                 return False
             if isinstance(a, ConstantValue) or isinstance(b, ConstantValue):
                 return False  # different types, or a constant against an object
-            if isinstance(a, TensorValue) and isinstance(b, TensorValue) and a.fake is b.fake:
-                return True
+            if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+                if a.fake is b.fake:
+                    return True
+                for copy in (a.copy_of, b.copy_of):
+                    if copy is not None:
+                        copy.refuse()
             if a.source is not None and b.source is not None:
                 self.capture.guard_distinct(a.source, b.source)
             return False

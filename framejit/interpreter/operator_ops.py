@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.bytecode.spellings import SUBSCRIPT
 from framejit.interpreter.opcodes import opcode
-from framejit.interpreter.raising_branches import truth_at_jump
+from framejit.interpreter.selected_branches import Meeting, truth_at_jump
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
 from framejit.values.tensors.tensor import TensorValue
@@ -63,8 +63,12 @@ def unary_not(frame: Frame, ins: Instruction) -> None:
 
 
 @opcode("TO_BOOL", since=(3, 13))
-def to_bool(frame: Frame, ins: Instruction) -> None:
-    frame.push(ConstantValue(truth_at_jump(frame, frame.pop(), frame.pc + 1)))
+def to_bool(frame: Frame, ins: Instruction) -> int | None:
+    truth = truth_at_jump(frame, frame.pop(), frame.pc + 1)
+    if isinstance(truth, Meeting):
+        return truth.place
+    frame.push(ConstantValue(truth))
+    return None
 
 
 @opcode("BINARY_SUBSCR", until=(3, 13))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from framejit.values.base import Value
+from framejit.values.read_number import ReadNumberValue
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
 
 if TYPE_CHECKING:
@@ -15,14 +16,16 @@ _LEAVES = ("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "RERAISE")
 _JUMPS = ("POP_JUMP_IF", "POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF")
 
 
-def truth_at_jump(frame: Frame, value: Value, index: int) -> bool:
-    """The truth of what the jump at `index` goes by."""
-    if can_be_asserted(value):
-        expected = _without_raising(frame, index)
-        if expected is not None:
-            assert_truth(frame, value, expected)
-            return expected
-    return frame.truth(value)
+def asserted_truth(frame: Frame, value: Value, index: int) -> bool | None:
+    """The truth of what the jump at `index` goes by, where the other one surely raises: the graph asserts it. None
+    where both branches go on."""
+    asked = value.tensor if isinstance(value, ReadNumberValue) else value
+    if not can_be_asserted(asked):
+        return None
+    expected = _without_raising(frame, index)
+    if expected is not None:
+        assert_truth(frame, asked, expected)
+    return expected
 
 
 def _without_raising(frame: Frame, index: int) -> bool | None:

@@ -179,6 +179,11 @@ def _add_entry(
             tree_text=render(capture.guards()),
         )
     compilation.owner.add_entry(entry)
+    for place, operations in capture.selected:
+        emit(
+            "selected", frame_id=compilation.frame_id, function=compilation.place["function"], operations=operations,
+            **dataclasses.asdict(place),
+        )
     emit(
         "frame_done",
         **compilation.place,
