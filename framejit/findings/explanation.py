@@ -242,7 +242,8 @@ class Explanation:
             *([_count(recompiles, "recompile")] if recompiles else []),
         ]
         parts = [", ".join(summary), *map(str, self.findings), *self._notes_in_words(), *map(str, self.recompiles)]
-        parts += [*self._selected_in_words(), *self._left_out_in_words(), *self._graphs_in_words(), *map(str, self.training), *self.unfused]
+        parts += self._selected_in_words()
+        parts += [*self._left_out_in_words(), *self._graphs_in_words(), *map(str, self.training), *self.unfused]
         if isinstance(self.error, BaseException):
             parts.append(f"the call raised {type(self.error).__name__}: {self.error}")
         elif self.error:
@@ -260,8 +261,8 @@ class Explanation:
 
     def _selected_in_words(self) -> list[str]:
         return [
-            f"{place.file}:{place.line}: both branches of the `if` on data ({_count(operations, 'operation')}) are in the "
-            f"graph, which selects (config.branch_operations)"
+            f"{place.file}:{place.line}: both branches of the `if` on data ({_count(operations, 'operation')}) are in "
+            f"the graph, which selects (config.branch_operations)"
             for place, operations in self.selected.items()
         ]
 

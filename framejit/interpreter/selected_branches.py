@@ -1,4 +1,4 @@
-"""A short `if` on data: both branches are captured, the graph computes both, and selects what the program has behind it.
+"""A short `if` on data: both branches are captured, and the graph computes both and selects.
 
 Done where nobody can tell: the branches are straight code that has no effect but its results, of few operations that
 are cheap, neither raise nor draw random numbers, and end in tensors that are alike (shape, strides, dtype, device),

@@ -9,6 +9,13 @@ import framejit
 X = torch.arange(1.0, 5.0)
 
 
+@pytest.fixture(autouse=True)
+def no_branch_is_selected():
+    """Each `if` on data breaks the graph, however short it is."""
+    with framejit.config.patch(branch_operations=0):
+        yield
+
+
 def findings(fn, *args, **options):
     return framejit.explain(fn, **options)(*args).findings
 
