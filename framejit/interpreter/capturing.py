@@ -11,7 +11,8 @@ from framejit.values import context
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction
     from framejit.bytecode.resume_code import ResumeCode
-    from framejit.signals import Unsupported
+    from framejit.events.place import Place
+    from framejit.signals import Selecting, Unsupported
     from framejit.values.base import Value
     from framejit.values.objects.module import ModuleValue
 
@@ -51,11 +52,14 @@ class Capture(context.Capture, Protocol):
     root: Any
     forced: dict[int, Unsupported]
     raising: Mapping[tuple[int, int], tuple[CodeType, str]]
+    selecting: Selecting | None
+    selected: list[tuple[Place, int]]
 
     @property
     def layers(self) -> Layers: ...
     def next_step(self) -> int: ...
     def progress(self) -> tuple[int, int]: ...
+    def left_behind(self) -> tuple[Any, ...]: ...
     def refuse_what_raised(self, code: CodeType, index: int) -> None: ...
     def leave_recursion(self, refusal: Unsupported, arguments: Iterable[Value]) -> None: ...
     def note_inner_break(self, frame: Any, reason: Unsupported) -> None: ...

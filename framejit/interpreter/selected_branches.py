@@ -287,7 +287,8 @@ class _Selection:
                 limits.append(value.bounds)
             elif isinstance(value, ConstantValue) and (cls is float or abs(value.value) < 2**53):
                 dtype = {float: torch.float64, int: torch.int64, bool: torch.bool}[cls]
-                options = {"dtype": ConstantValue(dtype), "device": ConstantValue(self.condition.fake.device)}
+                device = ConstantValue(self.condition.fake.device)
+                options: dict[str, Value] = {"dtype": ConstantValue(dtype), "device": device}
                 numbers.append(self.graph.call(torch.full, [ConstantValue(()), value], options))
                 limits.append((-math.inf, math.inf) if cls is float else (value.value, value.value))
             else:
@@ -404,8 +405,9 @@ def _led_from(node: fx.Node, branch: set[fx.Node]) -> set[fx.Node] | None:
             found.add(node)
             continue
         name = operation_name(node.target)
-        numbers = [arg for arg in node.args if not isinstance(arg, fx.Node)]
-        if name not in _LINEAR or node.kwargs or not all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
+        others = [arg for arg in node.args if not isinstance(arg, fx.Node)]
+        numbers = [arg for arg in others if isinstance(arg, (int, float)) and math.isfinite(arg)]
+        if name not in _LINEAR or node.kwargs or len(numbers) < len(others):
             return None
         tensors = [arg for arg in node.args if isinstance(arg, fx.Node)]
         if name in ("mul", "multiply", "div", "divide", "truediv", "true_divide"):
