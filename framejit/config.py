@@ -65,8 +65,7 @@ class Config:
     to find out which is to blame."""
     keep_captures: bool = True
     """Keep what was captured from one process to the next, with compiled kernels: a function whose code, arguments and
-    all that it looks at are as they were is not captured again. So far of whole functions without gradients and with
-    known sizes."""
+    all that it looks at are as they were is not captured again. So far of whole functions without gradients."""
     cache_dir: str = ""
     """Where compiled kernels are kept from one process to the next; by default `framejit` in the user's cache
     folder."""
