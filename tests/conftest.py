@@ -93,14 +93,24 @@ def _quick(items: list[pytest.Item]) -> list[pytest.Item]:
     ]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if "FRAMEJIT_CACHE_DIR" not in os.environ:  # the user's own cache is neither read nor filled
-        kept = tempfile.TemporaryDirectory(prefix="framejit-tests-")
-        config.add_cleanup(kept.cleanup)
-        os.environ["FRAMEJIT_CACHE_DIR"] = kept.name
+def _own_cache() -> tempfile.TemporaryDirectory[str] | None:
+    """The folder of the tests' cache: the user's own is neither read nor filled."""
     # Tests count captures, and the cases of one test have the same code. Kept captures have a room of their own,
     # tests/kept; FRAMEJIT_KEEP_CAPTURES=1 has all tests use them.
     os.environ.setdefault("FRAMEJIT_KEEP_CAPTURES", "0")
+    if "FRAMEJIT_CACHE_DIR" in os.environ:
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="framejit-tests-")
+    os.environ["FRAMEJIT_CACHE_DIR"] = folder.name
+    return folder
+
+
+CACHE = _own_cache()  # now: a room's own conftest may import framejit before pytest is configured
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if CACHE is not None:
+        config.add_cleanup(CACHE.cleanup)
     if not hasattr(config, "workerinput"):
         # where Python writes no bytecode, each process that a test starts would compile all of framejit that it imports
         for room in ("framejit", "guards", "backends"):
