@@ -32,8 +32,9 @@ from framejit.kept.object_table import find
 from framejit.kept.store import drop, records, tell_unused
 from framejit.kept.surroundings import key_of_frame
 
-_given_up: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Dispatchers whose kept entry was of no use: a graph raised."""
+_asked: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Dispatchers for which an entry was looked for, which is done once: what their captures come to learn here goes beyond
+what was kept."""
 MakeFailure = Callable[..., Any]
 
 
@@ -58,9 +59,10 @@ def kept_entry(
 ) -> native.Entry | None:
     """The entry of another process that fits the frame, in service from now on; None if there is none. `make_failure`
     gives what makes of a kept entry's parts what stands by for its graph to raise."""
-    if owner.entries or owner.skip or owner in _given_up or not may_be_kept(owner, fn) or is_fx_tracing(torch):
+    if owner in _asked or not may_be_kept(owner, fn):
         return None
-    if log_writer.shows_captures:
+    _asked.add(owner)
+    if owner.entries or owner.skip or log_writer.shows_captures or is_fx_tracing(torch):
         return None
     started = perf_counter()
     with resting():
@@ -121,7 +123,6 @@ class _Outgrown:
         owner, graph = self._owner(), self._graph()
         if owner is None or graph is None:
             return
-        _given_up.add(owner)
         for entry in owner.entries:
             if any(_runs(slot.target, graph) for slot in entry.slots):
                 owner.remove_entry(entry)
@@ -165,19 +166,13 @@ class _Failure:
 
     def __call__(self, error: BaseException, kept: Any, cells: tuple[CellType, ...], *args: Any) -> Any:
         failure = self._make_failure()(
-            self._owner, self._fn(), self, self.initial_state(), self._told["has_effects"], self._given_up
+            self._owner, self._fn(), self, self.initial_state(), self._told["has_effects"], self._drop
         )
         return failure(error, kept, cells, *args)
 
     def initial_state(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that put back the torch state that the graph changes."""
         return [(find(place), plain_values.read(values)) for place, values in self._told["initial_state"]]
-
-    def _given_up(self) -> None:
-        owner = self._owner()
-        if owner is not None:
-            _given_up.add(owner)
-        self._drop()
 
 
 def _place(owner: Any, fn: FunctionType) -> dict[str, Any]:

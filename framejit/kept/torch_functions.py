@@ -21,10 +21,10 @@ _PLACES: Final = (
     torch._C._special, torch._C._linalg, torch._C._fft, torch.Tensor, torch.nn.Parameter,  # type: ignore[attr-defined]
 )
 _HOME: Final = os.path.join(os.path.dirname(torch.__file__), "")
-_ALSO: Final = frozenset((typing.__file__, typing_extensions.__file__))
+_ALSO: Final = frozenset((typing.__file__, typing_extensions.deprecated.__call__.__code__.co_filename))
 """Files with decorators and functions that torch has among its own."""
 _LIBRARIES: Final = frozenset("torch builtins typing typing_extensions abc collections types enum threading _thread "
-                              "pybind11_builtins importlib".split())
+                              "pybind11_builtins importlib warnings _py_warnings".split())
 _HIDING: Final = torch._compile.__file__
 """The file with the wrapper that hides functions from Dynamo; Dynamo puts it around `torch.manual_seed` when it is
 imported."""

@@ -15,7 +15,6 @@ import torch
 
 import framejit
 from framejit import events
-from framejit.capture.kept_entry import _given_up
 from framejit.kept.surroundings import _process
 
 from comparison import assert_same
@@ -37,7 +36,6 @@ class Run:
 
     def __init__(self, program: str, library: str = "", backend: str = "eager", **options: Any) -> None:
         _process.cache_clear()
-        _given_up.clear()
         torch.manual_seed(0)
         if library:
             loaded(LIBRARY, library, os.path.join(sysconfig.get_paths()["purelib"], f"{LIBRARY}.py"))

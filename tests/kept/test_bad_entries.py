@@ -13,7 +13,8 @@ import textwrap
 
 import pytest
 import torch
-from kept.processes import Run, one_folder
+from kept.processes import PROGRAM as PROGRAM_NAME
+from kept.processes import Run, loaded, one_folder
 
 import framejit
 from framejit.backends.fuse.cache import cache_folder, disk_cache
@@ -190,9 +191,7 @@ args = (torch.tensor([1, 2]),)
     run = None
     for _ in range(2):
         torch.manual_seed(0)
-        from kept import processes
-
-        module = processes.loaded(processes.PROGRAM, program, "/nowhere/kept_program.py")
+        module = loaded(PROGRAM_NAME, program, "/nowhere/kept_program.py")
         run = framejit.optimize(module.target, backend="eager")
         torch.manual_seed(0)
         first = run(*module.args)
@@ -311,3 +310,25 @@ def leaves(data):
     for place, value in enumerate(data) if type(data) is list else data.items() if type(data) is dict else ():
         yield place, data
         yield from leaves(value)
+
+
+def test_a_graph_that_raised_is_not_found_by_others(folder):
+    program = """
+import torch
+linear = torch.nn.Linear(3, 3).double()
+def target(x):
+    with torch.no_grad():
+        return torch.nn.functional.dropout(x, 0.5), linear(x)
+args = (torch.ones(2, 3),)
+"""
+    for _ in range(3):
+        module = loaded(PROGRAM_NAME, program, "/nowhere/kept_program.py")
+        after = []
+        for f in (module.target, framejit.optimize(module.target, backend="eager")):
+            torch.manual_seed(3)
+            for _ in range(5):
+                with pytest.raises(RuntimeError, match="same dtype"):
+                    f(*module.args)
+                after.append(torch.rand(1).item())
+        assert after[:5] == after[5:]
+        assert all(not store.records(path.name.partition("-")[2]) for path in files(folder))

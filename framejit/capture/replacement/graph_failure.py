@@ -227,6 +227,8 @@ class GraphFailure:
         self._initial_state = capture.initial_state
         self._has_effects = capture.graph_effects().any
         self._failures = 0
+        self.forget: Callable[[], None] | None = None
+        """Drops what other processes could find of the entry: a graph that raises would not be captured so again."""
 
     def __call__(self, error: BaseException, kept: Kept | int | None, cells: tuple[CellType, ...], *args: Any) -> Any:
         """The tail call that runs the program's own code; None where the error is to go on as it is."""
@@ -306,6 +308,9 @@ class GraphFailure:
         return native.function_with_builtins(self._code, self._globals, self._builtins, cells)
 
     def _learn(self, text: str, was_warning: bool, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> None:
+        if self.forget is not None:
+            self.forget()
+            self.forget = None
         self._failures += 1
         if self._failures > PATIENCE:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -21,7 +22,7 @@ from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, Parts, written_en
 from framejit.kept.graph_record import written_graph
 from framejit.kept.not_kept import NotKept
 from framejit.kept.object_table import place_of
-from framejit.kept.store import keep, tell_not_kept
+from framejit.kept.store import drop, keep, tell_not_kept
 from framejit.kept.surroundings import key_of_frame
 
 
@@ -30,7 +31,7 @@ def keep_entry(
     records: Sequence[GuardRecord], module: torch.fx.GraphModule, compiled: Callable[..., Any], failure: GraphFailure,
     keeper: Callable[..., Any] | None
 ) -> None:
-    """Keep an entry; an event says why, where it can't be."""
+    """Keep an entry until its graph raises; an event says why, where it can't be."""
     frame = compilation.flat_args, compilation.fn
     try:
         _check(capture)
@@ -54,7 +55,9 @@ def keep_entry(
         record = written_entry(
             roots, n_records, _labels(guards), records, capture.assumed, Parts(code, slots, kinds, told), frame
         )
-        keep(key_of_frame(compilation.fn, compilation.flat_args, compilation.options), record)
+        key = key_of_frame(compilation.fn, compilation.flat_args, compilation.options)
+        keep(key, record)
+        failure.forget = partial(drop, key, record)
     except NotKept as e:
         tell_not_kept(str(e))
     except Exception as e:  # the entry serves here, whatever is wrong with keeping it
