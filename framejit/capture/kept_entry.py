@@ -17,6 +17,7 @@ from framejit.backends.graph_identity import new_graph_id
 from framejit.backends.registry import can_be_kept, from_kept_form
 from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
+from framejit.capture.replacement.kept_inputs import Copied, copies_of
 from framejit.config import config
 from framejit.events import emit
 from framejit.events.log import log_writer
@@ -135,16 +136,18 @@ def _runs(target: Any, graph: KeptGraph) -> bool:
 
 
 class _Keeper:
-    """Called before a graph that draws random numbers or nests autocast: what it may change before it raises."""
+    """Called before a graph that draws random numbers, nests autocast or writes into inputs, with these: what it may
+    change before it raises."""
 
     def __init__(self, told: list[Any] | None) -> None:
         self._devices: list[str] = told[0] if told else []
         self._nests: bool = bool(told and told[1])
 
-    def __call__(self) -> tuple[list[tuple[Any, torch.Tensor]], int | None]:
-        """The generators with their states, and the depth of autocast's nesting."""
+    def __call__(self, *tensors: torch.Tensor) -> tuple[list[Copied], list[tuple[Any, torch.Tensor]], int | None]:
+        """The inputs with copies, the generators with their states, and the depth of autocast's nesting."""
         generators = [generator_of(torch.device(device)) for device in self._devices]
-        return [(generator, generator.get_state()) for generator in generators], nesting() if self._nests else None
+        states = [(generator, generator.get_state()) for generator in generators]
+        return copies_of(tensors), states, nesting() if self._nests else None
 
 
 def generator_of(device: torch.device) -> torch.Generator:

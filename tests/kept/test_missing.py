@@ -29,15 +29,6 @@ def target(x):
     return net(x).sum()
 args = (torch.ones(3),)
 """,
-    "inputs that are written are copied by a part made for one process": HEAD + """
-total = torch.zeros(3)
-table = torch.arange(5.0)
-def target(i):
-    with torch.no_grad():
-        total.add_(1.0)
-        return table[i] + 1.0
-args = (torch.tensor([1, 2]),)
-""",
 }
 
 

@@ -99,10 +99,13 @@ def compiled_entry(
     if failure is not None and compiled is not None and may_be_kept(compilation.owner, compilation.fn):
         if state != "compiled":
             tell_not_kept("the graph breaks")
-        elif first is not None and (may_refuse or not isinstance(first, FirstKeeper)):
-            tell_not_kept("its graph is tried before its first run")
+        elif isinstance(first, FirstKeeper) and may_refuse:
+            tell_not_kept("its graph may raise for reasons that can't be tried before its first run")
         else:
-            keep_entry(compilation, capture, code, proper.slots, proper.tag.records, module, compiled, failure, keeper)
+            keep_entry(
+                compilation, capture, code, proper.slots, proper.tag.records, module, compiled, failure, keeper,
+                first if isinstance(first, Rehearsal) else None,
+            )
     return served
 
 

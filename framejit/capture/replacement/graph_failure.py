@@ -27,6 +27,7 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
+from framejit.capture.replacement.kept_inputs import Copied, copies_of, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
@@ -43,19 +44,14 @@ always run twice."""
 class Kept(NamedTuple):
     """The state of the world before a graph ran, as far as the graph's precautions go."""
 
-    tensors: list[tuple[torch.Tensor, torch.Tensor, int]]
-    """Inputs, copies of them, and their versions."""
+    tensors: list[Copied]
     generators: list[tuple[Any, torch.Tensor]]
     nesting: int | None
     put_back: Callable[[], None] | None = None
     """Has the entry serve again that kept this, where another one has taken its place."""
 
     def restore(self) -> None:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            for tensor, copy, version in self.tensors:
-                _once(tensor).copy_(copy)
-                if version >= 0:
-                    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        put_back(self.tensors)
         for generator, state in self.generators:
             generator.set_state(state)
         if self.nesting is not None:
@@ -74,16 +70,13 @@ class Keeper:
         self._nests = taken.nesting
 
     @property
-    def told(self) -> list[Any] | None:
-        """What it keeps, as plain data: the devices of generators, and whether the depth of autocast's nesting. None
-        where it keeps tensors."""
-        return None if self.sources else [[str(generator.device) for generator in self._generators], self._nests]
+    def told(self) -> list[Any]:
+        """What it keeps besides the tensors that it is given, as plain data: the devices of generators, and whether the
+        depth of autocast's nesting."""
+        return [[str(generator.device) for generator in self._generators], self._nests]
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
-        with torch._C.DisableTorchFunctionSubclass():
-            copies = [
-                (tensor, _once(tensor).clone(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors
-            ]
+        copies = copies_of(tensors)
         states = [(generator, generator.get_state()) for generator in self._generators]
         return Kept(copies, states, nesting() if self._nests else None)
 
@@ -101,6 +94,8 @@ class Rehearsal:
         self._module, self._initial_state, self._owner = module, capture.initial_state, weakref.ref(compilation.owner)
         self.proper: native.Entry | None = None
         """The entry that serves from the second run on, without a rehearsal."""
+        self.keep: Callable[[], None] | None = None
+        """Keeps the entry for other processes, which try nothing."""
 
     def __call__(self, *inputs: torch.Tensor) -> None:
         try:
@@ -109,6 +104,9 @@ class Rehearsal:
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
+        else:
+            if self.keep is not None:
+                self.keep()
         owner = self._owner()
         _exchange(owner, owned_entry(owner, self), self.proper)
 
@@ -198,15 +196,6 @@ def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.Untyp
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
     )
-
-
-def _once(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its repetitions: each number that an expanded tensor shows several times, once."""
-    alone = tensor.detach()
-    if tensor.layout is torch.strided:
-        for dim, stride in enumerate(tensor.stride()):
-            alone = alone.narrow(dim, 0, 1) if stride == 0 and tensor.shape[dim] > 1 else alone
-    return alone
 
 
 class GraphFailure:

@@ -13,7 +13,7 @@ from framejit import _native as native
 from framejit.backends.registry import kept_form
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.replacement.graph_failure import GraphFailure, Keeper
+from framejit.capture.replacement.graph_failure import GraphFailure, Keeper, Rehearsal
 from framejit.guards.guard import Guard, GuardRecord
 from framejit.guards.lower import described
 from framejit.guards.sources import CallSource, ConstSource, Source
@@ -29,9 +29,10 @@ from framejit.kept.surroundings import key_of_frame
 def keep_entry(
     compilation: FrameCompilation, capture: Capture, code: CodeType, slots: Sequence[native.Slot],
     records: Sequence[GuardRecord], module: torch.fx.GraphModule, compiled: Callable[..., Any], failure: GraphFailure,
-    keeper: Callable[..., Any] | None
+    keeper: Callable[..., Any] | None, rehearsal: Rehearsal | None
 ) -> None:
-    """Keep an entry until its graph raises; an event says why, where it can't be."""
+    """Keep an entry until its graph raises, if it has a rehearsal from when that went well; an event says why, where it
+    can't be."""
     frame = compilation.flat_args, compilation.fn
     try:
         _check(capture)
@@ -47,8 +48,6 @@ def keep_entry(
         kinds = {id(compiled): GRAPH, id(failure): FAILURE}
         if isinstance(keeper, Keeper):
             told["keeper"] = keeper.told
-            if told["keeper"] is None:
-                raise NotKept("its graph writes into inputs, which are copied before")
             kinds[id(keeper)] = KEEPER
         guards = capture.guards()
         roots, n_records = described(guards)
@@ -56,8 +55,11 @@ def keep_entry(
             roots, n_records, _labels(guards), records, capture.assumed, Parts(code, slots, kinds, told), frame
         )
         key = key_of_frame(compilation.fn, compilation.flat_args, compilation.options)
-        keep(key, record)
         failure.forget = partial(drop, key, record)
+        if rehearsal is None:
+            keep(key, record)
+        else:
+            rehearsal.keep = partial(keep, key, record)
     except NotKept as e:
         tell_not_kept(str(e))
     except Exception as e:  # the entry serves here, whatever is wrong with keeping it

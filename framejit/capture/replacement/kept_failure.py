@@ -30,7 +30,7 @@ class KeptFailure(GraphFailure):
 
     def __call__(self, error: BaseException, kept: Any, cells: tuple[CellType, ...], *args: Any) -> Any:
         """`kept` is what the entry's keeper gave, or None."""
-        return super().__call__(error, Kept([], *kept) if isinstance(kept, tuple) else kept, cells, *args)
+        return super().__call__(error, Kept(*kept) if isinstance(kept, tuple) else kept, cells, *args)
 
     def _entry(self) -> native.Entry | None:
         return owned_entry(self._owner(), self._part)

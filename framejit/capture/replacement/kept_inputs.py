@@ -1,0 +1,37 @@
+"""Copies of the inputs that a graph writes into, for when it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+Copied = tuple[torch.Tensor, torch.Tensor, int]
+"""An input, a copy of it, and its version; -1 for one that has none."""
+
+
+def copies_of(tensors: Sequence[torch.Tensor]) -> list[Copied]:
+    """What `put_back` takes, of the tensors as they are now."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return [
+            (tensor, _without_repetitions(tensor).clone(), -1 if tensor.is_inference() else tensor._version)
+            for tensor in tensors
+        ]
+
+
+def put_back(copies: Sequence[Copied]) -> None:
+    """Give the tensors the numbers and versions that they had."""
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        for tensor, copy, version in copies:
+            _without_repetitions(tensor).copy_(copy)
+            if version >= 0:
+                torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
+def _without_repetitions(tensor: torch.Tensor) -> torch.Tensor:
+    """Each number that an expanded tensor shows several times, once."""
+    alone = tensor.detach()
+    if tensor.layout is torch.strided:
+        for dim, stride in enumerate(tensor.stride()):
+            alone = alone.narrow(dim, 0, 1) if stride == 0 and tensor.shape[dim] > 1 else alone
+    return alone
