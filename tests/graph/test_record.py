@@ -9,6 +9,7 @@ from torch import fx
 
 import framejit
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.record import operations_of
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NotFusable
@@ -76,9 +77,18 @@ def test_inputs_that_share_memory_are_apart():
 
 def test_origins_name_the_line_of_the_program():
     (node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes
-    assert node.origin.startswith("test_record.py:") and node.origin.endswith(
+    assert node.origin.line.startswith("test_record.py:") and node.origin.line.endswith(
         "(node,) = traced(lambda x: x.sin(), torch.randn(2)).nodes"
     )
+
+
+def test_an_origin_as_text():
+    line = "backward of.py:3 in f: checkpoint 1: y"  # which says nothing of the operation
+    assert (str(Origin()), str(Origin(line))) == ("", line)
+    assert str(Origin(line, 2, True)) == f"backward of checkpoint 2: {line}"
+    assert [str(Origin("", 2)), str(Origin("", 0, True)), str(Origin("", 2, True))] == [
+        "checkpoint 2", "backward", "backward of checkpoint 2",
+    ]
 
 
 def test_grad_mode_is_as_before():
@@ -150,6 +160,7 @@ def test_dynamo_is_not_imported():
     program = """
 import sys, torch, framejit
 from framejit.backends.fuse.graph.passes.pipeline import run_passes
+from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.lowering.whole import keeps

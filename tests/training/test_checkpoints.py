@@ -2,6 +2,7 @@
 and no more than one checkpoint's is in memory at a time."""
 
 import contextlib
+import re
 
 import pytest
 import torch
@@ -179,6 +180,21 @@ def test_nothing_of_it_is_kept_and_one_is_in_memory_at_a_time():
     # the inputs of all, what one makes, and the gradients of all weights
     assert peaks[False] < DEPTH * rows * WIDTH * 4 + 4 * inside + DEPTH * 2 * 4 * WIDTH * WIDTH * 4
     assert largest == [DEPTH * inside, inside // 4]  # by line, and by checkpoint
+
+
+def test_the_text_of_the_backward_says_what_is_of_which_checkpoint():
+    def f(x, w):
+        return kept(block, kept(with_dropout, x.cos(), w), w).sum()
+
+    compiled = framejit.optimize(f)
+    compiled(leaf(4, WIDTH), leaf(WIDTH, WIDTH)).backward()
+    _, backward = framejit.inspect(compiled).graphs
+    told = set(re.findall(r"= aten\.(\w+)\..*# (.*)test_checkpoints\.py:", backward.recorded))
+    assert {("cos", ""), ("sin", "backward of ")} <= told  # outside of both
+    for number, function in (1, "tanh"), (2, "gelu"):
+        of = f"checkpoint {number}: "
+        assert {("mm", of), (function, of)} <= told  # computed again
+        assert {("mm", f"backward of {of}"), (f"{function}_backward", f"backward of {of}")} <= told
 
 
 def eager_gradients(net, x):

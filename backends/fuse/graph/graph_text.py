@@ -19,6 +19,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase
 from framejit.backends.fuse.graph.node import Node, values_in
+from framejit.backends.fuse.graph.origin import UNKNOWN, Origin
 from framejit.backends.fuse.graph.value import Value
 from framejit.symbols.expression import Symbol
 from framejit.symbols.sym_node import expression_of
@@ -72,7 +73,7 @@ class _Writer:
             self._line(f"{self._new(value, name)}")
         for value, constant in graph.constants.items():
             self._line(f"{self._new(value)} = {_described(constant)}")
-        self._nodes(graph, "", "")
+        self._nodes(graph, "", UNKNOWN)
         self.bases: dict[HiddenBase, int] = {}
         outputs = [
             f"{self._value(output)}{self._view(graph, position)}" for position, output in enumerate(graph.outputs)
@@ -113,11 +114,11 @@ class _Writer:
             f"bytes before it; {hidden.creation})"
         )
 
-    def _nodes(self, graph: Graph, indent: str, around: str) -> None:
+    def _nodes(self, graph: Graph, indent: str, around: Origin) -> None:
         for node in graph.nodes:
             self._node(node, indent, around)
 
-    def _node(self, node: Node, indent: str, around: str) -> None:
+    def _node(self, node: Node, indent: str, around: Origin) -> None:
         self.result.operations[node.operation] = None
         arguments = [
             *map(self._value, node.args),
@@ -140,7 +141,7 @@ class _Writer:
         notes = [*views, *notes]
         self._line(
             (f"{text}  {'; '.join(notes)}" if notes else text) + (" {" if node.parts else ""),
-            "" if node.origin == around else node.origin,
+            "" if node.origin == around else str(node.origin),
         )
         for number, part in enumerate(node.parts):
             if number:

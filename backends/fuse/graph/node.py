@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.value import Value
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Node:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
-        origin: str,
+        origin: Origin,
         *,
         autocast: Autocast = (),
         parts: tuple[Graph, ...] = (),

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
+from framejit.backends.fuse.graph.origin import UNKNOWN, Origin, line_of
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
@@ -49,10 +50,6 @@ MISJUDGED: Final = frozenset(
 FILLING: Final = frozenset(("linspace", "logspace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"))
 """Operations that write into their results in a way that autograd counts, unless Python's functions call them. Others
 draw random numbers."""
-
-CHECKPOINT: Final = "checkpoint "
-"""What the origin of an operation inside of one of the program's checkpoints begins with; behind it comes its number
-and a colon."""
 
 Whole = Callable[[torch._ops.OpOverload], bool]
 """Says of a composite operation whether it is wanted whole, so that what it consists of need not be recorded."""
@@ -98,8 +95,8 @@ class Run:
         self.hidden: dict[int, HiddenBase] = {}
         self.checkpoints = 0
         """How many of the program's checkpoints have begun."""
-        self.within = ""
-        """What origins begin with in the one that is being recorded."""
+        self.checkpoint = 0
+        """The number of the one that is being recorded; 0 outside of them."""
 
     def run(self) -> Graph:
         """What was recorded."""
@@ -139,7 +136,7 @@ class Run:
 
     def _carry_out(self, node: fx.Node) -> None:
         """Have the recorder see what a node does."""
-        self.recorder.origin = self.within + origin_of(node.meta.get("stack_trace"))
+        self.recorder.origin = Origin(line_of(node.meta.get("stack_trace")), self.checkpoint)
         self.recorder.autocast = _autocast_on()
         with without_warnings() as texts:
             self.env[node] = self._value(node)
@@ -150,10 +147,10 @@ class Run:
 
     def _checkpointed(self, call: CheckpointCall, args: Any) -> Any:
         """What a checkpoint gives, its operations recorded as those of this graph. One in another is part of that."""
-        around = self.within
+        around = self.checkpoint
         if not around:
             self.checkpoints += 1
-            self.within = f"{CHECKPOINT}{self.checkpoints}: "
+            self.checkpoint = self.checkpoints
         before, given = len(self.graph.nodes), iter(args)
         try:
             for node in call.module.graph.nodes:
@@ -162,7 +159,7 @@ class Run:
                 elif node.op != "output":
                     self._carry_out(node)
         finally:
-            self.within = around
+            self.checkpoint = around
         recorded = self.graph.nodes[before:]
         if any(value.storage.first in self.graph.inputs for node in recorded for value in node.writes):
             raise NotFusable("a checkpoint writes into an input, which is done again where it is computed again")
@@ -351,7 +348,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, graph: Graph, whole: Whole) -> None:
         super().__init__()
         self.graph, self.whole = graph, whole
-        self.origin = ""
+        self.origin = UNKNOWN
         self.autocast: Autocast = ()
         """The autocast modes of the program that are on: while an operation is looked at here, autocast is off."""
         self._nodes = graph.nodes
@@ -527,18 +524,6 @@ def attribute_of(module: Any, path: str) -> Any:
     for part in path.split("."):
         module = getattr(module, part)
     return module
-
-
-def origin_of(stack: str | None) -> str:
-    """`file.py:12 in f: code` from the innermost frame of a stack in a traceback's format."""
-    lines = [line for line in (stack or "").splitlines() if line.strip()]
-    place = next((i for i in range(len(lines) - 1, -1, -1) if lines[i].lstrip().startswith("File ")), None)
-    if place is None:
-        return ""
-    file, _, rest = lines[place].strip().removeprefix('File "').partition('", line ')
-    line, _, function = rest.partition(", in ")
-    code = lines[place + 1].strip() if place + 1 < len(lines) else ""
-    return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line} in {function}: {code}"
 
 
 @contextmanager

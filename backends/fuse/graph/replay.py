@@ -9,6 +9,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import map_values
+from framejit.backends.fuse.graph.origin import UNKNOWN
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.record import Recorder, recording
 from framejit.backends.fuse.graph.value import Value
@@ -80,7 +81,7 @@ class _Replay:
         fake = self._fake(output)
         if fake.stride() == output.strides:
             return fake
-        self.recorder.origin = output.maker.origin if output.maker is not None else ""
+        self.recorder.origin = output.maker.origin if output.maker is not None else UNKNOWN
         for memory_format in (torch.contiguous_format, torch.channels_last):
             laid_out = (
                 fake.clone(memory_format=memory_format)

@@ -63,7 +63,7 @@ class _Lowering:
             if constant.made:
                 self.storages.storage(value)  # so that views of it are known as such
         for node in graph.nodes:
-            b.origin = node.origin
+            b.origin = str(node.origin)
             self.storages.known.note(node)
             self._lower(node)
         b.origin = ""

@@ -17,7 +17,6 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.training.joint import JointGraph
 from framejit.backends.fuse.training.keeping import bytes_of
-from framejit.backends.fuse.training.recorder import checkpoint_of
 
 MOST_PIECES: Final = 64
 
@@ -31,7 +30,7 @@ def regions_of(
     """The program's checkpoints, and as many pieces of the forward as it takes to keep no more than a share of the
     bytes that are kept without these; all of them where that is not enough. `keep`: what is kept if these are computed
     again."""
-    own = {node: name for node in forward if (name := checkpoint_of(node))}
+    own = {node: f"checkpoint {node.origin.checkpoint}" for node in forward if node.origin.checkpoint}
     if share >= 1:
         return own
     held = {value.storage for value in (*joint.inputs, *joint.contents())}

@@ -17,7 +17,7 @@ from framejit.backends.fuse.graph.replay import recorded_again
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.targets.lookup import target_of
-from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder
+from framejit.backends.fuse.training.recorder import TrainingRecorder
 
 CONVOLUTIONS: Final = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
 """How many of the first arguments are images and weights."""
@@ -58,7 +58,7 @@ class _ChannelsLast(TrainingRecorder):
         """Fakes with their copies, by the ids of the former. No graph that comes here writes into what it has read."""
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.is_backward = self.origin.startswith(BACKWARD)
+        self.is_backward = self.origin.is_backward
         if _prefers_channels_last(func, args):
             count = CONVOLUTIONS[func]
             args = (*map(self._copy, args[:count]), *args[count:])

@@ -29,7 +29,6 @@ from framejit.backends.fuse.training.buckets import Buckets, by_node
 from framejit.backends.fuse.training.half import Compiles, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Given, Recorded
 from framejit.backends.fuse.training.partition import BackwardPart, parted
-from framejit.backends.fuse.training.recorder import checkpoint_of
 from framejit.backends.fuse.training.second_run import Call, Contents, RandomState, SecondRun
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
@@ -293,7 +292,7 @@ class CompiledSegment:
         """`kept`: the addresses of the storages that eager keeps. What the program checkpoints is computed again in
         eager, too, so that nobody looks at what became of it."""
         recorded = self.graph.recorded
-        if any(checkpoint_of(node) for node in recorded.graph.nodes):
+        if any(node.origin.checkpoint for node in recorded.graph.nodes):
             return []
         behind = self.graph.results_behind(self.number)
         roots = recorded.results.roots

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -23,6 +23,7 @@ from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.origin import UNKNOWN, Origin
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import Recorder, Run
@@ -33,7 +34,7 @@ from framejit.backends.fuse.thread_state import restored_thread_state, thread_st
 from framejit.backends.fuse.training.buckets import Buckets, by_node, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
-from framejit.backends.fuse.training.recorder import BACKWARD, TrainingRecorder, is_of_backward, is_without_gradient
+from framejit.backends.fuse.training.recorder import TrainingRecorder, is_without_gradient
 from framejit.backends.fuse.training.results import Results
 from framejit.backends.fuse.training.segments import Edge, Segment, gradients
 from framejit.backends.may_raise import may_warn, operation_name
@@ -92,7 +93,7 @@ class JointGraph:
     def _forward_values(self) -> list[Value]:
         return [
             *self.inputs,
-            *(value for node in self.graph.nodes if not is_of_backward(node) for value in node.results),
+            *(value for node in self.graph.nodes if not node.origin.is_backward for value in node.results),
         ]
 
 
@@ -157,7 +158,7 @@ class Recorded:
 
     def forward(self) -> list[Any]:
         """The operations of the forward."""
-        return [node.operation for node in self.graph.nodes if not is_of_backward(node)]
+        return [node.operation for node in self.graph.nodes if not node.origin.is_backward]
 
     def joint(self) -> JointGraph:
         """The graph with the backward of all segments, for gradients that come to all outputs."""
@@ -361,16 +362,18 @@ class _JointRecorder(TrainingRecorder):
         """Whether what arrives is part of a decomposition."""
         self._numbers: list[int] = []
         """The number of autograd's first node of each line, in order."""
-        self._lines: list[str] = []
+        self._origins: list[Origin] = []
+        """Of the forward operations that these nodes were made for."""
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_backward:
             node = torch._C._current_autograd_node()
-            self.origin = BACKWARD + self._line_of(node._sequence_nr()) if node is not None else ""
+            forward = UNKNOWN if node is None else self._origin_of(node._sequence_nr())
+            self.origin = replace(forward, is_backward=True)
         # of the node that was made last
         elif (number := torch._C._autograd._get_sequence_nr() - 1) > (self._numbers[-1] if self._numbers else -1):
             self._numbers.append(number)
-            self._lines.append(self.origin)
+            self._origins.append(self.origin)
         decomposition = DECOMPOSITIONS.get(func)
         if decomposition is None or self._inside or (self.is_backward and is_without_gradient(func, args)):
             return super().carry_out(func, args, kwargs)
@@ -382,9 +385,10 @@ class _JointRecorder(TrainingRecorder):
             self._inside = False
         return super().carry_out(func, args, kwargs) if result is NotImplemented else result
 
-    def _line_of(self, number: int) -> str:
+    def _origin_of(self, number: int) -> Origin:
+        """The origin of the forward operation that autograd made the node of this number for."""
         place = bisect_right(self._numbers, number) - 1
-        return self._lines[place] if place >= 0 else ""
+        return self._origins[place] if place >= 0 else UNKNOWN
 
     def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Any) -> Any:
         """What a composite operation consists of, where it arrives as one: in inference mode, and in what autograd's

@@ -22,7 +22,6 @@ from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.budget import regions_of
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
 from framejit.backends.fuse.training.keeping import bytes_of, is_lowered, storages_to_keep
-from framejit.backends.fuse.training.recorder import checkpoint_of, is_of_backward
 
 
 @dataclass(frozen=True)
@@ -76,16 +75,16 @@ class Partition:
         first."""
         kept: Counter[str] = Counter()
         for value in self.made():
-            kept[value.maker.origin if value.maker is not None else ""] += bytes_of(value)
+            kept[str(value.maker.origin) if value.maker is not None else ""] += bytes_of(value)
         return kept.most_common()
 
     def computed_again_by_line(self) -> list[tuple[str, int]]:
         """The lines of which backwards compute operations again, and how many; the most first."""
         again = Counter(
-            node.origin
+            str(node.origin)
             for part in self.backwards.values()
             for node in part.nodes
-            if not is_of_backward(node) and any(value.base is None for value in node.results)
+            if not node.origin.is_backward and any(value.base is None for value in node.results)
         )
         return again.most_common()
 
@@ -99,8 +98,8 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 
     """The parts of a joint graph. `kept`: the numbers of what an earlier partition of the same forward keeps, so that
     only the backward is new. `share`: of the bytes that would be kept, how many may. Raises NeedsGradients where what
     is kept is not enough."""
-    forward = [node for node in joint.graph.nodes if not is_of_backward(node)]
-    later = [node for node in joint.graph.nodes if is_of_backward(node)]
+    forward = [node for node in joint.graph.nodes if not node.origin.is_backward]
+    later = [node for node in joint.graph.nodes if node.origin.is_backward]
     incoming = {tangent for backward in joint.backwards for tangent in backward.tangents}
     needed = {backward.segment: _needed(later, values_in(backward.gradients), set()) for backward in joint.backwards}
     looked_at = {
@@ -174,7 +173,7 @@ def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
 
 def _is_large(node: Node) -> bool:
     """Whether an operation that is computed again belongs to what is computed again as a whole."""
-    return bool(checkpoint_of(node)) or not (is_lowered(node) or all(value.base is not None for value in node.results))
+    return node.origin.checkpoint > 0 or not (is_lowered(node) or all(value.base is not None for value in node.results))
 
 
 def _looked_at(nodes: Sequence[Node], backward: SegmentBackward, incoming: set[Value]) -> list[Value]:

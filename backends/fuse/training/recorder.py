@@ -1,34 +1,17 @@
-"""What writes down graphs for training has in common: which operations are the backward's, and products that are to be
-made larger."""
+"""Writes down the operations of a forward and its backward, as all graphs for training are."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.passes.odd_products import is_odd, is_product, longer_row, prefers_even_sizes
-from framejit.backends.fuse.graph.record import CHECKPOINT, Recorder
+from framejit.backends.fuse.graph.record import Recorder
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients
-
-BACKWARD: Final = "backward of "
-"""What the origin of a backward operation begins with; behind it comes the line that autograd's node was made at."""
-
-
-def is_of_backward(node: Node) -> bool:
-    """Whether autograd's backward carried out an operation."""
-    return node.origin.startswith(BACKWARD)
-
-
-def checkpoint_of(node: Node) -> str:
-    """The number of the program's checkpoint that an operation is part of, or is the gradient of one that is; empty
-    for none."""
-    origin = node.origin.removeprefix(BACKWARD)
-    return origin.removeprefix(CHECKPOINT).partition(":")[0] if origin.startswith(CHECKPOINT) else ""
 
 
 class TrainingRecorder(Recorder):

@@ -17,7 +17,6 @@ from framejit.backends.fuse.graph.node import BATCH_NORMS, STATISTICS, TRAINING,
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
 from framejit.backends.fuse.training.joint import Recorded
-from framejit.backends.fuse.training.recorder import is_of_backward
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]
@@ -57,7 +56,7 @@ class SecondRun:
     def __init__(self, eager: Callable[..., tuple[Any, ...]], recorded: Recorded, torch_state: Any) -> None:
         """`torch_state`: torch's, when the graph is run."""
         self._eager, self._torch_state = eager, torch_state
-        nodes = [node for node in recorded.graph.nodes if not is_of_backward(node)]
+        nodes = [node for node in recorded.graph.nodes if not node.origin.is_backward]
         ordered = [node for node in nodes if node.ordered]
         devices = {value.device for node in ordered for value in (*node.results, *node.writes)}
         self._generators = [_generator_of(device) for device in devices]

@@ -15,6 +15,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
+from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
@@ -60,7 +61,12 @@ class _Functionalisation:
         graph.nodes = self.nodes
 
     def _add(
-        self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, origin: str
+        self,
+        operation: torch._ops.OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        origin: Origin,
     ) -> Node:
         made = Node(operation, args, kwargs, result, origin)
         self.nodes.append(made)
@@ -171,7 +177,7 @@ class _Functionalisation:
         self.contents[target.storage] = new
 
     def _made(
-        self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: str
+        self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: Origin
     ) -> Value:
         """The one new value that an operation gives."""
         value = Value(self._faked(operation, args, kwargs))

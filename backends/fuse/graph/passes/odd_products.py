@@ -13,6 +13,7 @@ import torch
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values
+from framejit.backends.fuse.graph.origin import UNKNOWN
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.targets.lookup import target_of
@@ -58,7 +59,7 @@ class _Padding:
         self.graph = graph
         self.padded: dict[tuple[Value, int], Value] = {}
         """What was made larger, and by which dimension."""
-        self.origin = ""
+        self.origin = UNKNOWN
 
     def run(self) -> None:
         with light(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
