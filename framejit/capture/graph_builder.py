@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import math
 import operator
@@ -232,6 +233,16 @@ class GraphBuilder:
             self.origins[node] = origin
         self.n_ops += 1
         return self._wrap(result, node, tensors)
+
+    @contextlib.contextmanager
+    def taken_out(self) -> Iterator[None]:
+        """The nodes made in the block are going to be taken out of the graph, and may not run at all: what they check
+        is not checked by them."""
+        checks, self.finite_checks = self.finite_checks, {}
+        try:
+            yield
+        finally:
+            self.finite_checks = checks
 
     # ---- nodes once more ------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class ReadNumberValue(Value):
         self.capture, self.tensor, self.seq, self.refusal = capture, tensor, seq, refusal
         self.bounds, self.is_argument = bounds, is_argument
         self.cls = next(cls for cls, dtype in _DTYPES.items() if dtype is tensor.fake.dtype)
-        self.small_in: fx.Graph | None = None  # which asserts that it is below _SMALL
+        self.small: fx.Node | None = None  # that it is below _SMALL, which is asserted
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -109,7 +109,7 @@ class ReadNumberValue(Value):
         """The number as an argument of an operation: read where the graph runs."""
         if operation_name(target) not in _COMPUTE_WITH_NUMBERS or not self.is_argument or self.cls is not float:
             self.must_be_known()
-        if self._read is None or self._read.graph is not self.capture.graph.graph:
+        if not _is_there(self._read):
             self._read = self.capture.graph.number_in(self.tensor, _STAND_IN)
         return self._read
 
@@ -302,12 +302,20 @@ def _narrow(frame: Frame, value: Value) -> tuple[float, float]:
     if not isinstance(value, ReadNumberValue) or value.cls is not int or max(map(abs, value.bounds)) <= _LARGEST_EXACT:
         return _bounds(value)
     graph = frame.capture.graph
-    if value.small_in is not graph.graph:
+    if not _is_there(value.small):
         low = graph.call(torch.gt, [value.tensor, ConstantValue(-_SMALL)])
         high = graph.call(torch.lt, [value.tensor, ConstantValue(_SMALL)])
-        _assert_all(frame, value, graph.call(torch.logical_and, [low, high]))
-        value.small_in = graph.graph
+        small = graph.call(torch.logical_and, [low, high])
+        assert isinstance(small, TensorValue)
+        _assert_all(frame, value, small)
+        value.small = small.node
     return 1 - _SMALL, _SMALL - 1
+
+
+def _is_there(node: fx.Node | None) -> bool:
+    """Whether a node is still in the graph: those of a function that became a graph of its own (a branch of torch.cond,
+    the body of a loop) were taken out, and need not run."""
+    return node is not None and not node._erased
 
 
 def _assert_all(frame: Frame, read: ReadNumberValue, condition: Value) -> None:

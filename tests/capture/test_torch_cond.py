@@ -1,7 +1,11 @@
 """`torch.cond` is one node of the graph: the branch that the data asks for runs, and the other does not."""
 
+import warnings
+
+import numpy as np
 import pytest
 import torch
+from torch._higher_order_ops.while_loop import while_loop
 
 import framejit
 
@@ -172,6 +176,39 @@ def test_what_does_not_fit_is_left_to_torch(branch):
         framejit.optimize(fn)(x)
     assert len(calls) == 1 and torch.equal(x, X) and seen == []
     assert {event.code for event in of_kind(log, "graph_break")} <= {"FJ127", "FJ101", "FJ104"}
+
+
+def number_in_a_branch(x, number):
+    n = number.item()
+    return torch.cond(x.sum() > 0, lambda y: y * (n * 3), lambda y: y * 2, (x,)), n * 3
+
+
+def number_in_a_body(x, number):
+    n = number.item()
+    _, made = while_loop(lambda left, y: left < 0, lambda left, y: (left + 1, y * (n * 3)), (x.sum().int(), x))
+    return made, n * 3
+
+
+@pytest.mark.parametrize("function", [number_in_a_branch, number_in_a_body])
+def test_what_is_checked_where_it_need_not_run_is_checked_outside_too(function):
+    fast = framejit.optimize(function)
+    x, expected = (X, X) if function is number_in_a_body else (-X, -2 * X)
+    for number in (2, 2**62, -(2**63), 5):
+        assert_same((expected, number * 3), fast(x, torch.tensor(number)))
+
+
+def root(x):
+    root = np.sqrt(x.numpy())
+    return torch.cond(x.sum() > 9, lambda y: torch.from_numpy(root * 2) + y, lambda y: y - 1, (x,))
+
+
+def test_what_a_branch_checks_is_checked_outside_too():
+    fast = framejit.optimize(root)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x in (X, X - 3, X):
+            fast(x)
+    assert [str(warning.message) for warning in caught] == ["invalid value encountered in sqrt"]
 
 
 def test_no_other_compiler_is_loaded():

@@ -67,7 +67,8 @@ class _Branch:
         before, version = set(graph.graph.nodes), effects.version
         known = {_storage(node) for node in before} - {None}
         try:
-            result = realize(frame, function).call(frame, operands, {})
+            with graph.taken_out():
+                result = realize(frame, function).call(frame, operands, {})
         except Raised as e:
             raise Unsupported(f"a branch of torch.cond raises {e.value.cls.__name__}", CODE, HINT) from None
         if effects.version != version:

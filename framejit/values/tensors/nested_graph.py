@@ -100,7 +100,8 @@ class NestedGraph:
         graph = frame.capture.graph
         before = set(graph.graph.nodes)
         try:
-            self._capture(frame, function, form, fakes, what, before)
+            with graph.taken_out():
+                self._capture(frame, function, form, fakes, what, before)
         finally:
             inputs = {value.node for value in graph.inputs}
             for node in reversed(
