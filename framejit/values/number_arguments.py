@@ -79,14 +79,18 @@ def by_arithmetic(
     def operate(function: Callable[..., Any], left: Value, right: Value) -> Value:
         return graph.call(function, [left, right])
 
-    if is_operand:
+    if is_operand and _OPERATORS[name] is operator.truediv and device.type != "cpu":
+        last, operand = operator.mul, inverse(graph, amount)
+    elif is_operand:
         last, operand = _OPERATORS[name], amount
     elif len(tensors) == 2:
         last, operand = _OPERATORS[name], operate(operator.mul, computed(tensors[1]), amount)
     else:
-        product = operate(operator.mul, computed(tensors[1]), amount)
-        last = operator.add
-        operand = operate(operator.mul if name == "addcmul" else operator.truediv, product, computed(tensors[2]))
+        last, combined = operator.add, operator.mul if name == "addcmul" else operator.truediv
+        if device.type == "cpu":
+            operand = operate(combined, operate(operator.mul, computed(tensors[1]), amount), computed(tensors[2]))
+        else:
+            operand = operate(operator.mul, operate(combined, computed(tensors[1]), computed(tensors[2])), amount)
     in_place = called.endswith("_") or target in _IN_PLACE.values()
     if dtype == wide:
         return graph.call(_IN_PLACE[last] if in_place else last, [first, operand])
@@ -94,6 +98,11 @@ def by_arithmetic(
     if in_place:
         return graph.call("copy_", [first, result], is_method=True)
     return graph.call("to", [result, ConstantValue(dtype)], is_method=True)
+
+
+def inverse(graph: Graph, number: Value) -> Value:
+    """What torch multiplies with on GPUs where it divides by a number (BinaryDivTrueKernel.cu)."""
+    return graph.call("reciprocal", [number], is_method=True)
 
 
 def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:

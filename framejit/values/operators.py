@@ -70,13 +70,14 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
     )
     if expression is not None:
         return expression
+    given = a, b
     a, b = _scalars(a, b, function)
     number = _of_scalar(symbol, a, b) or compute(frame, function, a, b)
     if number is not None:
         return number
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
         return operate(frame, function, [a, b], in_place)
-    found = _of_tensors(frame, symbol, a, b, in_place)
+    found = _of_tensors(frame, symbol, a, b, in_place, given)
     if found is None:
         found = _of_constants(frame, symbol, a, b, in_place)
     if found is not None:
@@ -97,9 +98,11 @@ def _of_scalar(symbol: str, a: Value, b: Value) -> Value | None:
     return None
 
 
-def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -> Value | None:
+def _of_tensors(
+    frame: Frame, symbol: str, a: Value, b: Value, in_place: bool, given: tuple[Value, Value]
+) -> Value | None:
     """An operation that torch does, or hands to the program's `__torch_function__`; None where a special method of the
-    program comes first."""
+    program comes first. `given`: the operands before tensors stood for numbers."""
     function, in_place_function, name = BINARY[symbol]
     formats = symbol == "%" and issubclass(a.python_type(), (str, bytes, bytearray))  # `"%s" % tensor`
     if formats or _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__"):
@@ -107,6 +110,12 @@ def _of_tensors(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool) -
     made = handed_over(frame, in_place_function if in_place else function, [a, b])
     if made is not None:
         return made
+    if symbol == "/" and isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        graph = frame.capture.graph
+        if a is not given[0]:  # as `Tensor.__rtruediv__` does
+            return graph.call(operator.mul, [graph.call("reciprocal", [b], is_method=True), a])
+        if b is not given[1] and b.fake.device.type != "cpu":
+            return graph.call(operator.imul if in_place else operator.mul, [a, inverse(graph, b)])
     if isinstance(a, TensorValue):
         return frame.capture.graph.call(in_place_function if in_place else function, [a, b])
     if (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,31 @@ def test_numbers_in_sums_are_not_rounded_to_halves_on_gpus() -> None:
     check_as_cuda(lambda x: x + 1000.1, x, expected=(x.float() + 1000.1).bfloat16())
     check_as_cuda(lambda x: 1000.1 - x, x.neg(), expected=(1000.1 + x.float()).bfloat16())
     check_as_cuda(lambda x: x.eq(1000.1), x.neg(), expected=torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("number", [3.7, 49, -1e39, 0.0, -math.inf])
+def test_a_division_by_a_number_multiplies_with_its_inverse_on_gpus(dtype: torch.dtype, number: float) -> None:
+    """What ATen's kernels say (BinaryDivTrueKernel.cu, BinaryDivTruncKernel.cu, BinaryDivFloorKernel.cu)."""
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(60) * 1000, torch.arange(0, 2000, 49), torch.tensor([0.0, -0.0, math.inf])]).to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    inverse = torch.tensor(1.0, dtype=wide) / torch.tensor(number, dtype=wide)
+    product = x.to(wide) * inverse
+    check_as_cuda(lambda x: x / number, x, expected=product.to(dtype))
+    check_as_cuda(lambda x: x.clone().div_(number), x, expected=product.to(dtype))
+    check_as_cuda(lambda x: x.div(number, rounding_mode="trunc"), x, expected=product.trunc().to(dtype))
+    if number:
+        check_as_cuda(lambda x: x // number, x)
+    else:
+        check_as_cuda(lambda x: x // number, x, expected=product.to(dtype))
+
+
+def test_a_factor_of_a_product_comes_last_on_gpus() -> None:
+    big, one = torch.tensor([1e30, -1e30]), torch.ones(2)
+    infinite = torch.tensor([math.inf, -math.inf])
+    check_as_cuda(lambda x, p: torch.addcmul(x, p, p.abs(), value=1e-30), one, big, expected=infinite)
+    check_as_cuda(lambda x, p: torch.addcdiv(x, p, 1 / p.abs(), value=1e-30), one, big, expected=infinite)
 
 
 LABELS = torch.tensor([0, 3, -100, 4, 1, 1])

@@ -46,6 +46,19 @@ def test_division_by_a_number_from_a_tensor():
     assert pair.raised is None
 
 
+@pytest.mark.parametrize("make", [float, torch.tensor], ids=["a number that changes", "a number from a tensor"])
+def test_a_number_divided_by_a_tensor_is_multiplied_with_its_inverse(make):
+    """As `Tensor.__rtruediv__` does: another rounding, and other overflows, than those of a division."""
+    def divided(x, number, ints):
+        n = number.item() if isinstance(number, torch.Tensor) else number
+        return n / x, x / n, number if n is not number else n / ints
+
+    pair = Pair(lambda: divided)
+    for number in (3.7, 10.1, 1e38, 0.3):
+        pair.call(torch.cat([torch.randn(99), torch.tensor([0.0, 2e38])]), make(number), torch.arange(1, 30))
+    pair.expect(breaks=0)
+
+
 def test_mean_of_all_batches():
     def make():
         torch.manual_seed(0)

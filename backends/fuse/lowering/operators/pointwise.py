@@ -342,8 +342,38 @@ def _floor_divide(b: Builder, out: Value, x: Any, y: Any) -> Any:
 @lowers("div", "divide", "true_divide")
 def _div(b: Builder, out: Value, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        return elementwise(b, out, a.div, (x, y), (), {}, "div", floating=True, factor=True)
+        body = _times_inverse if _is_inverted(out, y) else a.div
+        return elementwise(b, out, body, (x, y), (), {}, "div", floating=True, factor=True)
     return _rounded_division(b, out, x, y, rounding_mode)
+
+
+def _is_inverted(out: Value, y: Any) -> bool:
+    """Whether ATen multiplies with the inverse of a divisor: of a number, on GPUs (BinaryDivTrueKernel.cu)."""
+    return out.device.type != "cpu" and _is_number(y)
+
+
+def _times_inverse(x: Expr, y: Expr) -> Expr:
+    return a.mul(x, _inverse(y))
+
+
+def _inverse(y: Expr) -> Expr:
+    """1 / y, rounded to the dtype of y."""
+    if y.op != "const":
+        return op("reciprocal", y)
+    return const(1 / y.attr if y.attr else math.copysign(math.inf, y.attr), y.dtype)
+
+
+def _floor_of_inverted(x: Expr, y: Expr) -> Expr:
+    """The quotient by a number, rounded to minus infinity, as ATen finds it on GPUs: from the exact remainder."""
+    inverse, rest = _inverse(y), op("fmod", x, y)
+    product = a.mul(x, inverse)
+    quotient = a.mul(a.sub(x, rest), inverse)
+    below = a.both(a.ne(rest, 0.0), op("bitxor", a.lt(y, 0.0), a.lt(rest, 0.0)))
+    quotient = a.where(below, a.sub(quotient, 1.0), quotient)
+    floor = op("floor", quotient)
+    whole = a.where(a.gt(a.sub(quotient, floor), 0.5), a.add(floor, 1.0), floor)
+    whole = a.where(a.eq(quotient, 0.0), op("copysign", const(0.0, x.dtype), product), whole)
+    return a.where(a.eq(y, 0.0), product, whole)
 
 
 def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
@@ -354,10 +384,13 @@ def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
         # the quotient by a tensor is rounded to its dtype before it is cut off: bfloat16's 17.99 gives 18; that by a
         # number is not
         kept = compute_dtype(dtype) if _is_number(y) else dtype
+        divide = _times_inverse if _is_inverted(out, y) else a.div
         return elementwise(
-            b, out, lambda p, q: op("trunc", rounded(a.div(p, q), kept)), (x, y), (), {}, f"div_trunc{kept}", cost=2,
+            b, out, lambda p, q: op("trunc", rounded(divide(p, q), kept)), (x, y), (), {}, f"div_trunc{kept}", cost=2,
             factor=True,
         )
+    if dtype.is_floating_point and _is_inverted(out, y):
+        return elementwise(b, out, _floor_of_inverted, (x, y), (), {}, "floor_of_inverted", factor=True, cost=4)
     name = "floordiv" if mode == "floor" else "truncdiv"
     return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name, factor=True)
 
@@ -589,11 +622,23 @@ def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
     )
 
 
-@pointwise("addcmul", operands=3, cost=3)
-def _addcmul(x: Expr, p: Expr, q: Expr, *, value: Any = 1) -> Expr:
-    return a.add(x, a.mul(p, q) if value == 1 else a.mul(a.mul(p, value), q))
+@lowers("addcmul")
+def _addcmul(b: Builder, out: Value, x: Any, p: Any, q: Any, *, value: Any = 1) -> Any:
+    return _added(b, out, a.mul, (x, p, q), value, "addcmul")
 
 
-@pointwise("addcdiv", operands=3, floating=True, cost=3)
-def _addcdiv(x: Expr, p: Expr, q: Expr, *, value: Any = 1) -> Expr:
-    return a.add(x, a.div(p if value == 1 else a.mul(p, value), q))  # in this order ATen's overflows
+@lowers("addcdiv")
+def _addcdiv(b: Builder, out: Value, x: Any, p: Any, q: Any, *, value: Any = 1) -> Any:
+    return _added(b, out, a.div, (x, p, q), value, "addcdiv") if out.dtype.is_floating_point else NotImplemented
+
+
+def _added(b: Builder, out: Value, body: Body, operands: tuple[Any, ...], value: Any, name: str) -> Any:
+    """x + value * body(p, q), in the order in which ATen's overflows: on CPUs `value` is a factor of `p`, on GPUs of
+    what `body` gives."""
+
+    def combine(x: Expr, p: Expr, q: Expr, *, value: Any) -> Expr:
+        if value == 1:
+            return a.add(x, body(p, q))
+        return a.add(x, body(a.mul(p, value), q) if out.device.type == "cpu" else a.mul(body(p, q), value))
+
+    return elementwise(b, out, combine, operands, (), {"value": value}, name, name == "addcdiv", 3)
