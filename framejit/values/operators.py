@@ -20,6 +20,7 @@ from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, plain
 from framejit.values.inspection import has_operators
+from framejit.values.number_arguments import inverse
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.read_number import ReadNumberValue, compare_numbers, compute
