@@ -56,6 +56,20 @@ def test_a_cache_that_grows(backend):
 
 
 @BACKENDS
+def test_a_mask_made_of_positions_alone(backend):
+    def attend(x, keys, position):
+        asked = (torch.arange(1) + position)[:, None]
+        there = torch.arange(16) + (position - 9)
+        mask = (there > asked - 5) & (there <= asked)
+        return torch.nn.functional.scaled_dot_product_attention(x, keys, keys, attn_mask=mask)
+
+    compare(
+        attend, [lambda p=p: (torch.randn(1, 2, 1, 8), torch.randn(1, 2, 16, 8), p) for p in (24, 25, 26, 30, 7)],
+        backend, 2
+    )
+
+
+@BACKENDS
 def test_new_tensors_of_a_size(backend):
     def f(x, n):
         return torch.arange(n) + x.sum(), torch.zeros(n, 2), x.expand(n, -1), x.repeat(n)

@@ -35,6 +35,7 @@ class KnownValues:
         if (
             not is_computable(node.operation)
             or node.name.startswith(("empty", "new_empty"))
+            or _takes_sizes((*node.args, *node.kwargs.values()))
             or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value not in self._values for value in node.values())
             or any(value.has_symbolic_sizes for value in results)
@@ -79,6 +80,14 @@ class KnownValues:
 
     def _operand(self, argument: Any) -> Any:
         return map_values(argument, self._values.__getitem__)
+
+
+def _takes_sizes(arguments: Any) -> bool:
+    """Whether there are numbers among an operation's arguments that follow from symbolic sizes: others in each call."""
+    return any(
+        _takes_sizes(argument) if isinstance(argument, (list, tuple)) else isinstance(argument, torch.SymInt)
+        for argument in arguments
+    )
 
 
 def is_computable(operation: torch._ops.OpOverload) -> bool:
