@@ -5,7 +5,7 @@ to what they were before the call, and afterwards they are set to what the call 
 """
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,7 +15,8 @@ import torch
 from framejit.values.inspection import instance_dict
 from framejit.verify.world import World, names_of
 
-_CONTAINERS = (list, dict, set, deque, bytearray)
+_CONTAINERS: tuple[Any, ...] = (list, OrderedDict, dict, set, deque, bytearray)
+"""Classes whose content is kept, a class before those that it is derived from."""
 _MISSING = object()
 
 
@@ -56,28 +57,39 @@ def _keep(value: Any, contents: dict[int, tuple[Any, Any]]) -> None:
         return
     if isinstance(value, torch.Tensor):
         contents[id(value)] = value, value.detach().clone()
-    elif isinstance(value, _CONTAINERS):
-        contents[id(value)] = value, value.copy()
-        for part in value.values() if isinstance(value, dict) else value:
+        return
+    kind = _kind(value)
+    if kind is not None:
+        contents[id(value)] = value, _content(value, kind)
+        for part in dict.values(value) if issubclass(kind, dict) else kind.__iter__(value):
             _keep(part, contents)
+
+
+def _kind(value: Any) -> Any:
+    """The container that a value is, or is derived from. Its own methods are asked for the content, for those of a
+    class of the program's are the program's code."""
+    return next((kind for kind in _CONTAINERS if isinstance(value, kind)), None)
+
+
+def _content(value: Any, kind: Any) -> list[Any]:
+    return [part for item in kind.items(value) for part in item] if issubclass(kind, dict) else [*kind.__iter__(value)]
 
 
 def _refill(obj: Any, content: Any) -> None:
     if isinstance(obj, torch.Tensor):
         if not torch.equal(obj.detach(), content):
             obj.data.copy_(content)  # not an operation on `obj`: what autograd saved of it stays valid
-    elif not _holds(obj, content):  # another thread may be reading what is as it was
-        obj.clear()
-        (obj.update if isinstance(obj, (dict, set)) else obj.extend)(content)
-
-
-def _holds(obj: Any, content: Any) -> bool:
-    """Whether a container has the very objects it had, in the same order."""
-    if len(obj) != len(content):
-        return False
-    if isinstance(obj, dict) and not all(a is b for a, b in zip(obj.values(), content.values())):
-        return False
-    return all(a is b for a, b in zip(obj, content))
+        return
+    kind = _kind(obj)
+    now = _content(obj, kind)
+    if len(now) == len(content) and all(a is b for a, b in zip(now, content)):
+        return  # another thread may be reading what is as it was
+    kind.clear(obj)
+    if issubclass(kind, dict):
+        for key, value in zip(content[::2], content[1::2]):
+            kind.__setitem__(obj, key, value)
+    else:
+        (kind.update if kind is set else kind.extend)(obj, content)
 
 
 def _classes(roots: Iterable[Any]) -> set[type]:

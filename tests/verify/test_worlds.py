@@ -1,6 +1,7 @@
 """The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it
 changes."""
 import random
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -85,6 +86,31 @@ def test_a_module_changes_once():
     same(model, torch.randn(4, 3))
     assert (model.n, int(model.norm.num_batches_tracked)) == (1, 1)
     assert calls == [1]  # a global that only the method names
+
+
+class MadeWhenAskedFor(OrderedDict):
+    """As transformers has one of its activations."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+
+
+table = MadeWhenAskedFor(relu=torch.nn.ReLU, tanh=torch.nn.Tanh)
+
+
+class FromTable(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = table["relu"]
+
+    def forward(self, x):
+        table.move_to_end("relu")
+        return self.act(x) if "tanh" in table else table["tanh"](x)
+
+
+def test_containers_with_methods_of_their_own_are_put_back_as_they_were():
+    same(FromTable(), torch.randn(4, 3))
+    assert [*OrderedDict.items(table)] == [("tanh", torch.nn.Tanh), ("relu", torch.nn.ReLU)]
 
 
 def test_a_module_that_is_optimized_stays_what_it_is(tmp_path):
