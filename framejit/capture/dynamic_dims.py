@@ -30,7 +30,7 @@ Dims = dict[int, Bounds]
 @dataclass(frozen=True)
 class OwnChange:
     """Captured code leaves another number at the source named, or, where `sizes` has any, a tensor of other sizes: for
-    each such dimension the size now and the next call's."""
+    each such dimension the size now and the next call's. Where nothing was before, they are the size of an input."""
 
     source_name: str
     sizes: tuple[tuple[int, int, int], ...] = ()
@@ -92,7 +92,7 @@ class DynamicDims:
         if self.never or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
             return {}
         wanted: Dims = dict.fromkeys(self._changing(tensor, source), (LEAST, INFINITE))
-        if self.everything and not _is_of_module(source):
+        if self.everything and not is_of_module(source):
             wanted.update(dict.fromkeys(range(tensor.dim()), (LEAST, INFINITE)))
         wanted.update(dict.fromkeys(getattr(tensor, DYNAMO_MARK, ()), (LEAST, INFINITE)))
         wanted.update(getattr(tensor, MARK, {}))
@@ -115,7 +115,7 @@ class DynamicDims:
             growing = self.growing.get(_among_alike(name))
             if growing is not None:
                 yield from growing
-            elif not _is_of_module(source):
+            elif not is_of_module(source):
                 yield from (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
         opened = self.opened.get(name, 0)
         for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
@@ -128,7 +128,8 @@ def _among_alike(source_name: str) -> str:
     return re.sub(r"\[\d+\]", "[*]", source_name)
 
 
-def _is_of_module(source: Source | None) -> bool:
+def is_of_module(source: Source | None) -> bool:
+    """Whether a source leads to, or through, a parameter, buffer or submodule."""
     while source is not None:
         if isinstance(source, KeySource) and source.key.value in MODULE_TABLES:
             return True

@@ -1,6 +1,9 @@
 """What captured code itself will have changed by the next call: it reads a number or a tensor from an object that
 existed before, and leaves another number, or a tensor of another size, in its place. A counter and a cache that grows
-are such. To assume the number or the size would make an entry for one call."""
+are such. To assume the number or the size would make an entry for one call.
+
+A cache that is empty and is filled with what has the sizes of an input tells as much of the input: these are as long as
+the prompt is, which is another one for the next cache."""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.capture.dynamic_dims import OwnChange
-from framejit.guards.sources import DictSource, IndexSource, Source, key_source
+from framejit.capture.dynamic_dims import OwnChange, is_of_module
+from framejit.guards.sources import ArgSource, DictSource, IndexSource, Source, key_source
+from framejit.symbols.conditions import LEAST
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.inspection import instance_dict
+from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
 
@@ -40,11 +45,15 @@ class FoundOwnChanges(Exception):
 
 def changed_sizes(capture: Capture, holder: Value) -> list[OwnChange]:
     """The tensors of other sizes that captured code has left in an object, as far as it has come."""
-    found = (
-        _sizes(capture, before, after)
-        for before, _, after in _overwritten(capture, holder)
-        if isinstance(after, TensorValue) and type(before) is torch.Tensor
-    )
+    of_inputs = _sizes_of_inputs(capture) if _is_given(capture, holder) else set()
+    found = []
+    for before, source, after in _overwritten(capture, holder):
+        if not isinstance(after, TensorValue):
+            continue
+        if before is None or type(before) is torch.Tensor and not before.numel():
+            found.append(_filled(capture, source, after, of_inputs))
+        elif type(before) is torch.Tensor:
+            found.append(_sizes(capture, before, after))
     return [change for change in found if change is not None]
 
 
@@ -95,6 +104,37 @@ def _sizes(capture: Capture, before: torch.Tensor, after: TensorValue) -> OwnCha
     )
     change = OwnChange(read.source.name(), sizes)
     return change if sizes and capture.dynamic.is_news(change) else None
+
+
+def _filled(capture: Capture, source: Source, after: TensorValue, of_inputs: set[int]) -> OwnChange | None:
+    """The sizes of inputs that a tensor has which captured code has put where nothing was."""
+    sizes = tuple(
+        (dim, size, size) for dim, size in enumerate(after.fake.shape) if type(size) is int and size in of_inputs
+    )
+    change = OwnChange(source.name(), sizes)
+    return change if sizes and capture.dynamic.is_news(change) else None
+
+
+def _sizes_of_inputs(capture: Capture) -> set[int]:
+    """The sizes that are assumed, of inputs that may have others in another call."""
+    return {
+        size
+        for tensor in capture.graph.inputs
+        if tensor.source is not None and not is_of_module(tensor.source)
+        for size in tensor.fake.shape
+        if type(size) is int and size >= LEAST
+    }
+
+
+def _is_given(capture: Capture, holder: Value) -> bool:
+    """Whether an object belongs to an argument. What a module keeps is for all calls to come, and says nothing of
+    their sizes."""
+    source = holder.source
+    if source is None or isinstance(holder, ModuleValue) or is_of_module(source):
+        return False
+    while source.base is not None:
+        source = source.base
+    return isinstance(source, ArgSource) and not isinstance(capture.flat_args[source.index], torch.nn.Module)
 
 
 def _size_now(size: int | torch.SymInt) -> int:

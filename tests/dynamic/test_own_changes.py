@@ -163,6 +163,66 @@ def test_inputs_that_grow_with_the_cache_are_open_too():
     assert len(fast.entries) == 1
 
 
+class Empty:
+    """A cache before the first call, as transformers has it."""
+
+    def __init__(self, nothing):
+        self.keys = self.values = nothing
+        self.table = {"keys": nothing}
+
+
+def fill(x, scale, cache):
+    first = cache.keys is None
+    cache.keys = x * scale if first else torch.cat([cache.keys, x])
+    return (x @ cache.keys.T).softmax(-1) * torch.arange(cache.keys.shape[0])
+
+
+def fill_what_is_empty(x, scale, cache):
+    cache.keys = torch.cat([cache.keys, x * scale])
+    cache.values = torch.cat([cache.values, x.clone()])
+    return (x @ cache.keys.T).softmax(-1) @ cache.values
+
+
+def fill_a_table(x, scale, cache):
+    cache.table["keys"] = x * scale
+    return x.softmax(0) + x.sum()
+
+
+@pytest.mark.parametrize(
+    ("program", "nothing"), [(fill, None), (fill_what_is_empty, torch.zeros(0, 8)), (fill_a_table, None)]
+)
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_cache_that_is_filled_leaves_the_length_of_what_fills_it_open(program, nothing, backend):
+    fast = framejit.optimize(program, backend=backend)
+    scale = torch.tensor(2.0)
+    for n in (5, 9, 8, 2, 17, 5):
+        x = torch.randn(n, 8)
+        got, expected = Empty(nothing), Empty(nothing)
+        assert_same(fast(x, scale, got), program(x, scale, expected), **CLOSE)
+        assert_same((got.keys, got.values, got.table), (expected.keys, expected.values, expected.table), **CLOSE)
+    assert len(fast.entries) == 1
+
+
+def test_what_a_module_keeps_says_nothing_of_sizes():
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = None
+
+        def forward(self, x):
+            if self.kept is None:
+                self.kept = x * 2
+            return x + self.kept
+
+    model = Keeps()
+    fast = framejit.optimize(model.forward)
+    for n in (5, 9):
+        model.kept = None
+        x = torch.randn(n, 8)
+        assert_same(fast(x), x * 3, **CLOSE)
+    assert len(fast.entries) == 2
+
+
 def test_a_number_that_decides_is_right_at_each_call():
     def every_third(x, h):
         h.steps += 1
