@@ -6,7 +6,7 @@ A shape is inner x columns, as of `F.linear`. `us` is microseconds a product, la
 the matrix that are together larger than the cache; `bw` the share of what a copy reaches that reading matrix, rows and
 result alone would take. `plain` is the product, `residual` the product added to a row, `gate` is
 `silu(x @ gate) * (x @ up)`, `norm` that of `rms_norm(x)`; cuBLAS is given the operations of torch around it. `--tune`
-prints all tiles that may be worth trying, too; `apart` is the norm in a launch of its own. Wanted: 0.85 of the
+prints all tiles that may be worth trying, too; the norm is `inside` the product or `apart`. Wanted: 0.85 of the
 bandwidth, and cuBLAS never quicker.
 """
 
@@ -142,13 +142,24 @@ def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
     from framejit.backends.fuse.triton.block_limits import GpuLimits
     from framejit.backends.fuse.triton.kernel_source import triton_source
 
-    kernels = kernels_of(case)
-    found = {name: [triton_source(kernels[-1], tile=tile)] for name, tile in tiles(kernels[-1], tune).items()}
-    if case.kind == "norm":
-        limits = GpuLimits.of_device(torch.cuda.current_device())
-        CudaTarget.norm_columns, most = 0, CudaTarget.norm_columns
-        found["apart"] = [triton_source(kernel, limits) for kernel in kernels_of(case)]
-        CudaTarget.norm_columns = most
+    limits = GpuLimits.of_device(torch.cuda.current_device())
+
+    def named() -> dict[str, list[Any]]:
+        *before, last = kernels_of(case)
+        word = "" if case.kind != "norm" else "apart, " if before else "inside, "
+        first = [triton_source(kernel, limits) for kernel in before]
+        return {word + name: [*first, triton_source(last, tile=tile)] for name, tile in tiles(last, tune).items()}
+
+    if case.kind != "norm":
+        return named()
+    rule = CudaTarget.norm_rows, CudaTarget.norm_columns
+    ways = [(0, 0), (case.rows, 1 << 15)]  # the norm apart, and inside
+    inside = case.rows <= rule[0] and case.sizes[1] <= rule[1]
+    found: dict[str, list[Any]] = {}
+    for way in reversed(ways) if inside else ways:
+        CudaTarget.norm_rows, CudaTarget.norm_columns = way
+        found |= named()
+    CudaTarget.norm_rows, CudaTarget.norm_columns = rule
     return found
 
 
@@ -292,7 +303,7 @@ def main() -> int:
     from framejit.backends.fuse.triton.compile import compile_gpu_kernels
 
     # whatever the rules say: this is what they are made of
-    CudaTarget.multiplies, CudaTarget.norm_columns = lambda self, rows, *_: rows <= 16, 1 << 15
+    CudaTarget.multiplies = lambda self, rows, *_: rows <= 16
     dtype = getattr(torch, options.dtype)
     driver = ctypes.CDLL("libcuda.so.1")
     torch.zeros(1, device="cuda")

@@ -23,6 +23,7 @@ SLACK = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-20, to
 def all_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever is quicker, products of up to 16 rows are ours."""
     monkeypatch.setattr(CudaTarget, "multiplies", lambda self, rows, *_: rows <= 16)
+    monkeypatch.setattr(CudaTarget, "norm_rows", 16)
     yield
     framejit.reset()
 

@@ -40,7 +40,7 @@ def norms_in_products(nodes: list[Node], needed: set[str], buffers: Mapping[str,
 
 def _may_be_done_again(node: Node) -> bool:
     """Whether it is a norm of few rows, or something like one."""
-    if not isinstance(node, ComputeNode) or not target_of(node.device).norm_columns or not node.reduction:
+    if not isinstance(node, ComputeNode) or not target_of(node.device).norm_rows or not node.reduction:
         return False
     sizes = [var.size for var in (*node.parallel, *node.reduction)]
     if not all(type(size) is int for size in sizes) or not 0 < math.prod(sizes) <= LONGEST or is_product(node):
@@ -104,8 +104,10 @@ def _with_norm(reader: Node, norm: ComputeNode, stored: Mapping[str, Store]) -> 
     """A product, with what it reads of a norm's results computed in it; None if it can't be."""
     if not isinstance(reader, ComputeNode) or not is_product(reader):
         return None
-    columns = math.prod(var.size for var in reader.parallel) // math.prod(var.size for var in norm.parallel)
-    if columns > target_of(reader.device).norm_columns:
+    target = target_of(reader.device)
+    rows = math.prod(var.size for var in norm.parallel)
+    columns = math.prod(var.size for var in reader.parallel) // rows
+    if rows > target.norm_rows or columns > target.norm_columns:
         return None
     failed = False
 

@@ -83,9 +83,10 @@ class Target:
     sums_in_double: ClassVar[bool] = False
     """Whether ATen adds float32 up in float64, and accumulators of ours may as well."""
 
+    norm_rows: ClassVar[int] = 0
     norm_columns: ClassVar[int] = 0
-    """For so many columns of a product its programs had better do the norm before it, each once more, than wait for a
-    kernel that does it."""
+    """For so many rows and columns of a product its programs had better do the norm before it, each once more, than
+    wait for a kernel that does it."""
     shares_launches: ClassVar[bool] = False
     """Whether several kernels may be one launch, each with programs of its own."""
     few_rows: ClassVar[int] = 0

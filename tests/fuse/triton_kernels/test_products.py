@@ -46,6 +46,7 @@ KERNELS = {
 def all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is quick enough is another question."""
     monkeypatch.setattr(CudaTarget, "multiplies", lambda self, rows, *_: rows <= 16)
+    monkeypatch.setattr(CudaTarget, "norm_rows", 16)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,15 @@ def test_a_norm_before_many_columns_has_a_launch_of_its_own() -> None:
         return F.linear(F.rms_norm(x, (x.shape[-1],)), weight)
 
     assert [len(left_and_kernels(f, like(1, 64), like(columns, 64))[1]) for columns in (2048, 32000)] == [1, 2]
+
+
+def test_a_norm_of_more_rows_has_a_launch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.linear(F.rms_norm(x, (x.shape[-1],)), weight)
+
+    assert [len(left_and_kernels(f, like(rows, 64), like(2048, 64))[1]) for rows in (1, 2)] == [1, 2]
 
 
 def test_kernels_that_share_a_launch_compile() -> None:

@@ -234,7 +234,8 @@ def difference(got: torch.Tensor, wanted: torch.Tensor, plain: torch.Tensor, nam
 def main(names: list[str]) -> None:
     triton_standins.install()
     do_without_gpu()
-    CudaTarget.multiplies = lambda self, rows, *_: rows <= 16  # what is quick enough is another question
+    # what is quick enough is another question
+    CudaTarget.multiplies, CudaTarget.norm_rows = lambda self, rows, *_: rows <= 16, 16
     report: dict[str, list[Any]] = {}
     with config.patch(debug=True), torch.no_grad():
         for number, name in zip(count(), names or CASES):
