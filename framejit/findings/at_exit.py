@@ -13,7 +13,7 @@ from framejit.findings import rewrites, sarif, schema  # noqa: F401  a module th
 from framejit.findings.explanation import Explanation
 from framejit.findings.sigterm import before_sigterm
 
-FLOOR_S, SHARE = 0.5, 0.25
+FLOOR_S, SHARE = 1.0, 0.25
 """Looking for rewrites may take so many seconds, or this share of what the program itself took, imports included:
 `explain` is to cost at most twice the program's time plus compiling, and what listening and measuring cost comes
 first."""
