@@ -1,5 +1,7 @@
 """An `if` on data whose branches are short is in the graph: both branches are computed, and one result is selected.
 Where that could be told from the program, the graph breaks at the `if`."""
+import sys
+
 import pytest
 import torch
 
@@ -142,7 +144,8 @@ def test_it_is_told():
     with recorded() as log:
         framejit.optimize(with_else)(X)
     [event] = of_kind(log, "selected")
-    assert (event.function, event.operations) == ("with_else", 3)
+    # from 3.12 on CPython's compiler gives each branch a copy of what follows, if that is short and returns
+    assert (event.function, event.operations) == ("with_else", 3 if sys.version_info < (3, 12) else 5)
     assert event.line == with_else.__code__.co_firstlineno + 2
     assert "both branches" in str(framejit.explain(with_else)(X))
 
