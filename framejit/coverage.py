@@ -31,7 +31,7 @@ def measure_coverage(records: Iterable[FunctionRecord]) -> None:
 
 
 def _add_operations(record: FunctionRecord, owner: EntryCache) -> None:
-    points = _distinct(entry.tag.resume_points for entry in owner.entries if entry.tag.resume_points is not None)
+    points = _distinct(entry.tag.resume_points for entry in owner.entries)
     owners: list[EntryCache] = [owner, *(d for p in points for d in p.dispatchers.values())]
     # The call that made an entry ran it too, which no hit counts.
     record.graph_ops_run += sum(entry.tag.n_ops * (entry.hits + 1) for o in owners for entry in o.entries)

@@ -13,7 +13,8 @@ from framejit import _native
 from framejit._native import Dispatcher, EntryCache
 from framejit.config import config
 from framejit.environment.own_builtins import builtins_are_replaced
-from framejit.environment.signal_handlers import SignalsWait
+from framejit.environment.signal_handlers import SignalsWait, handlers_part
+from framejit.events import emit
 from framejit.options import Options, make_options
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
@@ -60,19 +61,57 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
         owner.options = make_options(name=fn.__qualname__)
         with _changing:
             _frames_seen.add(owner)
-    with SignalsWait():  # or modules would stay half imported
-        found = kept_entry(owner, fn, flat_args)
-        capture = None if found is not None else compiler()
+    signals = SignalsWait()
+    try:
+        with signals:  # or modules would stay half imported
+            if type(owner) is not Dispatcher and _computes_nothing(owner, fn, flat_args):
+                return None
+            found = kept_entry(owner, fn, flat_args)
+            capture = None if found is not None or owner.skip else compiler()
+    except BaseException as e:
+        if e is not signals.raised and handlers_part(e) is None or not hasattr(fn, "_framejit_resume"):
+            raise
+        points: Any = owner
+        return points.resume_points.interrupted_entry(fn, e)
     return found if capture is None else capture.on_miss(owner, fn, flat_args)
 
 
+def _computes_nothing(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> bool:
+    """Whether a frame that the hook met is left to Python from now on. That is told without the compiler, and of every
+    frame first: sympy and its like, when they are imported, call thousands of functions 90,000 times."""
+    from framejit.capture.frame_ids import new_frame_id  # no part of `import framejit`
+    from framejit.interpreter.without_tensors import why_not_worth_capturing
+
+    reason = why_not_worth_capturing(fn.__code__, flat_args)
+    if not reason:
+        return False
+    owner.skip = True
+    code = fn.__code__
+    emit(
+        "frame_done", frame_id=new_frame_id(), function=code.co_qualname, file=code.co_filename,
+        line=code.co_firstlineno, state="skipped", reason=reason, code="FJ207", seconds=0.0, n_graphs=0, n_ops=0,
+        n_guards=0,
+    )
+    return True
+
+
 def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
-    """The entry of another process that fits a frame, if such are kept and there is one."""
+    """The entry of another process that fits a frame, if such are kept and there is one. `owner.skip` is set where the
+    other process left the function to Python."""
     if not config.keep_captures:
         return None
     from framejit.capture import kept_entry  # no part of `import framejit`
 
-    return kept_entry.kept_entry(owner, fn, flat_args, lambda: compiler().KeptFailure)
+    parts = kept_entry.Compiler(on_miss, _watch_frames, lambda: compiler().KeptFailure)
+    return kept_entry.kept_entry(owner, fn, flat_args, parts)
+
+
+@functools.cache
+def _watch_frames() -> None:
+    """Have the hook look at frames, which needs no compiler: entries may be found for them."""
+    from framejit.interpreter.frame_policy import may_capture
+
+    _native.install_hook_policy(may_capture, on_miss)
 
 
 @functools.cache
@@ -80,9 +119,8 @@ def compiler() -> ModuleType:
     """The compiler: imported by the first call that needs it, not by `import framejit`, and given the say over the
     frames the hook sees."""
     from framejit.capture import miss
-    from framejit.interpreter.policy import may_capture
 
-    _native.install_hook_policy(may_capture, on_miss)
+    _watch_frames()
     return miss
 
 

@@ -39,14 +39,6 @@ class SkipFrame(Exception):
         self.reason, self.code = reason, code
 
 
-class WithoutTensors(SkipFrame):
-    """A frame that the hook met has nothing to compute with tensors: it has no part in any graph, even where all of a
-    call is wanted in one."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "FJ207")
-
-
 class NotYet(SkipFrame):
     """Raised where a call is left to plain Python, which changes what stands in the way; the next one is worth another
     attempt."""

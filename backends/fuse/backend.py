@@ -13,7 +13,7 @@ from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
+from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
@@ -91,8 +91,8 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         with resting():  # a full collection would take as long as half of the stages, with a large library loaded
             graph.run = _compile(gm, example_inputs, graph)
     except NotFusable as e:
-        graph.reason = str(e)
-        _tell_unfused(graph)
+        graph.reason, graph.left_to_aten = str(e), True
+        tell_unfused(graph)
     except Exception as e:
         if met_half_a_module(e):
             raise
@@ -105,8 +105,8 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
 def _left_to_aten(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
     graph = _account(gm)
     remember(gm, graph)
-    graph.reason = reason
-    _tell_unfused(graph)
+    graph.reason, graph.left_to_aten = reason, True
+    tell_unfused(graph)
     return gm.forward
 
 
@@ -121,18 +121,11 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
     )
 
 
-def _tell_unfused(graph: CompiledGraph) -> None:
-    emit(
-        "fusion", graph_id=graph.graph_id, graph=graph.name, text=f"nothing is fused: {graph.reason}",
-        reason=graph.reason,
-    )
-
-
 def _failed(
     gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph, error: Exception
 ) -> None:
     graph.reason = str(error) if isinstance(error, (KernelFailed, PassFailed)) else f"{type(error).__name__}: {error}"
-    _tell_unfused(graph)
+    tell_unfused(graph)
     if config.debug:
         _write_down(gm, example_inputs, graph, error)
         raise error
@@ -181,7 +174,7 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     if record.cuda and gm.meta.get(LAUNCH_GRAPHS):
         run = LaunchGraphs(found.plan, found.parts, _recorder_of, _tell_launches(graph))
     elif key is not None:
-        graph.kept = kept_plan(key, [*text.operations], [*text.devices], tracked)
+        graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     tell_kernels(graph, record.kernels)
     return _selector(plainly(run) if record.plain else run, gm, record.pure, record.cuda, graph, total(record))
 
@@ -249,7 +242,7 @@ def _symbolic_differentiable(
     except NeedsGradients as e:
         graph.reason = str(e)
         remember(gm, graph)
-        _tell_unfused(graph)
+        tell_unfused(graph)
         raise
     graph.run = made
     return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
@@ -263,7 +256,7 @@ def _variant(
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights), sizes)
     if key is not None and not gm.meta.get(LAUNCH_GRAPHS):
-        graph.kept = kept_plan(key, [*text.operations], [*text.devices], tracked)
+        graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     found, kept = find_variant(key, graph) if key is not None else (None, [])
     if found is not None:
         _recall(graph, found.record, weights)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall, remember
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
+from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import read_kept
 from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
@@ -17,13 +18,17 @@ from framejit.backends.fuse.kept_sizes import KeptSizes
 from framejit.backends.fuse.selecting import plainly, selector, total
 from framejit.backends.fuse.sizes.by_size import BySize
 
+_LEFT_TO_ATEN: Final = "left to ATen"
+
 
 def kept_form(compiled: Callable[..., Any]) -> str:
     """What another process finds a compiled graph by. Raises NotCacheable for a graph that has no such form."""
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     if isinstance(by_size, BySize):
         return _of_sizes(by_size)
-    graph = recall(compiled) if isinstance(compiled, _native.Selector) else None
+    graph = recall(compiled)
+    if not isinstance(compiled, _native.Selector) and (graph is None or graph.left_to_aten):
+        return json.dumps({_LEFT_TO_ATEN: "" if graph is None else graph.reason})
     if graph is None or graph.kept is None:
         raise NotCacheable("its graph is compiled for this process only")
     return graph.kept.written()
@@ -31,6 +36,8 @@ def kept_form(compiled: Callable[..., Any]) -> str:
 
 def _of_sizes(by_size: BySize) -> str:
     accounts = by_size.graphs()
+    if accounts and all(account.left_to_aten for account in accounts):
+        return json.dumps({_LEFT_TO_ATEN: accounts[0].reason})
     if by_size.why_static or not accounts or accounts[0].kept is None:
         raise NotCacheable("its graph is compiled for this process only, for each size")
     sizes = tuple((str(symbol), *symbol.bounds, *place) for symbol, place in by_size.places().items())
@@ -43,10 +50,13 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
 
     Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
     """
+    graph = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
+    reason = json.loads(written).get(_LEFT_TO_ATEN)
+    if reason is not None:
+        return _as_aten(module, graph, str(reason))
     kept = read_kept(written)
     if kept.sizes:
         return KeptSizes(kept, module, graph_id, give_up).switch()
-    graph = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
     key = kept.key_now()
     found = find(key, graph, module.forward) if key is not None else None
     if found is None:
@@ -59,3 +69,13 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
     run = plainly(found.plan) if record.plain else found.plan
     graph.run = selector(run, module.forward, record.pure, record.cuda, graph, total(record))
     return graph.run
+
+
+def _as_aten(module: Any, graph: CompiledGraph, reason: str) -> Callable[..., Any]:
+    """A graph in which nothing is fused; without a reason the backend was not even asked."""
+    if reason:
+        graph.reason, graph.left_to_aten = reason, True
+        remember(module, graph)
+        tell_unfused(graph)
+    forward: Callable[..., Any] = module.forward
+    return forward

@@ -27,8 +27,8 @@ from framejit.events import emit, warn
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
-from framejit.interpreter.policy import frame_reader, makes_module, may_hold_tensors
-from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, WithoutTensors, forget_frames
+from framejit.interpreter.frame_policy import frame_reader
+from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, forget_frames
 
 MAX_RESTARTS = 200
 
@@ -42,8 +42,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     fn, flat_args = compilation.fn, compilation.flat_args
     if is_being_imported(DYNAMO):  # an operation under a dispatch mode looks into it
         # Sympy and its like, imported with it, call thousands of functions 90,000 times: each is asked about once.
-        _check_worth_capturing(compilation)
-        raise ImportUnderWay("torch._dynamo is being imported", "FJ212")
+            raise ImportUnderWay("torch._dynamo is being imported", "FJ212")
     emit("capture_started", **compilation.place, fn=fn, flat_args=flat_args)
     aside = reason_to_stand_aside()
     if aside is not None:
@@ -105,31 +104,23 @@ def _check_capturable(compilation: FrameCompilation) -> None:
     reader = frame_reader(code, whole=True)
     if reader is not None:
         raise SkipFrame(reader, "FJ201")
-    _check_worth_capturing(compilation)
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise SkipFrame("a generator or coroutine, whose frame runs in pieces", "FJ208")
 
 
-def _check_worth_capturing(compilation: FrameCompilation) -> None:
-    """Raise WithoutTensors for a frame that nobody named if no tensor or module is in sight of it, or if it makes a
-    module: that is done once, and to compile it takes longer."""
-    if isinstance(compilation.owner, native.Dispatcher):
-        return
-    if makes_module(compilation.fn.__code__, compilation.flat_args):
-        raise WithoutTensors("a module is being made")
-    if not may_hold_tensors(compilation.flat_args):
-        raise WithoutTensors("no tensor or module among the arguments")
-
-
 def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | None:
+    broken = None
     try:
         result = capture.root.run()
-    except Broken as broken:
+    except Broken as e:
+        broken = e.with_traceback(None)
+    if broken is not None:  # out here, the exception being handled is the program's
         try:
             capture.look_for_own_changes()
             return finish_at_break(compilation, capture, broken)
         finally:
             forget_frames(broken.reason)
+            del broken
     if compilation.resume is None and capture.graph.n_ops == 0:
         return plain_entry(compilation, capture, "no tensor operations")
     if compilation.resume is None and capture.graph.n_ops < config.min_graph_size:

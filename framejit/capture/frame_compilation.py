@@ -14,7 +14,7 @@ import torch
 from framejit.bytecode.resume_code import ResumeCode
 from framejit.capture.breaks.resume import ResumePoints
 from framejit.capture.frame_ids import new_frame_id
-from framejit.interpreter.provenance import of_guard
+from framejit.interpreter.provenance import Origins, of_guard
 
 
 class FrameCompilation:
@@ -27,12 +27,11 @@ class FrameCompilation:
     def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], on_miss: Callable[..., Any]) -> None:
         self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
-        known = getattr(owner, "resume_points", None) or next(
-            (e.tag.resume_points for e in owner.entries if e.tag.resume_points is not None), None
-        )
+        known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
         # all entries of a function share its resume functions
         self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)
         self.points.raising.update(getattr(owner, "raising", {}))
+        self.origins = self.points.origins = self.points.origins or Origins()
         self.weight_changes = 0  # how often entries of the function were outdated by new weights
         self.frame_id = new_frame_id()
         self.started = perf_counter()
@@ -56,7 +55,7 @@ class FrameCompilation:
 
     def origin(self, source_name: str) -> tuple[str, str]:
         """What the program calls the value a guard reads, and where it came from."""
-        return of_guard(self.fn.__code__, self.resume, source_name, self.points.origins)
+        return of_guard(self.fn.__code__, self.resume, source_name, self.origins)
 
     def in_program_terms(self, text: str) -> str:
         """What is said of guards, with the arguments of resume functions called what the program calls these values."""

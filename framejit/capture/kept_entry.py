@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from types import CellType, FunctionType
 from typing import Any
@@ -15,6 +16,9 @@ from framejit import _native as native
 from framejit.backends.autocast_nesting import nesting
 from framejit.backends.graph_identity import new_graph_id
 from framejit.backends.registry import can_be_kept, from_kept_form
+from framejit.bytecode.flattened import flattened
+from framejit.capture.breaks.kept_step import original_code, read_step
+from framejit.capture.breaks.resume import ResumePoints
 from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.kept_inputs import Copied, copies_of
@@ -22,32 +26,44 @@ from framejit.config import config
 from framejit.events import emit
 from framejit.events.log import log_writer
 from framejit.events.meter import meter
+from framejit.events.place import Place
+from framejit.events.selected import tell_selected
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.thread_questions import is_fx_tracing
 from framejit.kept import plain_values
-from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, FoundEntry
+from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, STEP, FoundEntry
 from framejit.kept.graph_record import KeptGraph
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find
 from framejit.kept.store import drop, records, tell_unused
 from framejit.kept.surroundings import key_of_frame
 
-_asked: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Dispatchers for which an entry was looked for, which is done once: what their captures come to learn here goes beyond
-what was kept."""
+_given_up: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Owners of entries for which none is looked for any more, as none was found once, or one did not serve: what their
+captures come to learn here goes beyond what was kept."""
 MakeFailure = Callable[..., Any]
 
 
-def may_be_kept(owner: Any, fn: FunctionType) -> bool:
-    """Whether entries of a dispatcher are kept, and looked for."""
+@dataclass(frozen=True)
+class Compiler:
+    """What has to be known of the compiler, which is not imported."""
+
+    on_miss: Callable[..., Any]
+    """What dispatchers of resume functions call in their turn."""
+    watch_frames: Callable[[], None]
+    """Has the frame hook look at the frames that are called between graphs."""
+    make_failure: Callable[[], MakeFailure]
+    """Gives what makes of a kept entry's parts what stands by for its graph to raise."""
+
+
+def may_be_kept(owner: Any) -> bool:
+    """Whether entries are kept for their owner, and looked for."""
     options = owner.options
     return (
         config.keep_captures
         and config.cache_size > 0
         and not config.artifacts
-        and type(owner) is native.Dispatcher
-        and not hasattr(fn, "_framejit_resume")
         and not options.verify
         and not options.freeze
         and not meter.running
@@ -55,63 +71,127 @@ def may_be_kept(owner: Any, fn: FunctionType) -> bool:
     )
 
 
-def kept_entry(
-    owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], make_failure: Callable[[], MakeFailure]
-) -> native.Entry | None:
-    """The entry of another process that fits the frame, in service from now on; None if there is none. `make_failure`
-    gives what makes of a kept entry's parts what stands by for its graph to raise."""
-    if owner in _asked or not may_be_kept(owner, fn):
+def kept_entry(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compiler: Compiler) -> native.Entry | None:
+    """The entry of another process that fits the frame, in service from now on; None if there is none."""
+    if owner in _given_up or not may_be_kept(owner):
         return None
-    _asked.add(owner)
-    if owner.entries or owner.skip or log_writer.shows_captures or is_fx_tracing(torch):
+    if owner.skip or log_writer.shows_captures or is_fx_tracing(torch):
         return None
     started = perf_counter()
     with resting():
         try:
             key = key_of_frame(fn, flat_args, owner.options)
         except NotKept:
-            return None
+            key = ""
         place = _place(owner, fn)
-        for record in reversed(records(key)):
+        for record in reversed(records(key) if key else []):
             try:
-                entry = _entry(owner, fn, flat_args, record, key, make_failure, place)
+                entry = _Finding(owner, fn, flat_args, key, record, place, compiler).entry()
             except (DoesNotFit, NotKept) as e:
                 tell_unused(key, f"what was found does not fit: {e}")
             except Exception as e:  # whatever is wrong with it, the frame can still be captured
                 tell_unused(key, f"what was found can't be used: {type(e).__name__}: {e}")
             else:
-                owner.add_entry(entry)
-                emit(
-                    "frame_done", **place, state=entry.tag.state, reason="", code="", seconds=perf_counter() - started,
-                    n_graphs=1, n_ops=entry.tag.n_ops, n_guards=len(entry.tag.records),
-                )
-                return entry
+                owner.add_entry(entry.entry)
+                entry.tell(perf_counter() - started)
+                return entry.entry
+    _given_up.add(owner)
     return None
 
 
-def _entry(
-    owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], record: bytes, key: str,
-    make_failure: Callable[[], MakeFailure], place: dict[str, Any],
-) -> native.Entry:
-    found = FoundEntry(record, flat_args, fn)
-    guards = found.guards()
-    if not guards.check(flat_args, fn):
-        raise DoesNotFit("a guard does not hold")
-    graph, graph_id = KeptGraph(found.told["graph"]), new_graph_id()
-    emit("capture_found", **place, graph_id=graph_id)
-    made = {
-        GRAPH: from_kept_form(
-            owner.options, found.told["compiled"], graph, graph_id, place["frame_id"], _Outgrown(owner, graph)
-        ),
-        FAILURE: _Failure(owner, fn, found.told, lambda: drop(key, record), make_failure),
-        KEEPER: _Keeper(found.told["keeper"]),
-    }
-    slots = found.slots(made)
-    tag = EntryTag(
-        found.records(native.snapshot_state()), None, "compiled", frozenset(found.told["changing"]),
-        n_ops=found.told["n_ops"]
-    )
-    return native.Entry(found.code(slots), fn, guards, tuple(slots), 0, tag)
+def resume_points(owner: Any, compiler: Compiler) -> ResumePoints:
+    """Where the entries of an owner go on after graph breaks: all share them."""
+    known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
+    return known or ResumePoints(compiler.on_miss, owner.options)
+
+
+@dataclass
+class _Found:
+    """An entry, and what is told of it."""
+
+    entry: native.Entry
+    place: dict[str, Any]
+    told: dict[str, Any]
+    graph_break: dict[str, Any] | None
+
+    def tell(self, seconds: float) -> None:
+        """What the process told that captured it."""
+        place, tag = self.place, self.entry.tag
+        if self.graph_break is not None:
+            emit("graph_break", frame_id=place["frame_id"], **self.graph_break)
+        selected = [(Place(*span), operations) for span, operations in self.told["selected"]]
+        tell_selected(place["frame_id"], place["function"], selected)
+        emit(
+            "frame_done", **place, state=tag.state, reason=self.told["reason"], code="", seconds=seconds,
+            n_graphs=int(self.told["graph"] is not None), n_ops=tag.n_ops, n_guards=len(tag.records),
+        )
+
+
+@dataclass
+class _Finding:
+    """A record that is tried on a frame."""
+
+    owner: Any
+    fn: FunctionType
+    flat_args: tuple[Any, ...]
+    key: str
+    record: bytes
+    place: dict[str, Any]
+    compiler: Compiler
+
+    def entry(self) -> _Found:
+        """Raises DoesNotFit, NotKept, and whatever data that is none leads to."""
+        owner, fn = self.owner, self.fn
+        found = FoundEntry(self.record, self.flat_args, fn)
+        resumed_in_traceback = hasattr(fn, "_framejit_resume") and native.is_in_traceback()
+        if found.told["in_traceback"] is not resumed_in_traceback:
+            raise DoesNotFit("an earlier part of the frame is in a traceback, or is not")
+        guards = found.guards()
+        if not guards.check(self.flat_args, fn):
+            raise DoesNotFit("a guard does not hold")
+        points, told = resume_points(owner, self.compiler), found.told
+        graph_id = new_graph_id() if told["graph"] is not None else 0
+        emit("capture_found", **self.place, graph_id=graph_id)
+        made = self._of_graph(told, graph_id, points) if told["graph"] is not None else {}
+        if found.at_break is not None:
+            made[STEP] = read_step(found.at_break, fn, found.object, points)
+            self.compiler.watch_frames()
+        slots = found.slots(made)
+        tag = EntryTag(
+            found.records(native.snapshot_state()), points, told["state"], frozenset(told["changing"]),
+            n_ops=told["n_ops"]
+        )
+        code = found.code(slots)
+        flags = native.RUNS_USER_CODE if code is None else 0
+        entry = native.Entry(code or flattened(fn.__code__), fn, guards, tuple(slots), flags, tag)
+        return _Found(entry, self.place, told, found.at_break and found.at_break["told"])
+
+    def _of_graph(self, told: dict[str, Any], graph_id: int, points: ResumePoints) -> dict[str, Any]:
+        """What is made anew for a graph."""
+        graph = KeptGraph(told["graph"])
+        return {
+            GRAPH: from_kept_form(
+                self.owner.options, told["compiled"], graph, graph_id, self.place["frame_id"],
+                _Outgrown(self.owner, graph),
+            ),
+            FAILURE: _Failure(self.owner, self.fn, points, told, self._drop, self.compiler.make_failure),
+            KEEPER: _Keeper(told["keeper"]),
+        }
+
+    @property
+    def _drop(self) -> Callable[[], None]:
+        key, record, owner = self.key, self.record, weakref.ref(self.owner)
+
+        def forget() -> None:
+            drop(key, record)
+            _give_up(owner())
+
+        return forget
+
+
+def _give_up(owner: Any) -> None:
+    if owner is not None:
+        _given_up.add(owner)
 
 
 class _Outgrown:
@@ -124,6 +204,7 @@ class _Outgrown:
         owner, graph = self._owner(), self._graph()
         if owner is None or graph is None:
             return
+        _give_up(owner)
         for entry in owner.entries:
             if any(_runs(slot.target, graph) for slot in entry.slots):
                 owner.remove_entry(entry)
@@ -161,15 +242,15 @@ class _Failure:
     """Called where the graph raises; the compiler, which knows what becomes of that, is imported only then."""
 
     def __init__(
-        self, owner: Any, fn: FunctionType, told: dict[str, Any], drop: Callable[[], None],
+        self, owner: Any, fn: FunctionType, points: ResumePoints, told: dict[str, Any], drop: Callable[[], None],
         make_failure: Callable[[], MakeFailure],
     ) -> None:
-        self._owner, self._fn, self._told = weakref.ref(owner), weakref.ref(fn), told
+        self._owner, self._fn, self._points, self._told = weakref.ref(owner), weakref.ref(fn), points, told
         self._drop, self._make_failure = drop, make_failure
 
     def __call__(self, error: BaseException, kept: Any, cells: tuple[CellType, ...], *args: Any) -> Any:
         failure = self._make_failure()(
-            self._owner, self._fn(), self, self.initial_state(), self._told["has_effects"], self._drop
+            self._owner, self._fn(), self._points, self, self.initial_state(), self._told["has_effects"], self._drop
         )
         return failure(error, kept, cells, *args)
 
@@ -180,7 +261,7 @@ class _Failure:
 
 def _place(owner: Any, fn: FunctionType) -> dict[str, Any]:
     """The frame as events name it."""
-    options, code = owner.options, fn.__code__
+    options, code = owner.options, original_code(fn)
     if options.file is not None and code is torch.nn.Module._wrapped_call_impl.__code__:
         named = {"function": options.name, "file": options.file, "line": options.line}
     else:

@@ -34,7 +34,7 @@ from framejit.interpreter import (  # noqa: F401  register opcodes
     variables,
 )
 from framejit.progress import doing
-from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported, WithoutTensors
+from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported
 from framejit.values import kinds  # noqa: F401  register what becomes of objects and calls
 
 MOST_POSTPONED = 4
@@ -91,7 +91,7 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> nati
         return None
     except (SkipFrame, Unsupported) as e:
         # Unsupported: the frame's state at its end or break can't be handed to plain Python
-        if options.fullgraph and not isinstance(e, WithoutTensors):  # which the frames of audit hooks are, for one
+        if options.fullgraph:
             raise GraphBreakError(f"{fn.__qualname__} can't be captured: {e.reason}") from None
         _skip(owner, fn, e.reason, "skipped", e.code)
         return None

@@ -21,9 +21,10 @@ from framejit.guards.sources import (
     const_source,
     key_source,
 )
+from framejit.interpreter.frame_policy import reads_variables
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
-from framejit.interpreter.policy import reads_variables, refuse_inlining
+from framejit.interpreter.policy import refuse_inlining
 from framejit.interpreter.provenance import operands, place_of
 from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize

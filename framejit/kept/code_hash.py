@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-from types import CodeType
+from types import BuiltinFunctionType, CodeType
 from typing import Any
+
+from framejit import _native as native
 
 _FIELDS = (
     "co_name", "co_qualname", "co_filename", "co_firstlineno", "co_flags", "co_argcount", "co_posonlyargcount",
@@ -37,4 +39,7 @@ def _constant(constant: Any) -> Any:
         return "tuple", *map(_constant, constant)
     if type(constant) is frozenset:  # in an order that hashes don't decide
         return "frozenset", *sorted(marshal.dumps(_constant(item), _WITHOUT_REFERENCES) for item in constant)
+    name = constant.__name__ if isinstance(constant, BuiltinFunctionType) else ""
+    if name and getattr(native, name, None) is constant:
+        return "native", name  # which resume functions call
     return type(constant).__name__, constant

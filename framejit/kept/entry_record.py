@@ -7,7 +7,7 @@ objects that the record refers to, compares all that is said of them, and has th
 from __future__ import annotations
 
 import marshal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FLAGS: Final = vars(type)["__flags__"].__get__
 _OWN: Final = "framejit."
-GRAPH, FAILURE, KEEPER = "graph", "failure", "keeper"
+GRAPH, FAILURE, KEEPER, STEP = "graph", "failure", "keeper", "step"
 """Kinds of slots that hold what is made anew in each process."""
 
 
@@ -40,12 +40,15 @@ GRAPH, FAILURE, KEEPER = "graph", "failure", "keeper"
 class Parts:
     """What is to be written of an entry besides its guards."""
 
-    code: CodeType
+    code: CodeType | None
+    """None for the program's own."""
     slots: Sequence[native.Slot]
     kinds: dict[int, str]
     """By the id of what a slot holds its kind, if it is made anew."""
     told: dict[str, Any]
     """Plain data: the graph, how it is found again, what an error of it has to put back."""
+    at_break: Callable[[Callable[[FunctionType], int]], dict[str, Any]] | None = None
+    """Gives plain data about the graph break at the end, when told how functions are numbered."""
 
 
 def written_entry(
@@ -73,10 +76,11 @@ def written_entry(
             [objects.known(cls), objects.known(target), answer] for cls, target, answer in assumed.relations.values()
         ],
         "hashes": hash(PROBE) if assumed.order_of_hashes else None,
-        "code": written_code(parts.code, parts.slots),
+        "code": None if parts.code is None else written_code(parts.code, parts.slots),
         "slots": [_written_slot(slot, parts.kinds, objects) for slot in parts.slots],
         "records": [_written_guard(guard) for guard in records],
         "told": parts.told,
+        "break": parts.at_break and parts.at_break(objects.known),
         "objects": objects.table,
     }
     data = marshal.dumps(record)
@@ -128,6 +132,8 @@ def _written_slot(slot: native.Slot, kinds: dict[int, str], objects: WrittenObje
     if type(slot.target) is ComputedSize:
         return [slot.kind, ["size", *written_size(slot.target)]]
     kind = kinds.get(id(slot.target))
+    if kind is None and not objects.has(slot.target) and plain_values.may_be_made_anew(slot.target):
+        return [slot.kind, ["constant", plain_values.written(slot.target)]]
     return [slot.kind, kind or objects.known(slot.target)]
 
 
@@ -157,6 +163,7 @@ class FoundEntry:
         self.roots = Binding(self._objects, flat_args, fn).tree(self._record["tree"])
         self._check_all()
         self.told: dict[str, Any] = self._record["told"]
+        self.at_break: dict[str, Any] | None = self._record["break"]
 
     def _check_all(self) -> None:
         for number in range(len(self._record["objects"])):
@@ -174,6 +181,10 @@ class FoundEntry:
             if issubclass(cls, target) is not answer:
                 raise DoesNotFit(f"{class_name(target)} says otherwise of {class_name(cls)}")
 
+    def object(self, number: int) -> Any:
+        """What has a number in the record."""
+        return self._objects.get(number)
+
     def guards(self) -> native.GuardTree:
         """The native tree."""
         return native.GuardTree(self.roots, self._record["n_records"])
@@ -188,12 +199,12 @@ class FoundEntry:
 
     def _target(self, what: Any, made: dict[str, Any]) -> Any:
         if type(what) is list:
-            return read_size(*what[1:])
+            return plain_values.read(what[1]) if what[0] == "constant" else read_size(*what[1:])
         return made[what] if type(what) is str else self._objects.get(what)
 
-    def code(self, slots: Sequence[native.Slot]) -> CodeType:
-        """The replacement code, calling these slots."""
-        return read_code(self._record["code"], slots)
+    def code(self, slots: Sequence[native.Slot]) -> CodeType | None:
+        """The replacement code, calling these slots; None where the program's own serves."""
+        return None if self._record["code"] is None else read_code(self._record["code"], slots)
 
 
 def _read_guard(guard: list[Any], state: Any) -> GuardRecord:

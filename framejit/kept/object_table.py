@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import types
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -19,6 +20,8 @@ from framejit.kept.not_kept import DoesNotFit, NotKept
 _NAME, _MODULE = vars(type)["__qualname__"].__get__, vars(type)["__module__"].__get__
 _OWN: Final = "framejit."
 _ABSENT: Final = object()
+_IN_TYPES: Final = {vars(types)[name].__name__: name for name in types.__all__ if name.endswith("Type")}
+"""By the names of classes that are no builtins what the module `types` calls them."""
 Place = list[Any]
 
 
@@ -80,6 +83,8 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         for module in (*modules, "builtins", "types"):
             if type(module) is str:
                 yield ["name", module, *name.split(".")]
+                if issubclass(type(obj), type) and name in _IN_TYPES:
+                    yield ["name", "types", _IN_TYPES[name]]
                 if issubclass(type(obj), type) and issubclass(obj, ModuleType):
                     yield ["class of", module]  # a module that has put an object of its own in its place
     if label:

@@ -62,6 +62,13 @@ def read(data: Any) -> Any:
     raise DoesNotFit(f"there are no constants of the kind {kind!r}")
 
 
+def may_be_made_anew(value: Any) -> bool:
+    """Whether a constant is one that nothing changes, so that another of the same content does for it."""
+    if type(value) in (tuple, torch.Size):
+        return all(map(may_be_made_anew, value))
+    return type(value) in (*_SELF, *_NAMED, torch.device, slice, range, frozenset)
+
+
 def is_same(one: Any, other: Any) -> bool:
     """Whether two constants are the same, numbers of other types and zeros of other signs told apart."""
     if type(one) is not type(other):

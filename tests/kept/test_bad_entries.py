@@ -331,4 +331,6 @@ args = (torch.ones(2, 3),)
                     f(*module.args)
                 after.append(torch.rand(1).item())
         assert after[:5] == after[5:]
-        assert all(not store.records(path.name.partition("-")[2]) for path in files(folder))
+        left = [record for path in files(folder) for record in store.records(path.name.partition("-")[2])]
+        graphs = [str(marshal.loads(record)["told"]["graph"]) for record in left]
+        assert not any("linear" in graph for graph in graphs)  # those that are left break there

@@ -16,14 +16,6 @@ def own_folder(tmp_path):
 
 HEAD = "import torch\nnet = torch.nn.Linear(3, 3)\n"
 MISSING = {
-    "resume functions are made for one process": HEAD + """
-def target(x):
-    with torch.no_grad():
-        y = net(x)
-    print(end="")
-    return y * 2.0
-args = (torch.ones(3),)
-""",
     "graphs with gradients are recorded with their backward": HEAD + """
 def target(x):
     return net(x).sum()
@@ -36,9 +28,8 @@ args = (torch.ones(3),)
     "why", [pytest.param(why, marks=pytest.mark.xfail(strict=True, reason=why)) for why in MISSING]
 )
 def test_what_is_missing(why):
-    backend = "fuse" if "gradients" in why else "eager"
-    assert Run(MISSING[why], backend=backend).captured
-    assert not Run(MISSING[why], backend=backend).captured
+    assert Run(MISSING[why], backend="fuse").captured
+    assert not Run(MISSING[why], backend="fuse").captured
 
 
 @pytest.mark.xfail(strict=True, reason="what was computed from frozen weights is compared by their versions")

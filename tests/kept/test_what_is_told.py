@@ -57,6 +57,36 @@ def test_events_name_the_function():
     assert found.function == done.function == "target" and found.frame_id == done.frame_id
 
 
+SELECTS = """
+import torch
+def target(x):
+    with torch.no_grad():
+        if x.sum() > 0:
+            y = x + 1.0
+        else:
+            y = x - 1.0
+        return y * 2.0
+args = (torch.ones(3, 4),)
+"""
+
+
+def test_ifs_of_which_both_branches_are_in_the_graph():
+    told = []
+    for _ in range(2):
+        log = io.StringIO()
+        framejit.set_logs("selections", stream=log)
+        try:
+            run = Run(SELECTS, backend="fuse")
+        finally:
+            framejit.set_logs()
+        selected = [event.fields for event in run.events if event.kind == "selected"]
+        told.append(([{**fields, "frame_id": None} for fields in selected], log.getvalue()))
+    assert not run.captured and len(selected) == 1
+    assert selected[0]["line"] == 5 and told[0][1] and told[1] == told[0]
+    done = next(event for event in run.events if event.kind == "frame_done")
+    assert selected[0]["frame_id"] == done.frame_id
+
+
 def test_logs_name_the_function():
     assert Run(PROGRAM, backend="fuse").captured
     log = io.StringIO()

@@ -49,6 +49,8 @@ class CompiledGraph:
     before_fusion: str = ""
     after_fusion: str = ""
     reason: str = ""
+    left_to_aten: bool = False
+    """Whether that is so because nothing can be fused, not because something failed."""
     """Why all of it runs as ATen; empty if it does not."""
     frozen_bytes: int = 0
     """Memory of what was computed from frozen weights and is kept."""

@@ -23,3 +23,11 @@ def tell_kernels(graph: CompiledGraph, kernels: Sequence[KernelRecord]) -> None:
             "output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source,
             kernel=facts,
         )
+
+
+def tell_unfused(graph: CompiledGraph) -> None:
+    """An event: why a graph runs as ATen operations."""
+    emit(
+        "fusion", graph_id=graph.graph_id, graph=graph.name, text=f"nothing is fused: {graph.reason}",
+        reason=graph.reason,
+    )

@@ -9,15 +9,16 @@ that Python has registered with torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from framejit.backends.fuse.cache.cache_key import key_of
-from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, surroundings
+from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, of_bytes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
+from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED
 from framejit.symbols.expression import Symbol
@@ -38,6 +39,9 @@ class KeptPlan:
     origins: tuple[str, ...]
     sizes: tuple[tuple[str, float, float, int, int], ...] = ()
     """For each symbol its name and bounds, and the input and dimension that it is read from."""
+    constants: tuple[tuple[Any, ...], ...] = ()
+    """For each constant of the graph the number of the first one that is the same tensor, and what that consists of:
+    bytes, as hexadecimal text, sizes, strides, dtype, device."""
 
     def written(self) -> str:
         return json.dumps(asdict(self))
@@ -53,8 +57,20 @@ class KeptPlan:
             return None
         functions = {name: callable_of(_operation(name)) for name in self.operations}
         return PlanKey(
-            self.key, {**NAMED, **functions}, {}, (), {}, self.n_inputs, self.returns, sizes, self.origins
+            self.key, {**NAMED, **functions}, {}, self._constants(), {}, self.n_inputs, self.returns, sizes,
+            self.origins,
         )
+
+    def _constants(self) -> tuple[torch.Tensor, ...]:
+        made: list[torch.Tensor] = []
+        for first, content, sizes, strides, dtype, device in self.constants:
+            tensor = made[first] if first < len(made) else of_bytes(
+                bytes.fromhex(content), sizes, strides, getattr(torch, dtype), torch.device(device)
+            )
+            if tensor is None:
+                raise ValueError("a constant's bytes don't fill it")
+            made.append(tensor)
+        return tuple(made)
 
 
 def read_kept(written: str) -> KeptPlan:
@@ -67,15 +83,26 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if type(value) is list else value
 
 
-def kept_plan(key: PlanKey, operations: Sequence[torch._ops.OpOverload], devices: Sequence[torch.device],
+def kept_plan(key: PlanKey, graph: Graph, operations: Sequence[torch._ops.OpOverload], devices: Sequence[torch.device],
               tracked: bool) -> KeptPlan | None:
-    """How to find the plan of a key again; None where it depends on tensors of this process."""
-    if key.constants or key.weights:
+    """How to find the plan of a key again, which is that of a recorded graph; None where it depends on tensors of this
+    process."""
+    if key.weights or not all(constant.literal for constant in graph.constants.values()):
         return None
     return KeptPlan(
         key.key, surroundings_now(devices, tracked), tracked, tuple(map(str, devices)),
         tuple(operation.name() for operation in operations), key.n_inputs, key.returns, key.origins,
+        constants=tuple(_written_constants(key.constants)),
     )
+
+
+def _written_constants(constants: Sequence[torch.Tensor]) -> Iterator[tuple[Any, ...]]:
+    first: dict[int, int] = {}
+    for number, tensor in enumerate(constants):
+        yield (
+            first.setdefault(id(tensor), number), bytes_of(tensor).hex(), tuple(tensor.shape), tensor.stride(),
+            str(tensor.dtype).removeprefix("torch."), str(tensor.device),
+        )
 
 
 def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:

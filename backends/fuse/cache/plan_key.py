@@ -205,6 +205,19 @@ def bytes_of(value: torch.Tensor) -> bytes:
     return ctypes.string_at(flat.data_ptr(), extent * value.itemsize)
 
 
+def of_bytes(
+    content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor | None:
+    """The tensor that `bytes_of` was given; None if there are not as many bytes as it has."""
+    made = torch.empty_strided(sizes, strides, dtype=dtype)
+    if len(bytes_of(made)) != len(content):
+        return None
+    if content:
+        flat = torch.frombuffer(bytearray(content), dtype=dtype)
+        made.as_strided(flat.shape, (1,)).copy_(flat)
+    return made.to(device)
+
+
 def _target(devices: set[torch.device]) -> str:
     """The machine, as far as the graph is concerned. The CPU is always part of it: what depends on no input may be
     worked out there."""

@@ -17,7 +17,7 @@ import torch
 from framejit import _native
 from framejit.backends.fuse.cache.folding_record import Folding, read_folding, written_folding
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of
+from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of, of_bytes
 from framejit.backends.fuse.cache.size_record import (
     read_condition,
     read_expression,
@@ -354,19 +354,11 @@ class _Reader:
         if kind == "function":
             return self.key.functions[rest[0]]
         if kind == "tensor":
-            return self._tensor(self.blobs[rest[0]], *map(self.value, rest[1:]))
+            made = of_bytes(self.blobs[rest[0]], *map(self.value, rest[1:]))
+            if made is None:
+                raise BadRecord("a constant's bytes don't fill it")
+            return made
         raise BadRecord(f"there are no values of the kind {kind!r}")
-
-    def _tensor(
-        self, content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> torch.Tensor:
-        made = torch.empty_strided(sizes, strides, dtype=dtype)
-        if len(bytes_of(made)) != len(content):
-            raise BadRecord("a constant's bytes don't fill it")
-        if content:
-            flat = torch.frombuffer(bytearray(content), dtype=dtype)
-            made.as_strided(flat.shape, (1,)).copy_(flat)
-        return made.to(device)
 
     def moved_lines(self, before: Sequence[Any]) -> dict[str, str]:
         """For source lines as they were when the plan was made those that they are now, where they differ."""

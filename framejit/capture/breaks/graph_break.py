@@ -3,14 +3,13 @@ functions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
-from framejit.bytecode.instr import Instr
 from framejit.bytecode.resume_code import StackKinds, StackSlot
+from framejit.capture.breaks.kept_step import Break, calling_inner
 from framejit.capture.breaks.resume import BrokenFrame, build_step
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.frame_compilation import FrameCompilation
@@ -42,26 +41,27 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
     if hooks_would_see_effects(capture):
         return plain_entry(compilation, capture, HOOKS_SEE_EFFECTS)
     capture.break_before_final()
-    _report_break(compilation, capture, broken)
+    told = _report_break(compilation, capture, broken)
+    changing = set[str]()
     frames, args, dying = [], list[Value](), list[tuple[BrokenFrame, str, Value]]()
     cg = codegen(compilation, capture, broken.frame.instruction.line)
     for frame in chain:
         kinds, slots = _slots(frame.stack)
         bound = frozenset(n for n, v in frame.locals.items() if v is not NULL)
-        points.changing.update(
+        changing.update(
             n
             for n, v in frame.locals.items()
             if isinstance(cg.resolved(v), SymNumberValue | ReadNumberValue) and not n.startswith("__")
         )
         code, instruction = _original_place(frame)
         if frame is chain[-1] and _calls_inner(frame):
-            instruction = _call_of_inner(frame, instruction)
+            instruction = calling_inner(instruction, frame.instruction)
         broken_frame = BrokenFrame(
             code, frame.globals, frame.builtins, instruction, kinds, bound, tuple(frame.cells), frame.keyword_names
         )
         frames.append(broken_frame)
         sites = broken_frame.resumed_at(is_innermost=frame is chain[-1])
-        points.origins.note(frame, _called_for_real(frame.stack), instruction, place_of(code, instruction), sites)
+        compilation.origins.note(frame, _called_for_real(frame.stack), instruction, place_of(code, instruction), sites)
         layout = broken_frame.layout_before()
         args += slots
         args += [frame.locals[name] for name in layout.variables]
@@ -71,18 +71,23 @@ def finish_at_break(compilation: FrameCompilation, capture: Capture, broken: Bro
             for name in broken_frame.not_read_again()
         ]
 
+    points.changing.update(changing)
+    functions = [frame.function for frame in chain]
+    at_break = Break(frames, functions, told, reason.code in TENSOR_OPERATIONS, frozenset(changing))
+
     def step(held: list[bool]) -> native.Dispatcher:
         for broken_frame in frames:
             broken_frame.held = frozenset(
                 name for (owner, name, _), is_held in zip(dying, held) if owner is broken_frame and is_held
             )
         found = build_step(points, frames)
-        if reason.code in TENSOR_OPERATIONS:
+        if at_break.on_tensor:
             points.tensor_steps.add(found)
+        at_break.step = found
         return found
 
     cg.finish_tail_call(step, args, [value for _, _, value in dying])
-    return compiled_entry(compilation, capture, cg, "compiled in parts", reason.reason)
+    return compiled_entry(compilation, capture, cg, "compiled in parts", reason.reason, at_break)
 
 
 def _original_place(frame: Any) -> tuple[CodeType, Instruction]:
@@ -103,14 +108,6 @@ def _calls_inner(frame: Any) -> bool:
     return resume is not None and resume.inner is not None and frame.pc < resume.indices.index(0)
 
 
-def _call_of_inner(frame: Any, finished: Instruction) -> Instruction:
-    """The instruction by which a resume function calls the one for the frame below, where it breaks the graph. It
-    finishes another call, of the original's, in whose place it stands, and takes other arguments."""
-    call = frame.instruction
-    location = finished.original.location if finished.original is not None else None
-    return replace(finished, name=call.name, arg=call.arg, original=Instr(call.name, call.arg, location=location))
-
-
 def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupported) -> None:
     """An exception in flight that was raised in the capture must be raised for real: break where it was raised.
 
@@ -122,35 +119,35 @@ def _check_handled_exceptions(capture: Capture, chain: list[Any], reason: Unsupp
                 capture.break_at(exc.seq, Unsupported(f"raises {exc.cls.__name__}, and {reason.reason}", RAISES))
 
 
-def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> None:
+def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broken) -> dict[str, Any] | None:
+    """Tell of a break, if it is one that a user could mend; what was told, of the frame's number aside."""
     frame, reason = broken.frame, broken.reason
     ins = frame.instruction
     capture.frame = frame
     stack = capture.user_stack()
     capture.frame = None
     reason.reason = in_program_terms(
-        reason.reason, compilation.fn.__code__, compilation.resume, compilation.points.origins
+        reason.reason, compilation.fn.__code__, compilation.resume, compilation.origins
     )
-    # the program raises here, or goes on in its own loop: no break a user could mend
+    # the program raises here, or goes on in its own loop
     if reason.code in (RAISES, STEPS_LOOP):
-        return
-    emit(
-        "graph_break",
-        frame_id=compilation.frame_id,
-        function=frame.name,
-        file=frame.code.co_filename,
-        line=ins.line,
-        column=ins.column,
-        end_line=ins.end_line,
-        end_column=ins.end_column,
-        reason=reason.reason,
-        provenance=of_break(frame, reason.operands or [], compilation.points.origins),
-        code=reason.code,
-        hint=reason.hint,
-        user_stack=stack,
-        in_graph_ops=capture.graph.n_ops,
-        call_sites=[(place_of(code, ins), code) for code, ins in map(_original_place, frame.chain())],
-    )
+        return None
+    told = {
+        "function": frame.name,
+        "file": frame.code.co_filename,
+        "line": ins.line,
+        "column": ins.column,
+        "end_line": ins.end_line,
+        "end_column": ins.end_column,
+        "reason": reason.reason,
+        "provenance": of_break(frame, reason.operands or [], compilation.origins),
+        "code": reason.code,
+        "hint": reason.hint,
+        "user_stack": stack,
+        "in_graph_ops": capture.graph.n_ops,
+        "call_sites": [(place_of(code, ins), code) for code, ins in map(_original_place, frame.chain())],
+    }
+    emit("graph_break", frame_id=compilation.frame_id, **told)
     if compilation.options.fullgraph:
         raise GraphBreakError(
             reason.reason,
@@ -161,6 +158,7 @@ def _report_break(compilation: FrameCompilation, capture: Capture, broken: Broke
             hint=reason.hint or "",
             user_stack=stack[:-1],
         )
+    return told
 
 
 def _slots(stack: list[Any]) -> tuple[StackKinds, list[Any]]:

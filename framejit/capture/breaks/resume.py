@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from types import CellType, CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
@@ -36,7 +36,9 @@ from framejit.capture.breaks.signal_places import may_look_before, next_look
 from framejit.capture.breaks.stack_effects import Exit, branch_after, exits
 from framejit.events.meter import meter
 from framejit.guards.sources import static_lookup
-from framejit.interpreter.provenance import Origins
+
+if TYPE_CHECKING:
+    from framejit.interpreter.provenance import Origins
 
 
 class _NotHeld:
@@ -62,7 +64,7 @@ class ResumePoints:
     entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
     changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
     tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
-    origins: Origins = field(default_factory=Origins)
+    origins: Origins | None = None  # from the first capture of this process on
     raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
     """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was
     raised."""

@@ -17,18 +17,21 @@ from framejit.backends.autocast_nesting import nesting
 from framejit.backends.graph_identity import identify, new_graph_id
 from framejit.backends.registry import compile_with_backend, is_built_in
 from framejit.backends.symbolic_sizes import takes_symbolic_sizes
+from framejit.bytecode.flattened import flattened
+from framejit.capture.breaks.kept_step import Break
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.kept_entry import may_be_kept
 from framejit.capture.replacement.codegen import Codegen
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.graph_effects import ONLY_NESTING
-from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal, flattened
-from framejit.capture.replacement.keep_entry import keep_entry
+from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal
+from framejit.capture.replacement.keep_entry import KeptParts, keep_entry
 from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
 from framejit.errors import GuardError
 from framejit.events import emit, listening
+from framejit.events.selected import tell_selected
 from framejit.fakes.collector import working
 from framejit.guards.diff import explain_miss
 from framejit.guards.guard import GuardRecord, record
@@ -47,15 +50,18 @@ def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) ->
     """Nothing to compile for these guards: run the function's own code."""
     entry = _entry(compilation, capture, flattened(compilation.fn.__code__), [], native.RUNS_USER_CODE, "eager")
     _add_entry(compilation, capture, entry, reason, 0)
+    if may_be_kept(compilation.owner):
+        keep_entry(compilation, capture, entry, reason, None)
     return entry
 
 
 def compiled_entry(
-    compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str
+    compilation: FrameCompilation, capture: Capture, cg: Codegen, state: str, reason: str, at_break: Break | None = None
 ) -> native.Entry:
-    """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it."""
+    """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it:
+    return, or go on at a break."""
     has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
-    compiled, inputs, folded = None, list[TensorValue](), tuple[Seen, ...]()
+    compiled, inputs, folded, module = None, list[TensorValue](), tuple[Seen, ...](), None
     failure: GraphFailure | None = None
     keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
@@ -96,15 +102,15 @@ def compiled_entry(
         )
         first.proper = proper
     _add_entry(compilation, capture, served, reason, int(has_nodes))
-    if failure is not None and compiled is not None and may_be_kept(compilation.owner, compilation.fn):
-        if state != "compiled":
-            tell_not_kept("the graph breaks")
-        elif isinstance(first, FirstKeeper) and may_refuse:
+    if may_be_kept(compilation.owner):
+        if isinstance(first, FirstKeeper) and may_refuse:
             tell_not_kept("its graph may raise for reasons that can't be tried before its first run")
         else:
+            graph = None
+            if failure is not None and module is not None and compiled is not None:
+                graph = KeptParts(module, compiled, failure, keeper)
             keep_entry(
-                compilation, capture, code, proper.slots, proper.tag.records, module, compiled, failure, keeper,
-                first if isinstance(first, Rehearsal) else None,
+                compilation, capture, proper, reason, graph, at_break, first if isinstance(first, Rehearsal) else None
             )
     return served
 
@@ -182,11 +188,7 @@ def _add_entry(
             tree_text=render(capture.guards()),
         )
     compilation.owner.add_entry(entry)
-    for place, operations in capture.selected:
-        emit(
-            "selected", frame_id=compilation.frame_id, function=compilation.place["function"], operations=operations,
-            **dataclasses.asdict(place),
-        )
+    tell_selected(compilation.frame_id, compilation.place["function"], capture.selected)
     emit(
         "frame_done",
         **compilation.place,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dataclass
 class EntryTag:
     records: list[GuardRecord]
-    resume_points: ResumePoints | None  # None for an entry of another process, which goes on nowhere
+    resume_points: ResumePoints
     state: str
     n_ops: int = field(default=0, kw_only=True)  # of its graph
     # the function has as many entries as it may: further misses run plainly

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import CellType, CodeType, FunctionType
+from types import CellType, FunctionType
 from typing import Any, Final, NamedTuple, cast
 
 import torch
@@ -23,6 +23,7 @@ from framejit import _native as native
 from framejit.backends.autocast_nesting import nest, nesting
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
+from framejit.bytecode.flattened import flattened
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
@@ -369,13 +370,6 @@ class GraphFailure:
             *args
         )
         return found
-
-
-def flattened(code: CodeType) -> CodeType:
-    """A copy of the code that takes one positional argument per slot: the tuple and dict of further arguments, and
-    keywords, arrive as they are."""
-    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    return code.replace(co_argcount=n, co_kwonlyargcount=0, co_posonlyargcount=0, co_flags=code.co_flags & ~0x0C)
 
 
 def _never(owner: Any, fn: Any, args: Any) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
-from types import CodeType
 from typing import Any
 
 import torch
 
 from framejit import _native as native
 from framejit.backends.registry import kept_form
+from framejit.capture.breaks.kept_step import Break, written_break
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.graph_failure import GraphFailure, Keeper, Rehearsal
-from framejit.guards.guard import Guard, GuardRecord
+from framejit.guards.guard import Guard
 from framejit.guards.lower import described
 from framejit.guards.sources import CallSource, ConstSource, Source
 from framejit.kept import plain_values
-from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, Parts, written_entry
+from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, STEP, Parts, written_entry
 from framejit.kept.graph_record import written_graph
 from framejit.kept.not_kept import NotKept
 from framejit.kept.object_table import place_of
@@ -26,36 +27,54 @@ from framejit.kept.store import drop, keep, tell_not_kept
 from framejit.kept.surroundings import key_of_frame
 
 
+@dataclass(frozen=True)
+class KeptParts:
+    """What an entry has of its graph."""
+
+    module: torch.fx.GraphModule
+    compiled: Callable[..., Any]
+    failure: GraphFailure
+    keeper: Callable[..., Any] | None
+
+
 def keep_entry(
-    compilation: FrameCompilation, capture: Capture, code: CodeType, slots: Sequence[native.Slot],
-    records: Sequence[GuardRecord], module: torch.fx.GraphModule, compiled: Callable[..., Any], failure: GraphFailure,
-    keeper: Callable[..., Any] | None, rehearsal: Rehearsal | None
+    compilation: FrameCompilation, capture: Capture, entry: native.Entry, reason: str, graph: KeptParts | None,
+    at_break: Break | None = None, rehearsal: Rehearsal | None = None,
 ) -> None:
     """Keep an entry until its graph raises, if it has a rehearsal from when that went well; an event says why, where it
     can't be."""
-    frame = compilation.flat_args, compilation.fn
     try:
         _check(capture)
-        told = {
-            "graph": written_graph(module),
-            "compiled": kept_form(compilation.options.backend, compiled),
-            "keeper": None,
+        told: dict[str, Any] = {
+            "state": entry.tag.state,
+            "reason": reason,
             "n_ops": capture.graph.n_ops,
+            "selected": [(astuple(place), operations) for place, operations in capture.selected],
             "changing": sorted(capture.changing),
-            "has_effects": capture.graph_effects().any,
-            "initial_state": [_written_change(setter, values) for setter, values in capture.initial_state],
+            "in_traceback": capture.in_traceback,
+            "graph": None,
         }
-        kinds = {id(compiled): GRAPH, id(failure): FAILURE}
-        if isinstance(keeper, Keeper):
-            told["keeper"] = keeper.told
-            kinds[id(keeper)] = KEEPER
+        kinds: dict[int, str] = {}
+        if graph is not None:
+            told |= _told_of(graph, capture, compilation.options.backend)
+            kinds = {id(graph.compiled): GRAPH, id(graph.failure): FAILURE}
+            if isinstance(graph.keeper, Keeper):
+                kinds[id(graph.keeper)] = KEEPER
+        if at_break is not None:
+            kinds[id(at_break.step)] = STEP
         guards = capture.guards()
         roots, n_records = described(guards)
         record = written_entry(
-            roots, n_records, _labels(guards), records, capture.assumed, Parts(code, slots, kinds, told), frame
+            roots, n_records, _labels(guards), entry.tag.records, capture.assumed,
+            Parts(
+                None if entry.flags & native.RUNS_USER_CODE else entry.code, entry.slots, kinds, told,
+                None if at_break is None else partial(written_break, at_break, compilation.fn),
+            ),
+            (compilation.flat_args, compilation.fn),
         )
         key = key_of_frame(compilation.fn, compilation.flat_args, compilation.options)
-        failure.forget = partial(drop, key, record)
+        if graph is not None:
+            graph.failure.forget = partial(drop, key, record)
         if rehearsal is None:
             keep(key, record)
         else:
@@ -66,10 +85,21 @@ def keep_entry(
         tell_not_kept(f"{type(e).__name__}: {e}")
 
 
+def _told_of(graph: KeptParts, capture: Capture, backend: Callable[..., Any]) -> dict[str, Any]:
+    """The graph, how what was compiled of it is found again, and what an error of it has to put back."""
+    return {
+        "graph": written_graph(graph.module),
+        "compiled": kept_form(backend, graph.compiled),
+        "keeper": graph.keeper.told if isinstance(graph.keeper, Keeper) else None,
+        "has_effects": capture.graph_effects().any,
+        "initial_state": [_written_change(setter, values) for setter, values in capture.initial_state],
+    }
+
+
 def _check(capture: Capture) -> None:
     if capture.overrides.met or capture.overrides.modes:
         raise NotKept("a __torch_function__ of the program was asked")
-    if capture.made_classes or capture.ids_taken or capture.in_traceback:
+    if capture.made_classes or capture.ids_taken:
         raise NotKept("it depends on where objects lie, or makes classes")
 
 

@@ -10,8 +10,10 @@ from types import CellType, FunctionType
 from typing import Any
 
 from framejit import _native as native
+from framejit.bytecode.flattened import flattened
+from framejit.capture.breaks.resume import ResumePoints
 from framejit.capture.capture import StateChange
-from framejit.capture.replacement.graph_failure import GraphFailure, Kept, flattened, owned_entry
+from framejit.capture.replacement.graph_failure import GraphFailure, Kept, owned_entry
 from framejit.events import emit
 
 
@@ -19,12 +21,13 @@ class KeptFailure(GraphFailure):
     """`part` is what stands in the entry's slot; `give_up` has the record dropped."""
 
     def __init__(
-        self, owner: weakref.ref[Any], fn: FunctionType, part: object, initial_state: list[StateChange],
-        has_effects: bool, give_up: Callable[[], None],
+        self, owner: weakref.ref[Any], fn: FunctionType, points: ResumePoints, part: object,
+        initial_state: list[StateChange], has_effects: bool, give_up: Callable[[], None],
     ) -> None:
         function: Any = fn
         self._code, self._globals, self._builtins = flattened(fn.__code__), fn.__globals__, function.__builtins__
-        self._resumed = None
+        self._resumed = fn if hasattr(fn, "_framejit_resume") else None
+        self._points = points
         self._owner, self._part, self._give_up = owner, part, give_up
         self._initial_state, self._has_effects = initial_state, has_effects
 
