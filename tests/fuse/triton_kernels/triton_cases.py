@@ -11,6 +11,7 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, index_value, load, masked, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var, flatten, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store
+from framejit.backends.fuse.lowering.operators.pointwise import floor_of_inverted, times_inverse
 
 CASES: dict[str, Callable[[], Case]] = {}
 F32, BF16, I64 = torch.float32, torch.bfloat16, torch.int64
@@ -103,6 +104,19 @@ def one_element() -> Case:
     x = torch.randn(())
     b.write("o", x.sin(), _of("sin", b.read("x", x)))
     return b.case("one_element")
+
+
+@case
+def divided_by_numbers() -> Case:
+    n = Var("n", 1000)
+    x, number = torch.randn(1000) * 100, torch.tensor(-0.3)
+    b = Build((n,))
+    a, c = b.read("x", x, n), b.read("number", number)
+    b.write("known", x * (1 / torch.tensor(3.7)), times_inverse(a, const(3.7, F32)), n)
+    b.write("read", x * (1 / number), times_inverse(a, c), n)
+    b.write("known_floor", x // 3.7, floor_of_inverted(a, const(3.7, F32)), n)
+    b.write("read_floor", x // number, floor_of_inverted(a, c), n)
+    return b.case("divided_by_numbers", rtol=0, atol=0)
 
 
 @case

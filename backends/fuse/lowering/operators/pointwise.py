@@ -342,7 +342,7 @@ def _floor_divide(b: Builder, out: Value, x: Any, y: Any) -> Any:
 @lowers("div", "divide", "true_divide")
 def _div(b: Builder, out: Value, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        body = _times_inverse if _is_inverted(out, y) else a.div
+        body = times_inverse if _is_inverted(out, y) else a.div
         return elementwise(b, out, body, (x, y), (), {}, "div", floating=True, factor=True)
     return _rounded_division(b, out, x, y, rounding_mode)
 
@@ -352,7 +352,7 @@ def _is_inverted(out: Value, y: Any) -> bool:
     return out.device.type != "cpu" and _is_number(y)
 
 
-def _times_inverse(x: Expr, y: Expr) -> Expr:
+def times_inverse(x: Expr, y: Expr) -> Expr:
     return a.mul(x, _inverse(y))
 
 
@@ -363,7 +363,7 @@ def _inverse(y: Expr) -> Expr:
     return const(1 / y.attr if y.attr else math.copysign(math.inf, y.attr), y.dtype)
 
 
-def _floor_of_inverted(x: Expr, y: Expr) -> Expr:
+def floor_of_inverted(x: Expr, y: Expr) -> Expr:
     """The quotient by a number, rounded to minus infinity, as ATen finds it on GPUs: from the exact remainder."""
     inverse, rest = _inverse(y), op("fmod", x, y)
     product = a.mul(x, inverse)
@@ -384,13 +384,13 @@ def _rounded_division(b: Builder, out: Value, x: Any, y: Any, mode: str) -> Any:
         # the quotient by a tensor is rounded to its dtype before it is cut off: bfloat16's 17.99 gives 18; that by a
         # number is not
         kept = compute_dtype(dtype) if _is_number(y) else dtype
-        divide = _times_inverse if _is_inverted(out, y) else a.div
+        divide = times_inverse if _is_inverted(out, y) else a.div
         return elementwise(
             b, out, lambda p, q: op("trunc", rounded(divide(p, q), kept)), (x, y), (), {}, f"div_trunc{kept}", cost=2,
             factor=True,
         )
     if dtype.is_floating_point and _is_inverted(out, y):
-        return elementwise(b, out, _floor_of_inverted, (x, y), (), {}, "floor_of_inverted", factor=True, cost=4)
+        return elementwise(b, out, floor_of_inverted, (x, y), (), {}, "floor_of_inverted", factor=True, cost=4)
     name = "floordiv" if mode == "floor" else "truncdiv"
     return elementwise(b, out, lambda p, q: op(name, p, q), (x, y), (), {}, name, factor=True)
 
