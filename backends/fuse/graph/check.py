@@ -53,7 +53,7 @@ class _Checker:
                     f"{value.shape}"
                 )
         self._block(graph, defined, storages)
-        views = (*graph.views, *graph.hidden_views, *graph.versions)
+        views = (*graph.views, *graph.hidden_views, *graph.versions, *graph.counted_apart)
         if not all(
             0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views
         ):

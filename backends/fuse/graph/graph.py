@@ -68,6 +68,9 @@ class Graph:
     has no say."""
     hidden_views: dict[int, HiddenView] = field(default_factory=dict)
     """The outputs, by their position, that autograd has as views of what is neither an input nor an output."""
+    counted_apart: dict[int, int] = field(default_factory=dict)
+    """The outputs, by their position, whose writes autograd does not count as ones of what they share memory with:
+    `x.data`, and what is made of it. Those with the same number share a counter."""
     counted_writes: dict[int, int] = field(default_factory=dict)
     """How often, for autograd, each input (by its position) is written into, where that is known: a write to `x.data`
     is none to `x`."""

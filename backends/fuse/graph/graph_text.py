@@ -87,6 +87,9 @@ class _Writer:
         if graph.versions:
             made = [f"{number} of {self._value(graph.outputs[place])}" for place, number in graph.versions.items()]
             self._line(f"writes that autograd counts of results: {', '.join(made)}")
+        if graph.counted_apart:
+            apart = [f"{self._value(graph.outputs[place])} in {n}" for place, n in graph.counted_apart.items()]
+            self._line(f"writes that autograd counts apart: {', '.join(apart)}")
         uncounted = [
             self._value(value) for position, value in enumerate(graph.inputs) if position not in graph.counted_writes
         ]

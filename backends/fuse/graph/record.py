@@ -7,7 +7,7 @@ whole, and of those whose parts autocast converts, what they consist of is recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Final
@@ -140,6 +140,8 @@ class Run:
         self.recorder.autocast = _autocast_on()
         with without_warnings() as texts:
             self.env[node] = self._value(node)
+        if node.target is getattr and node.args[1] == "data":
+            self.recorder.counted_apart.add(self.recorder.value(self.env[node]))
         if texts:  # by the function that torch's Python interface has for it, which plans do without
             raise NotFusable(
                 f"torch warns of {getattr(node.target, '__name__', node.target)}: {texts[0].splitlines()[0]}"
@@ -275,14 +277,16 @@ class Run:
         """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
         outputs = self.returned(value)
         existing = {value.storage for value in (*self.graph.inputs, *self.graph.constants)}
+        self.graph.counted_apart = self._counted_apart(value, outputs, existing)
         for position, item in enumerate(value):
             shown = _shown(item) if isinstance(item, fx.Node) and item.op != "placeholder" else None
             if isinstance(shown, torch.Tensor):
                 storage = self.recorder.value(outputs[position]).storage
-                if storage not in existing and not shown.is_inference():
+                is_counted = storage not in existing or position in self.graph.counted_apart
+                if is_counted and not shown.is_inference():
                     maker = storage.first.maker
                     # torch's functions in Python fill what they make without autograd, their operations with it
-                    fills = maker is not None and (
+                    fills = maker is not None and storage not in existing and (
                         maker.operation._opname in FILLING or maker.ordered and not any(maker.values())
                     )
                     if shown._version or fills:
@@ -294,6 +298,26 @@ class Run:
                 elif (hidden := self._hidden_view(shown)) is not None:
                     self.graph.hidden_views[position] = hidden
         return [self.recorder.value(item) if isinstance(item, torch.Tensor) else item for item in outputs]
+
+    def _counted_apart(
+        self, value: Sequence[Any], outputs: Sequence[Any], existing: Collection[Storage]
+    ) -> dict[int, int]:
+        """The outputs of `Graph.counted_apart`. What the graph makes has one counter if all that it gives of it has the
+        same."""
+        counters = dict[int, Value | None]()
+        by_storage = dict[Storage, set[Value | None]]()
+        for position, (item, fake) in enumerate(zip(value, outputs)):
+            if isinstance(item, fx.Node) and isinstance(fake, torch.Tensor) and not _shown(item).is_inference():
+                made = self.recorder.value(fake)
+                counters[position] = self.recorder.counter(made)
+                by_storage.setdefault(made.storage, set()).add(counters[position])
+        apart = {
+            position: counter
+            for position, counter in counters.items()
+            if counter is not None and (counter.storage in existing or len(by_storage[counter.storage]) > 1)
+        }
+        numbers = {counter: number for number, counter in enumerate(dict.fromkeys(apart.values()))}
+        return {position: numbers[counter] for position, counter in apart.items()}
 
     def _is_view(self, node: fx.Node, shown: torch.Tensor, outputs: list[fx.Node]) -> bool:
         """Whether autograd has the output as a view of an input or of another output."""
@@ -353,12 +377,22 @@ class Recorder(TorchDispatchMode):
         """The autocast modes of the program that are on: while an operation is looked at here, autocast is off."""
         self._nodes = graph.nodes
         """Where nodes are added: of the graph, or of the parts of a composite operation that is being carried out."""
+        self.counted_apart: set[Value] = set()
+        """What `x.data` gave: autograd does not count writes to it as ones to `x`."""
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
 
     def value(self, fake: torch.Tensor, given: Sequence[Value] = ()) -> Value:
         """The value that a fake stands for; `given` are the arguments of the operation that gave it, if it is new."""
         return self._values.get(id(fake)) or self._new(fake, given)
+
+    def counter(self, value: Value) -> Value | None:
+        """Which value's writes autograd counts together with those of this one: of what was made of `x.data` that; None
+        where it is what lies first in the storage."""
+        found: Value | None = value
+        while found is not None and found not in self.counted_apart:
+            found = found.base
+        return found
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

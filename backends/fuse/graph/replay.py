@@ -33,8 +33,8 @@ class _Replay:
         self.old = graph
         self.new = Graph(
             names=graph.names, views=graph.views, hidden_views=graph.hidden_views, counted_writes=graph.counted_writes,
-            versions=graph.versions, fake_mode=graph.fake_mode, conditions=graph.conditions,
-            own_inputs=graph.own_inputs,
+            versions=graph.versions, counted_apart=graph.counted_apart, fake_mode=graph.fake_mode,
+            conditions=graph.conditions, own_inputs=graph.own_inputs,
         )
         self.recorder = make_recorder(self.new)
         self.fakes: dict[Value, torch.Tensor] = {}

@@ -14,6 +14,7 @@ from framejit.backends.fuse.launches.recorder import NotCapturable
 from framejit.backends.fuse.plan.plan_functions import (
     count_back,
     count_exactly,
+    counted_apart,
     detached_view,
     reinterpreted,
     view_in_another_dtype,
@@ -24,7 +25,7 @@ from framejit.backends.fuse.plan.plan_parts import PlanParts
 Step = tuple[Any, ...]
 
 VIEWS: Final[tuple[Callable[..., Any], ...]] = (
-    view_of, detached_view, view_in_another_dtype, reinterpreted, torch.Tensor.detach
+    view_of, detached_view, counted_apart, view_in_another_dtype, reinterpreted, torch.Tensor.detach
 )
 """Functions that launch nothing: they make tensors over memory that is there."""
 COUNTS: Final[tuple[Callable[..., Any], ...]] = (torch._C._increment_version, count_back, count_exactly)

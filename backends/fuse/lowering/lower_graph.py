@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,9 @@ from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_
 from framejit.backends.fuse.lowering.operators.products import PRODUCTS, lower_product
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.not_fusable import NotFusable
-from framejit.backends.fuse.plan.plan_functions import detached_view, reinterpreted, view_in_another_dtype, view_of
+from framejit.backends.fuse.plan.plan_functions import (
+    counted_apart, detached_view, reinterpreted, view_in_another_dtype, view_of,
+)
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 
@@ -54,6 +57,13 @@ class _Lowering:
         self.shown_bases: dict[Value, Tensor] = {}
         """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for
         them."""
+
+        self.given = Counter(value.storage for value in dict.fromkeys(graph.returned()))
+        """How many outputs lie in a storage."""
+        self.apart = {graph.outputs[position]: number for position, number in graph.counted_apart.items()}
+        """Outputs whose writes autograd counts apart from those of their memory, and the numbers of their counters."""
+        self.counters: dict[int, tuple[Tensor, Any]] = {}
+        """By such a number the first tensor object that has the counter, and where it begins in its content."""
 
     def run(self) -> LoweredGraph:
         b, graph = self.builder, self.graph
@@ -151,6 +161,15 @@ class _Lowering:
         if (is_typed or value.dtype != held.content.dtype) and self.storages.is_written(value):
             return None
         made = self.bases.get((view.base, held.content))
+        if made is None and value in self.apart:
+            if is_typed:
+                raise NotFusable("an output is a view, in another dtype, of x.data")
+            base = Tensor(
+                held.content, as_sizes(view.base.shape), as_sizes(view.base.strides),
+                start // view.base.dtype.itemsize - held.offset,
+            )
+            made = Tensor.of(self.builder.held(self._counted_apart(base, self.apart[value]).buffer))
+            self.bases[view.base, held.content] = made
         if made is None:
             made = self._typed_base(view.base, held, start) if is_typed else self._hidden_base(view.base, held, start)
             if made is None:
@@ -202,6 +221,18 @@ class _Lowering:
             layout, detached_view, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset
         )
 
+    def _counted_apart(self, tensor: Tensor, number: int) -> Layout:
+        """A tensor object with the counter of that number."""
+        layout = self.builder.layout(tensor)
+        if number in self.counters:
+            known, start = self.counters[number]
+            return self._alias(layout, detached_view, known, layout.sizes, layout.strides, tensor.offset - start)
+        made = self._alias(
+            layout, counted_apart, Tensor.of(tensor.content), layout.sizes, layout.strides, layout.offset
+        )
+        self.counters[number] = Tensor.of(self.builder.held(made.buffer)), tensor.offset
+        return made
+
     def _view_of(self, made: Tensor, value: Value, offset: Any, creation: int | None) -> Layout:
         """A value as a view of a tensor object, from so many bytes behind its first element on."""
         alias = self.builder.buffer(value.shape, value.strides, value.dtype, value.device)
@@ -223,6 +254,12 @@ class _Lowering:
         return base
 
     def _layout(self, value: Value, is_view: bool) -> Layout:
+        if value in self.apart and not is_view:
+            if value.dtype != self.storages.storage(value).content.dtype:
+                raise NotFusable("an output is x.data in another dtype")
+            apart = self._counted_apart(self.storages.tensor(value), self.apart[value])
+            self.shown_bases[value] = Tensor.of(self.builder.held(apart.buffer))
+            return apart
         if is_view and (typed := self._view_in_another_dtype(value)) is not None:
             return typed
         b, tensor = self.builder, self.storages.tensor(value)
@@ -244,7 +281,8 @@ class _Lowering:
                 for other in self.outputs.values()
                 if other.buffer.memory == layout.buffer.memory and other.is_whole
             ]
-            is_shared, is_detached = bool(roots) and (layout.is_whole or is_view), False
+            is_shared = bool(roots) and (layout.is_whole or is_view)
+            is_detached = not layout.is_whole and not is_view and self.given[value.storage] > 1
         if not is_shared and not is_detached:
             return layout
         # another tensor object over all of an input, or of a result that has one; or what does not know that it is a

@@ -52,6 +52,11 @@ def detached_view(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[i
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset).detach()
 
 
+def counted_apart(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """The memory of such a view, whose writes autograd counts apart."""
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset).data
+
+
 def reinterpreted(
     base: torch.Tensor, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int
 ) -> torch.Tensor:
@@ -109,6 +114,7 @@ def laid_out_as(sizes: tuple[int, ...], strides: tuple[int, ...]) -> Callable[[t
 NAMED: Final[dict[str, Callable[..., Any]]] = {
     "view_of": view_of,
     "detached_view": detached_view,
+    "counted_apart": counted_apart,
     "view_in_another_dtype": view_in_another_dtype,
     "reinterpreted": reinterpreted,
     "scattered": scattered,

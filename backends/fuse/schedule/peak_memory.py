@@ -29,7 +29,9 @@ NEVER_ALIASES: Final = {
     *("avg_pool2d", "adaptive_avg_pool2d"),
 }
 """Operations whose results never share memory with their arguments."""
-VIEWS: Final = frozenset({"detach", "detached_view", "view_of", "view_in_another_dtype", "reinterpreted"})
+VIEWS: Final = frozenset(
+    {"detach", "detached_view", "counted_apart", "view_of", "view_in_another_dtype", "reinterpreted"}
+)
 """Functions that lowering has called for another tensor over memory that is there."""
 
 

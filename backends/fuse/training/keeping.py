@@ -32,7 +32,8 @@ def storages_to_keep(
     has part in. `regions`: what is computed again as a whole, by the name of the part.
 
     Inputs and outputs are among them only where eager's autograd keeps them, too: what the program may write into
-    before the backward is the same then. What ATen's operations take in the backward lies in memory there, and is no
+    before the backward is the same then. Outputs that eager keeps are kept: they live as long in eager, and the backward
+    sees what the program writes into `output.data`. What ATen's operations take in the backward lies in memory there, and is no
     step on the way to others: a chain of residual blocks would be computed again as a whole before the first of their
     gradients, and held until the last.
 
@@ -58,6 +59,7 @@ def storages_to_keep(
         if not made_in.get(storage := joint.copied.get(value, value).storage) or storage in given
     } | given
     free = {value.storage for value in joint.graph.constants}
+    results = {value.storage for value in values_in(joint.outputs)}
     # what eager keeps of the inputs, too, costs nothing
     alive = {value.storage for value in (*joint.inputs, *joint.contents())}
     by_aten = [node for node in backward if not is_lowered(node) and any(made.base is None for made in node.results)]
@@ -73,7 +75,8 @@ def storages_to_keep(
 
     def add(storage: Storage) -> None:
         if storage not in sizes and storage not in free:
-            size = sizes[storage] = 1 if storage in alive else max(bytes_of(storage.first), 1)
+            size = 1 if storage in alive else max(bytes_of(storage.first), 1)
+            size = sizes[storage] = 0 if storage in results and storage in kept_by_eager else size
             if storage in exposed and storage not in kept_by_eager:
                 flow.add_edge((storage, "in"), (storage, "out"))
             else:

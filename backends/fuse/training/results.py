@@ -18,6 +18,7 @@ import torch
 from framejit.backends.fuse.graph.node import values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
+from framejit.backends.fuse.plan.plan_functions import count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import NO_STAGES, Segment, needed_segments
@@ -54,13 +55,18 @@ class View:
     place: int
     """Which input it is a view of, which tensor that the plan gives, or the position of which view."""
     steps: list[Step]
+    data: int | None = None
+    """Where it is `x.data` of what the steps give: how many writes autograd has counted of it."""
 
     def made(self, base: torch.Tensor) -> torch.Tensor:
         """The view of a tensor."""
         for step in self.steps:
             made = step.operation(base, *step.args, **step.kwargs)
             base = made if step.number is None else made[step.number]
-        return base
+        if self.data is None:
+            return base
+        count_exactly([data := base.data], [self.data])
+        return data
 
 
 class Results:
@@ -219,9 +225,12 @@ class Results:
         steps = []
         fake = self._fakes[position]
         value = self._recorder.known(fake)
-        root = value.storage.first
+        root, apart = value.storage.first, self._recorder.counted_apart
         base = self._recorder.known(fake._base) if fake._base is not None else root
-        while value is not root and value is not base:
+        data = None
+        if value in apart and value.base is not None:
+            value, data = value.base, fake._version
+        while value is not root and value is not base and value not in apart:
             node = value.maker
             if (
                 node is None
@@ -238,11 +247,11 @@ class Results:
         steps.reverse()
         for place, other in enumerate(self.inputs):
             if self._recorder.known(other) is value:
-                return View(Base.INPUT, place, steps)
+                return View(Base.INPUT, place, steps, data)
         if value is not root:
-            return View(Base.VIEW, self._position(fake._base), steps)
+            return View(Base.VIEW, self._position(value.fake), steps, data)
         laid_out = position < len(self.shown) and self.shown[position].stride() != fake.stride()
-        return View(Base.GIVEN, self._give_root(root.fake, laid_out), steps)
+        return View(Base.GIVEN, self._give_root(root.fake, laid_out), steps, data)
 
     def _position(self, fake: torch.Tensor) -> int:
         """Where a view is that others have as a base: among the results, or behind them."""

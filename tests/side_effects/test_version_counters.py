@@ -1,0 +1,104 @@
+"""Which results autograd counts writes of together: those of `detach()` and views with their origin, those of `.data`
+apart."""
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framejit
+
+OPERATIONS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda t: t.data, torch.Tensor.detach, lambda t: t[0] if t.dim() else t.view(1), lambda t: t.view(-1),
+    lambda t: t.unsqueeze(0), lambda t: t.detach().data,
+]
+
+
+def program(seed: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Some tensors over the memory of an argument and of a result, written in places, of which some are returned."""
+    chosen = random.Random(seed)
+    made = [(chosen.randrange(number + 2), chosen.randrange(len(OPERATIONS))) for number in range(5)]
+    given = sorted(chosen.sample(range(7), chosen.randint(2, 6)))
+    written = [chosen.randrange(1, 7) for _ in range(2) if chosen.random() < 0.3]
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        tensors = [x, x * 2 + 1]
+        for origin, operation in made:
+            tensors.append(OPERATIONS[operation](tensors[origin]))
+        with torch.no_grad():
+            for place in written:
+                tensors[place].add_(1)
+        return tuple([tensors[place] for place in given])
+
+    return fn
+
+
+def seen(fn: Callable[..., Any], x: torch.Tensor) -> Any:
+    """The versions of the argument and the results, and those that a write to each of these raises; or the error."""
+    try:
+        tensors = (x, *fn(x))
+        versions = [[tensor._version for tensor in tensors]]
+        for tensor in tensors[1:]:
+            with torch.no_grad():
+                tensor.add_(1)
+            versions.append([tensor._version for tensor in tensors])
+    except RuntimeError as e:
+        return str(e)
+    return versions, [tensor.tolist() for tensor in tensors]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("seeds", [range(start, start + 10) for start in (10, 40, 130, 150)], ids=str)
+def test_writes_are_counted_as_in_eager(seeds, requires_grad):
+    for seed in seeds:
+        fn = program(seed)
+        fast = framejit.optimize(fn, dynamic=True if seed % 5 == 0 else None)
+        for _ in range(2):
+            x = torch.randn(3, 4)
+            twins = [x.clone().requires_grad_(requires_grad) for _ in range(2)]
+            assert seen(fast, twins[0]) == seen(fn, twins[1]), f"program {seed}"
+
+
+def test_a_write_to_data_does_not_forbid_a_backward():
+    def fn(x):
+        y = x.exp()
+        return y, y.data, x.data
+
+    fast = framejit.optimize(fn)
+    for _ in range(3):
+        x = torch.randn(4, requires_grad=True)
+        y, data, given = fast(x)
+        data.mul_(2)
+        given.zero_()
+        y.sum().backward()
+        assert torch.equal(x.grad, y) and x._version == y._version == 0
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        torch.sigmoid, torch.tanh, torch.exp, torch.relu, torch.sqrt, torch.rsqrt, torch.reciprocal, torch.tan,
+        lambda x: x.copysign(x), lambda x: F.softmax(x, -1), lambda x: F.log_softmax(x * 2, -1),
+        lambda x: (x + 1).sigmoid() * 1, lambda x: F.elu(x),
+    ],
+)
+def test_the_backward_sees_what_is_written_into_the_data_of_a_result_that_it_keeps(operation):
+    def fn(x, scale):
+        y = operation(x * scale)
+        return y, y + 1
+
+    fast = framejit.optimize(fn)
+    for _ in range(3):
+        x = torch.rand(3, 4) + 0.1
+        gradients = []
+        for run in (fn, fast):
+            own, scale = x.clone().requires_grad_(), torch.full((), 0.5, requires_grad=True)
+            y, z = run(own, scale)
+            y.data.add_(0.25)
+            (y.sum() + z.sum()).backward()
+            gradients.append([own.grad, scale.grad])
+        torch.testing.assert_close(*gradients)
