@@ -25,7 +25,11 @@ from framejit.backends.fuse.lowering.operators.products import PRODUCTS, lower_p
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import (
-    counted_apart, detached_view, reinterpreted, view_in_another_dtype, view_of,
+    counted_apart,
+    detached_view,
+    reinterpreted,
+    view_in_another_dtype,
+    view_of,
 )
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES

@@ -32,10 +32,10 @@ def storages_to_keep(
     has part in. `regions`: what is computed again as a whole, by the name of the part.
 
     Inputs and outputs are among them only where eager's autograd keeps them, too: what the program may write into
-    before the backward is the same then. Outputs that eager keeps are kept: they live as long in eager, and the backward
-    sees what the program writes into `output.data`. What ATen's operations take in the backward lies in memory there, and is no
-    step on the way to others: a chain of residual blocks would be computed again as a whole before the first of their
-    gradients, and held until the last.
+    before the backward is the same then. Outputs that eager keeps are kept: they live as long in eager, and the
+    backward sees what the program writes into `output.data`. What ATen's operations take in the backward lies in memory
+    there, and is no step on the way to others: a chain of residual blocks would be computed again as a whole before the
+    first of their gradients, and held until the last.
 
     What such parts make for themselves is never kept, random numbers excepted, and what they give to others is never
     computed again.
