@@ -307,7 +307,8 @@ class Run:
         counters = dict[int, Value | None]()
         by_storage = dict[Storage, set[Value | None]]()
         for position, (item, fake) in enumerate(zip(value, outputs)):
-            if isinstance(item, fx.Node) and isinstance(fake, torch.Tensor) and not _shown(item).is_inference():
+            shown = _shown(item) if isinstance(item, fx.Node) else None
+            if isinstance(fake, torch.Tensor) and isinstance(shown, torch.Tensor) and not shown.is_inference():
                 made = self.recorder.value(fake)
                 counters[position] = self.recorder.counter(made)
                 by_storage.setdefault(made.storage, set()).add(counters[position])
