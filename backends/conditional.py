@@ -13,8 +13,8 @@ _numbers = count(1)
 
 
 class Conditional:
-    """What a node of the graph calls: `conditional(pred, *operands)` runs one of two graphs on the operands and returns
-    its results as a tuple."""
+    """The target of a graph's node for `torch.cond`: `conditional(pred, *operands)` runs one of two graphs on the
+    operands and returns its results as a tuple."""
 
     def __init__(self, if_true: fx.GraphModule, if_false: fx.GraphModule) -> None:
         self.if_true, self.if_false = if_true, if_false

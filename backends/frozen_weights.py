@@ -38,7 +38,7 @@ def freeze(placeholder: fx.Node) -> FrozenWeight:
 
 
 def frozen(placeholder: fx.Node) -> FrozenWeight | None:
-    """What goes with an input whose content may be used; None for any other."""
+    """The mark on an input that is a weight whose content may be used while compiling; None for any other."""
     weight = placeholder.meta.get(_KEY)
     return weight if weight is not None and weight.may_be_folded else None
 

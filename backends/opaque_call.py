@@ -12,8 +12,8 @@ _numbers = count(1)
 
 
 class OpaqueCall:
-    """What a node of the graph calls. The function runs for real when the graph runs, in its place among the
-    operations.
+    """The target of a graph's node that calls a Python function: it runs for real when the graph runs, in its place
+    among the operations.
 
     `why` says why no backend can look inside. `operation` is the name of the operation of torch's that it amounts to,
     if there is one.

@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line takes. Everything after the script belongs to the script."""
+    """The parser of framejit's command line. Everything after the script belongs to the script."""
     made = argparse.ArgumentParser(
         prog="framejit", description="Run a PyTorch program with its functions compiled, and see what was done."
     )

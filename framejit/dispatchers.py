@@ -54,7 +54,7 @@ def drop_entries() -> None:
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
-    """What the native core calls where no entry fits."""
+    """Called by the native core where no entry fits: compiles the call, or decides that it stays Python's."""
     if builtins_are_replaced(fn.__code__):
         return None
     if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`

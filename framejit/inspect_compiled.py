@@ -53,7 +53,8 @@ class InspectedGraph:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `framejit.inspect` gives. Prints as an outline, `str` of a kernel's `source` is the code itself."""
+    """The result of `framejit.inspect`: the graphs of a function with their kernels. Prints as an outline; `str` of a
+    kernel's `source` is the code itself."""
 
     function: str
     graphs: tuple[InspectedGraph, ...]

@@ -70,7 +70,7 @@ def dispatcher_of(optimized: Any) -> Any:
 
 
 def options_of(optimized: Any) -> Options:
-    """What `optimize` was asked for."""
+    """The options that `optimize` made a function or module with."""
     options: Options = dispatcher_of(optimized).options
     return options
 

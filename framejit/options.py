@@ -58,7 +58,7 @@ def _restore(backend: str | Backend, others: dict[str, Any]) -> Options:
 
 
 class Choices(TypedDict, total=False):
-    """What `optimize` can be asked for. Its docstring says what each means."""
+    """The keyword arguments of `optimize`, whose docstring says what each means."""
 
     backend: str | Backend | None
     fullgraph: bool

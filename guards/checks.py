@@ -22,7 +22,7 @@ _MODULE, _NAME = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__
 
 @dataclass(frozen=True)
 class CheckKind:
-    """What holds for all checks of a kind."""
+    """All that Python knows of one kind of check: how it is said in words, why it failed, what it costs."""
 
     text: Callable[[Any, str, tuple[str, ...]], str]
     """The check in words, given its payload, the name of its source and those of further sources."""

@@ -57,7 +57,8 @@ def _frozen(payload: Any) -> Any:
 
 @dataclass(frozen=True)
 class GuardRecord:
-    """What an entry keeps of a guard once it is lowered: words and immutable facts, never the user's objects."""
+    """The part of a guard that an entry keeps once it is lowered: words and immutable facts, never the user's
+    objects."""
 
     check: int
     source_name: str

@@ -372,7 +372,7 @@ class DictKeySource(Step):
 
 @source
 class TypeLookupSource(Step):
-    """What the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
+    """The attribute that the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
 
     attr: str
 

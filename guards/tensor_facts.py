@@ -42,7 +42,7 @@ def describe_tensor(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a tensor guard expects; kept in place of the tensor, which must stay free to die."""
+    """The metadata that a tensor guard expects; kept in place of the tensor, which must stay free to die."""
 
     cls: str
     dtype: str

@@ -25,8 +25,8 @@ from framejit.backends.fuse.targets.target import KernelLaunch
 
 
 def plan_record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
-    """What is to run for the operations of a graph that passes have been over, and how its kernels are launched.
-    `tracked`: see `lower_graph`."""
+    """Lower a graph that passes have been over, schedule it, compile its kernels and plan its memory: the record of the
+    plan, and how its kernels are launched. `tracked`: see `lower_graph`."""
     lowered = lower_graph(passed, tracked)
     stages["lower"] += 1
     before_fusion = loops_as_text(lowered.nodes, lowered.buffers)

@@ -22,7 +22,8 @@ _LEFT_TO_ATEN: Final = "left to ATen"
 
 
 def kept_form(compiled: Callable[..., Any]) -> str:
-    """What another process finds a compiled graph by. Raises NotCacheable for a graph that has no such form."""
+    """The text by which another process finds a compiled graph (`from_kept_form`). Raises NotCacheable for a graph that
+    has none."""
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     if isinstance(by_size, BySize):
         return _of_sizes(by_size)
@@ -45,8 +46,8 @@ def _of_sizes(by_size: BySize) -> str:
 
 
 def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[], None]) -> Callable[..., Any]:
-    """What `kept_form` was given, from the disk cache; `module` has the graph's own operations as `forward`, and
-    `meta`. `give_up` is called where it comes to sizes that no plan is kept for.
+    """The compiled graph that `kept_form` gave this text for, from the disk cache. `module` has the graph's own
+    operations as `forward`, and `meta`. `give_up` is called where it comes to sizes that no plan is kept for.
 
     Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
     """

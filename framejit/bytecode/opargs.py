@@ -66,7 +66,8 @@ CACHES = {number: _caches(name) for name, number in OPMAP.items() if number < 25
 
 
 def meaning(number: int, arg: int) -> Any:
-    """What `arg` means to an opcode that takes neither a constant, a name, a variable nor a jump."""
+    """The meaning of the operand `arg` of an opcode that takes neither a constant, a name, a variable nor a jump: the
+    comparison or table entry that it numbers, else the number itself."""
     if number == _COMPARE:
         return Compare((arg >> _COMPARE_SHIFT) | (arg & _CAST if _COMPARE_SHIFT == 5 else 0))
     table = _TABLES.get(number)

@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 
 
 class StackSlot(Enum):
-    """What a slot of a frame's stack holds where the frame is left and resumed."""
+    """The kind of thing that a slot of a frame's stack holds at the place where the frame is left and later resumed."""
 
     VALUE = auto()
     RESULT = auto()
@@ -25,7 +25,8 @@ NOT_PASSED = (StackSlot.NULL, StackSlot.OFFSET)
 
 @dataclass(frozen=True)
 class Layout:
-    """What a frame passes on: the kind of each stack slot, and the names of variables and cells."""
+    """The arguments that a frame hands to the resume function that goes on with it: the kind of each stack slot, bottom
+    first, and the names of variables and cells."""
 
     stack: StackKinds
     variables: tuple[str, ...]
@@ -51,7 +52,7 @@ class Site:
 
 @dataclass(frozen=True)
 class ResumeCode:
-    """What a resume function was made from; kept as its attribute `_framejit_resume`.
+    """How a resume function was made and which code it goes on with; kept as its attribute `_framejit_resume`.
 
     `indices` gives for each of its instructions the index in `original`, -1 in the prologue, whose first
     `n_taking_over` instructions mean something to plain Python only. `fresh` are the positions of arguments that a

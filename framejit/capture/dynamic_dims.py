@@ -38,7 +38,7 @@ class OwnChange:
 
 @dataclass
 class DynamicDims:
-    """What is known of a function's inputs when a capture of it begins.
+    """Which sizes of a function's inputs are assumed, and which are left open, when a capture of it begins.
 
     `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each
     dimension that entries were made for, and `opened` the dimensions that an entry leaves open; `growing` has those of

@@ -18,7 +18,7 @@ from framejit.interpreter.provenance import Origins, of_guard
 
 
 class FrameCompilation:
-    """What stays the same over all attempts to capture the call `fn(*flat_args)`.
+    """The part of compiling the call `fn(*flat_args)` that is the same in all attempts at it.
 
     `owner` is the dispatcher or entry cache that the entry is made for; `on_miss` is what the dispatchers of resume
     functions call in their turn.

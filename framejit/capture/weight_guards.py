@@ -33,8 +33,8 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class WeightVersion:
-    """What a weight was when a graph was compiled that holds something computed from it. The weight itself is not kept
-    alive."""
+    """The version and address of a weight at the time when a graph was compiled that holds something computed from it.
+    The weight itself is not kept alive."""
 
     weight: weakref.ref[torch.Tensor]
     version: int
@@ -105,8 +105,8 @@ def guard_folded(capture: Capture, weights: list[Candidate]) -> tuple[Seen, ...]
 
 
 def weight_versions(weights: Sequence[Seen], owner: Any) -> tuple[WeightVersion, ...]:
-    """What the entry of `owner` that was made for folded weights keeps of them. When one dies, the entry goes, and with
-    it what was computed."""
+    """Weak references to folded weights with their versions, for the entry of `owner` that is made from them. When one
+    of them dies, the entry goes, and with it what was computed."""
     where = weakref.ref(owner)
 
     def died(_: weakref.ref[torch.Tensor]) -> None:

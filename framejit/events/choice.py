@@ -23,7 +23,8 @@ FILE = "file="
 
 @dataclass(frozen=True)
 class Choice:
-    """What was asked for."""
+    """The logs that are wanted (FRAMEJIT_LOGS, `set_logs`): kinds of events with how much of each is written, and where
+    to."""
 
     levels: dict[str, Level] = field(default_factory=dict)
     file: str | None = None
@@ -57,7 +58,7 @@ def choose(words: Iterable[str], meanings: Mapping[str, str]) -> Choice:
 
 
 def help_text(meanings: Mapping[str, str]) -> str:
-    """What can be asked for."""
+    """The names that FRAMEJIT_LOGS takes, with their meanings, a line each."""
     rows = {
         **meanings,
         "all": "all of these",

@@ -263,7 +263,7 @@ ledger = Ledger()
 
 @dataclass(frozen=True)
 class Status:
-    """What `framejit.status()` gives: a record for each function seen. Prints as a table."""
+    """The result of `framejit.status()`: a record for each function seen. Prints as a table."""
 
     functions: tuple[FunctionRecord, ...]
     reverted: tuple[Reverted, ...] = ()

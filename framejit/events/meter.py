@@ -19,7 +19,7 @@ Owner = tuple[str, str, int]  # function, file, first line
 
 @dataclass
 class Cost:
-    """What running something took: how often, and how long altogether."""
+    """How often something ran, and how many nanoseconds that took altogether."""
 
     count: int = 0
     ns: int = 0

@@ -23,7 +23,8 @@ def only_checks_data(target: Any) -> bool:
 
 
 def run_unchecked(target: Any, args: Any, kwargs: Any) -> Any:
-    """What the operation gives on fakes if it finds nothing wrong."""
+    """The result on fakes of an operation that looks at its tensors' numbers and may raise for them, if it finds
+    nothing wrong."""
     return _UNCHECKED[target](target, args, kwargs)
 
 

@@ -250,7 +250,7 @@ def can_be_symbolic(tensor: torch.Tensor) -> bool:
 
 
 def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What autograd has a tensor as a view of."""
+    """The tensor that autograd knows a tensor to be a view of; None for no view."""
     with torch._C.DisableTorchFunctionSubclass():
         return None if tensor.is_inference() or not tensor._is_view() else tensor._base
 

@@ -57,7 +57,8 @@ _Kept = tuple[list[_Layout], Callable[[list[torch.Tensor]], Any] | None]
 def empty_fake(
     mode: FakeTensorMode, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """What `torch.empty_strided` gives under the mode, without the way through the dispatcher."""
+    """A fake with these sizes and strides, as `torch.empty_strided` gives under the mode, but without the way through
+    the dispatcher."""
     with without_warning_of(dtype):
         return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
 

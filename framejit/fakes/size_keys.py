@@ -41,7 +41,7 @@ def size_keys(sizes: Sequence[Any]) -> tuple[SizeKey, ...]:
 
 
 def sizes_of(kept: Sequence[SizeKey], conditions: Conditions | None) -> list[Any]:
-    """What `size_keys` was given. `conditions` are those of the symbolic ones."""
+    """The sizes that `size_keys` made these keys of. `conditions` are those of the symbolic ones."""
     return [
         symbolic(one, conditions) if isinstance(one, Expression) and conditions is not None else one for one in kept
     ]
@@ -62,8 +62,8 @@ def conditions_of(fake: Any) -> Conditions | None:
 
 
 def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
-    """What an argument of a call says by which the call's result is found, for its fakes what `of_fake` says. Raises
-    NotKept for what says nothing."""
+    """A hashable key of a call's argument: arguments with equal keys give results with the same metadata. Of a fake it
+    is what `of_fake` gives. Raises NotKept for an argument that has no such key."""
     kind = type(value)
     if kind is FakeTensor:
         if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
@@ -81,7 +81,7 @@ def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
 
 
 def view_of(fake: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any) -> torch.Tensor:
-    """What `as_strided` makes of a fake, as a tensor on the meta device."""
+    """The view of a fake with these sizes, strides and offset (all in elements), as a tensor on the meta device."""
     with in_kernel_invocation_manager(fake.fake_mode):
         view: torch.Tensor = torch.ops.aten.as_strided.default(fake, sizes, strides, offset)
     return view

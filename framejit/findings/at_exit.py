@@ -79,7 +79,6 @@ class ReportAtExit:
 
 
 def say(text: str) -> None:
-    """What framejit has to tell the person at the terminal: on standard error, since standard output is the
-    script's."""
+    """Tell the person at the terminal something: on standard error, since standard output is the script's."""
     sys.stderr.write("".join(f"[framejit] {line}".rstrip() + "\n" for line in text.splitlines()))
     sys.stderr.flush()

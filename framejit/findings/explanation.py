@@ -60,7 +60,7 @@ class Frame:
 
 
 class Explanation:
-    """What the compiler did. Prints as a report."""
+    """All that the compiler did while somebody explained: graphs, frames, findings, recompiles. Prints as a report."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []

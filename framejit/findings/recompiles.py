@@ -31,7 +31,8 @@ class Miss:
 
 @dataclass
 class Forecast:
-    """What would become of the entries if nothing were assumed about one value, or about the sizes of some."""
+    """How many of a function's entries would remain if nothing were assumed about one value, or about the sizes of some
+    tensors."""
 
     source: str
     entries: int
@@ -152,7 +153,8 @@ class Recompiles:
 
 
 def forecast(entries: list[_Entry]) -> Forecast | None:
-    """What would leave the fewest entries: sizes that are left open, or one value that did not change."""
+    """The change of assumptions that would leave the fewest entries: sizes that are left open, or one value that is not
+    assumed. None if nothing would help."""
     if len(entries) < MIN_ENTRIES:
         return None
     best = _widened(entries)

@@ -64,7 +64,8 @@ Origin = Place | Argument | None
 
 @dataclass
 class Known:
-    """What a variable or a stack slot holds where a frame is resumed."""
+    """The program's name for the content of a variable or a stack slot where a frame is resumed, and the places it came
+    from."""
 
     name: str
     origins: dict[Origin, None] = field(default_factory=dict)

@@ -29,7 +29,8 @@ class BreakSummary:
 
 @dataclass
 class FunctionSummary:
-    """What became of a function. Functions of one name in one file, as lambdas are, count together."""
+    """The outcome for one function, without what belongs to one machine or run. Functions of one name in one file, as
+    lambdas are, count together."""
 
     state: str
     graphs: int = 0

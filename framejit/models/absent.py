@@ -11,7 +11,7 @@ class Absent:
 
 
 def message(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """What the exception says that `function` raises for these arguments."""
+    """The text of the exception that `function` raises for these arguments. Raises AssertionError if it raises none."""
     try:
         function(*args, **kwargs)
     except Exception as e:

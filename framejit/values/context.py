@@ -166,7 +166,8 @@ class Capture(Protocol):
 
 
 class Assumed(Protocol):
-    """What captured code takes for granted that can't change while the process runs."""
+    """Notes of what captured code takes for granted, without a guard, because it can't change while the process runs;
+    an entry that is kept for other processes has to say it."""
 
     def inlines(self, function: FunctionType) -> None: ...
     def found(self, cls: type, name: str, found: Any) -> None: ...
@@ -210,7 +211,7 @@ CachedCall = tuple["Value", "list[Value]", "dict[str, Value]", "Value | None"]
 
 
 class Effects(Protocol):
-    """What the captured code changed outside the graph."""
+    """The changes to Python objects that captured code has made so far, kept aside until the graph has run."""
 
     written_tensors: dict[int, TensorValue]
     version: int
@@ -262,7 +263,7 @@ class Distinct(Protocol):
 
 
 class Codegen(Protocol):
-    """What writes the replacement code."""
+    """The code generator of replacement code, as far as values write their own part of it."""
 
     em: Emitter
     own_globals: dict[str, Any]

@@ -39,7 +39,8 @@ def looks_up_handler(lookup: HandlerLookup) -> HandlerLookup:
 
 
 def looked_up_handler(function: FunctionType) -> Handler | None:
-    """What is done for a call of a Python function that is not registered itself, in place of inlining it."""
+    """The handler for a call of a Python function that is not registered itself, found by asking the registered
+    lookups; None if the function is to be inlined."""
     return next(filter(None, (lookup(function) for lookup in _LOOKUPS)), None)
 
 

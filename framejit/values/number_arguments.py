@@ -41,8 +41,8 @@ _COMPUTED_IN: Final = {
 def by_arithmetic(
     graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """What an operation gives that has such a number among its arguments; None where it is none of these operations,
-    or not known to give the same so."""
+    """The result of an operation that takes numbers only, as arithmetic on tensors, where one of its numbers is not
+    assumed. None where there is no such number, or where it is not known to give the same."""
     if not any(_has_number(value) for value in (*args, *kwargs.values())):
         return None
     called = str(getattr(target, "__name__", target))

@@ -39,7 +39,7 @@ class Hits:
 
 
 def recaptured(dispatcher: Dispatcher, world: World, options: Options) -> tuple[Any, list[Entry]]:
-    """What the call gives when it is captured anew, and the entries made for it. The backend is left out: only the
+    """The result of the call when it is captured anew, and the entries made for it. The backend is left out: only the
     capture is in question."""
     fresh = Dispatcher(
         world.fn, dispatcher.on_miss, replace(options, backend=eager, backend_name="eager", fullgraph=False, verify=0.0)

@@ -52,7 +52,7 @@ def _check(path: str, folder: int) -> None:
 
 
 def read(folder: int, name: str) -> tuple[bytes, float] | None:
-    """What a file holds, and when it was last written or used (seconds since the epoch); None if there is none.
+    """The content of a file, and when it was last written or used (seconds since the epoch); None if there is none.
 
     A file that others own or can write to, or that is no plain file, counts as none and is removed where that is
     possible. Raises OSError.

@@ -33,8 +33,8 @@ _LARGEST: Final = 1 / 4  # the share of the limit that one entry may take
 
 
 def get(kind: str, key: str) -> bytes | None:
-    """What was put under a kind (lower-case letters) and a key (`key_of`), by whatever process of this user; None if
-    nothing is there."""
+    """The data that was put under a kind (lower-case letters) and a key (`key_of`), by whatever process of this user;
+    None if nothing is there."""
     return current().get(kind, key)
 
 
@@ -64,7 +64,7 @@ def default_folder() -> str:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a cache holds."""
+    """The entries of a cache folder, counted by kind, and the bytes they take."""
 
     folder: str
     limit: int

@@ -23,14 +23,15 @@ _ALIGNMENT: Final = 16
 
 @dataclass(frozen=True)
 class Folding:
-    """What was computed from frozen weights while a graph was compiled."""
+    """The computations on frozen weights that passes did while a graph was compiled: constants that stand in the graph,
+    and batch norms that went into weights."""
 
     constants: tuple[Result, ...] = ()
     norms: tuple[Computation, ...] = ()
     """What would take batch norms into weights. Those that give nothing took none."""
 
     def tensors(self) -> list[torch.Tensor]:
-        """What the constants are."""
+        """The values of the constants, in order."""
         return [real(constant) for constant in self.constants]
 
     def bytes(self) -> int:
@@ -47,7 +48,7 @@ class Folding:
 
 
 def folding_of(graph: Graph) -> Folding:
-    """What passes have computed for a graph."""
+    """The computations on frozen weights that passes left in a graph."""
     return Folding(
         tuple(constant.made for constant in graph.constants.values() if constant.made is not None), tuple(graph.norms)
     )
@@ -71,8 +72,8 @@ def read_folding(
     data: Any, functions: dict[str, Callable[..., Any]], value: Callable[[Any, Sequence[Computation]], Any],
     weights: Sequence[torch.Tensor]
 ) -> Folding:
-    """What `written_folding` was given, done anew. `value` reads arguments, given the computations so far; `weights`
-    are all that are frozen.
+    """Do again the computations that `written_folding` wrote down. `value` reads arguments, given the computations so
+    far; `weights` are all that are frozen.
 
     Raises BadRecord where something else comes of it than did, and whatever the computations raise.
     """

@@ -26,7 +26,7 @@ from framejit.symbols.expression import Symbol
 
 @dataclass(frozen=True)
 class KeptPlan:
-    """Plain data."""
+    """All that a process needs to find a plan on the disk without recording its graph, as plain data."""
 
     key: str
     surroundings: str
@@ -74,7 +74,8 @@ class KeptPlan:
 
 
 def read_kept(written: str) -> KeptPlan:
-    """What `KeptPlan.written` wrote. Raises whatever data that is none leads to."""
+    """The KeptPlan that `KeptPlan.written` made this text of. Other text raises exceptions of whatever type comes of
+    it."""
     fields = {name: _tuples(value) for name, value in json.loads(written).items()}
     return KeptPlan(**fields)
 

@@ -24,7 +24,7 @@ def written_expression(expression: Expression, numbers: Mapping[Symbol, int]) ->
 
 
 def read_expression(data: Any, symbols: Sequence[Symbol]) -> Expression:
-    """What `written_expression` was given. Raises BadRecord for data that is none."""
+    """The expression that `written_expression` wrote as `data`. Raises BadRecord for data that is none."""
 
     def factor(item: Any) -> Expression:
         if type(item) is int and 0 <= item < len(symbols):
@@ -52,7 +52,7 @@ def written_condition(condition: Condition, numbers: Mapping[Symbol, int]) -> li
 
 
 def read_condition(data: Any, symbols: Sequence[Symbol]) -> Condition:
-    """What `written_condition` was given. Raises BadRecord for data that is none."""
+    """The condition that `written_condition` wrote as `data`. Raises BadRecord for data that is none."""
     if type(data) is not list or len(data) != 3 or data[1] not in ("==", "<") or type(data[2]) is not bool:
         raise BadRecord("no condition")
     return Condition(read_expression(data[0], symbols), data[1], data[2])

@@ -10,7 +10,7 @@ import torch
 
 
 class Entrance(enum.Enum):
-    """What an input is to autograd."""
+    """The place of an input in autograd's graph."""
 
     CONSTANT = enum.auto()
     LEAF = enum.auto()
@@ -19,7 +19,7 @@ class Entrance(enum.Enum):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Entrance:
-        """What a tensor is to autograd as an input."""
+        """The entrance that a tensor is as an input."""
         return cls.CONSTANT if not tensor.requires_grad else cls.LEAF if tensor.is_leaf else cls.INNER
 
     def made(self, fake: torch.Tensor) -> torch.Tensor:

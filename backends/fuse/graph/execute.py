@@ -23,7 +23,8 @@ def execute(
     graph: Graph, inputs: Sequence[torch.Tensor], differences: list[str] | None = None,
     sizes: Mapping[Symbol, int] | None = None
 ) -> tuple[Any, ...]:
-    """What a graph without composite operations returns for inputs, as a plan of it would give it.
+    """The results of running a graph without composite operations by ATen, operation by operation, with the metadata
+    that a plan of it would give them.
 
     `differences` is given a line for each operation whose results have other dtypes or sizes than the graph says, or
     are undefined. `sizes`: what symbolic sizes are.

@@ -32,7 +32,7 @@ def frozen_weights(
 
 
 def frozen_values(graph: Graph, gm: fx.GraphModule | None, examples: Sequence[torch.Tensor]) -> FrozenValues | None:
-    """What is known of a graph by frozen weights; None if there are none."""
+    """The values of a graph that frozen weights decide; None if it has no such weights."""
     weights = {} if gm is None else frozen_weights(graph, gm, examples)
     if not weights:
         return None

@@ -28,7 +28,8 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class HiddenBase:
-    """What outputs are views of for autograd and is no output itself. Those with the same base have the same object."""
+    """A tensor that the graph makes and does not return, but that autograd knows outputs to be views of. Outputs with
+    the same base have the same object."""
 
     dtype: torch.dtype
     shape: tuple[Any, ...]

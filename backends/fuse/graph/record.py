@@ -70,7 +70,7 @@ def record_graph(
 
 
 def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | None = None) -> Graph:
-    """What `record_graph` gives, without a look at inputs."""
+    """Record a captured graph as `record_graph` does, without comparing inputs with its fakes. Raises NotFusable."""
     run = Run(gm, whole, conditions)
     before = thread_state()
     # a cast that capture had done would not be done, and seen, again

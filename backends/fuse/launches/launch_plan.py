@@ -22,7 +22,8 @@ Trace = Sequence[tuple[int, int, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What runs in a plan's place."""
+    """The few steps that run in a plan's place once its launches are one CUDA graph: allocate outputs, launch, make
+    views."""
 
     plan: _native.Plan
     graph: _native.LaunchGraph

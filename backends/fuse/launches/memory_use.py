@@ -44,7 +44,7 @@ class Place:
 
 @dataclass
 class MemoryUse:
-    """What is known of the memory of a plan, by slots."""
+    """Who reads and writes the memory of a plan, by slots."""
 
     places: dict[int, Place]
     made_by: dict[int, Step] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Results:
 
 
 def results_of(parts: PlanParts, use: MemoryUse) -> Results:
-    """What of a plan has to be done at each launch for its outputs."""
+    """How the outputs of a plan come about behind each launch of its graph."""
     fresh: set[int] = set()
     copied: set[int] = set()
     repeated: set[int] = set()

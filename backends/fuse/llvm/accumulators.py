@@ -20,7 +20,7 @@ REAL: Final = {"sum": "fadd", "prod": "fmul"}
 
 
 def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What a reduction over nothing gives, or, of max and min, what every element beats."""
+    """The result of a reduction over nothing; of max and min, which have none, a number that every element beats."""
     if kind in ("sum", "any", "xor"):
         return 0
     if kind in ("prod", "all"):

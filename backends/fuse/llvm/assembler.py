@@ -74,7 +74,8 @@ def like(value: Value, number: float) -> Value:
 
 @dataclass
 class Module:
-    """What a function needs around it, and the names given away so far."""
+    """The module that a kernel's LLVM function stands in: the functions it declares, and the names given away so
+    far."""
 
     declarations: dict[str, str] = field(default_factory=dict)
     count: int = 0

@@ -38,8 +38,8 @@ COSTS: Final = {
 
 
 class Analysis(KernelFacts):
-    """What planning its loops for a CPU needs to know of a kernel besides `KernelFacts`: what expressions cost, and
-    what loads."""
+    """Facts about a kernel that planning its loops for a CPU needs besides `KernelFacts`: the cost of expressions, and
+    which of them load."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.cost: dict[Expr, int] = {}

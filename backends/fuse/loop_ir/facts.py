@@ -12,7 +12,8 @@ from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 
 
 class KernelFacts:
-    """What is known about the expressions of one kernel. A code generator that has to know more extends `_look_at`."""
+    """Facts about the expressions of one kernel that every code generator begins with. One that has to know more
+    extends `_look_at`."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -188,7 +188,7 @@ class Kernel(ComputeNode):
 
 @dataclass
 class LoweredGraph:
-    """What lowering makes of a graph: the nodes in program order, and what to return."""
+    """A graph after lowering: its loop nests and calls of ATen in program order, its buffers, and its outputs."""
 
     buffers: dict[str, Buffer]
     nodes: list[Node]

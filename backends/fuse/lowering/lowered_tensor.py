@@ -76,7 +76,8 @@ class Cuts:
 
 
 class LazyBuffer:
-    """What a storage holds: the elements of its first (root) tensor, as a buffer or as an index function.
+    """The elements of a storage while lowering, computed or not: those of its first (root) tensor, as a buffer or as an
+    index function.
 
     `sizes`, `strides`: the root's. `parents`: the contents that the index function reads. `ops`, `loads`: how much the
     function does for an element; `read`: the bytes of memory that all elements read, infinite where that is not known.
@@ -122,7 +123,7 @@ class LazyBuffer:
 
     @property
     def bytes(self) -> float:
-        """What it takes in memory; infinite where a size is not known."""
+        """The bytes it takes in memory; infinite where a size is not known."""
         count = math.prod(self.sizes)
         return count * self.dtype.itemsize if isinstance(count, int) else math.inf
 

@@ -43,7 +43,7 @@ class SizedPlans:
         return plan
 
     def parts_for(self, sizes: Mapping[Symbol, int]) -> PlanParts:
-        """What the plan for these sizes was made of, after that was made."""
+        """The parts of the plan for these sizes, which has been made before."""
         assert self._shared is not None
         _, steps, differing = self._shared
         return self._closed(sizes, steps, differing)
@@ -58,8 +58,8 @@ class SizedPlans:
 
 @dataclass(eq=False)
 class SymbolicPlan:
-    """What runs for the sizes of a call: one of `plans`, or `eager`. `select` makes of a plan what measures it against
-    that."""
+    """A compiled graph with symbolic sizes: for the sizes of a call it runs one of `plans`, or `eager`. `select` makes
+    of a plan what measures it against that."""
 
     plans: SizedPlans
     eager: Run
@@ -72,7 +72,8 @@ class SymbolicPlan:
     of a cache grow together."""
 
     def run_for(self, sizes: Mapping[Symbol, int]) -> Run:
-        """What runs for these sizes. Sizes of the same order of magnitude are measured once."""
+        """The function to call for these sizes. Plan and eager are measured once for sizes of the same order of
+        magnitude."""
         amount = 1
         for size in {*sizes.values()}:
             amount *= size

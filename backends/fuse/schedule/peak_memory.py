@@ -76,8 +76,8 @@ class Profile:
 
 
 class Usage:
-    """What each of the nodes takes and uses, by their positions. A memory is alive from the first to the last of the
-    nodes that use it."""
+    """The memories that each node takes and uses, by the nodes' positions. A memory is alive from the first to the last
+    of the nodes that use it."""
 
     def __init__(
         self, nodes: Sequence[Node], buffers: Mapping[str, Buffer], outputs: Iterable[str],
@@ -164,7 +164,7 @@ class Usage:
         return found
 
     def profile(self, order: Iterable[int]) -> Profile:
-        """What the nodes take, run in this order of their positions."""
+        """The memory taken if the nodes run in this order of their positions."""
         left = dict(self.users)
         result = Profile([], {})
         alive = self.given_bytes

@@ -53,7 +53,7 @@ def has_symbolic_sizes(gm: fx.GraphModule) -> bool:
 
 @dataclass(eq=False)
 class Variant:
-    """What was compiled for the sizes that meet some conditions."""
+    """A compiled form of the graph that is right for all sizes that meet its conditions."""
 
     graphs: Sequence[CompiledGraph]
     """The accounts of what was compiled."""
@@ -101,7 +101,8 @@ class BySize:
         return dict(zip(self._symbols, self._read))
 
     def switch(self) -> Run:
-        """What takes the graph's inputs, and asks here only about sizes that did not come lately."""
+        """The compiled graph, to be called with its inputs: a native switch in front of this object, which comes here
+        only for sizes that did not come lately."""
         return _native.SizeSwitch(self._read, self.find) if len(self._read) <= MOST_SWITCHED else self
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
@@ -109,7 +110,7 @@ class BySize:
         return run(*inputs)
 
     def find(self, *inputs: torch.Tensor) -> tuple[Run, bool]:
-        """What to call for the inputs, and whether that will stay so for their sizes."""
+        """The function to call for these inputs, and whether it will be the same at the next call with their sizes."""
         sizes = self._sizes(inputs)
         run = self._ready.get(sizes)
         return (run, True) if run is not None else self._miss(sizes, inputs)

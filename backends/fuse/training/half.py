@@ -38,7 +38,7 @@ def sizes_now(symbolic_sizes: SymbolicSizes | None) -> Sizes:
 
 @dataclass
 class Trial:
-    """What the first run showed, for whatever sizes that was."""
+    """The outcome of the first run of a forward or backward, which is ATen's, for whatever sizes came first."""
 
     is_over: bool = False
     differences: list[str] = field(default_factory=list)

@@ -38,7 +38,7 @@ class Step:
 
 
 class Base(enum.Enum):
-    """What a view is made of."""
+    """The kind of tensor that a view is made of."""
 
     INPUT = enum.auto()
     GIVEN = enum.auto()

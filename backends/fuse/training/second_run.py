@@ -51,7 +51,8 @@ class Call:
 
 
 class SecondRun:
-    """What may be done to run a captured graph again."""
+    """Whether and how a captured graph may be run again for gradients of gradients: the state to put back, and the
+    copies of inputs to be kept for it."""
 
     def __init__(self, eager: Callable[..., tuple[Any, ...]], recorded: Recorded, torch_state: Any) -> None:
         """`torch_state`: torch's, when the graph is run."""

@@ -45,8 +45,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program computes at once: a block whose dimensions are the axes (those with a block of 1 are numbers,
-    not dimensions)."""
+    """The block that one program of a Triton kernel computes at once; its dimensions are the axes (those with a block
+    of 1 are numbers, not dimensions)."""
 
     kernel: Kernel
     """The kernel, its loops perhaps split."""

@@ -11,7 +11,7 @@ from framejit.values.objects.user_object import ObjectValue
 
 
 def needed_first(value: Value) -> Iterator[Value]:
-    """What must exist before a value is built. Objects and cells are filled afterwards."""
+    """The values that must exist before this one is built. Objects and cells need none: they are filled afterwards."""
     if value.source is not None or isinstance(value, CellValue):
         return iter(())
     if isinstance(value, ObjectValue):

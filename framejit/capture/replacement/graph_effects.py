@@ -50,7 +50,8 @@ _NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 
 @dataclass(frozen=True)
 class Precautions:
-    """What is kept while a graph runs."""
+    """Copies and states to be kept while a graph runs, so that its effects can be undone if one of its operations
+    raises."""
 
     inputs: tuple[TensorValue, ...] = ()
     """The inputs whose numbers are copied."""
@@ -71,7 +72,8 @@ may run out."""
 
 
 class GraphEffects:
-    """What the operations of a graph may do to the world, in order."""
+    """The effects that a graph's operations may have besides giving results, by position: raising, writing into inputs,
+    drawing random numbers, changing torch's state."""
 
     def __init__(self, graph: fx.Graph, inputs: list[TensorValue], examples: list[torch.Tensor]) -> None:
         self.nodes = [node for node in graph.nodes if node.op in ("call_function", "call_method")]

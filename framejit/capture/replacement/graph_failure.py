@@ -149,8 +149,9 @@ def rehearse(
     module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange],
     quiet: bool = True
 ) -> Any:
-    """What `run`, which does what the graph of a module says, gives for stand-ins of inputs. All is left as it was, and
-    what operations warn of is dropped if `quiet`."""
+    """Run a graph once for trial, and give its results: on copies of the inputs that it writes into, and with aliases
+    of the others. `run` does what the nodes of the module say. All is left as it was, and what operations warn of is
+    dropped if `quiet`. Raises what the graph raises."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())

@@ -11,7 +11,7 @@ Copied = tuple[torch.Tensor, torch.Tensor, int]
 
 
 def copies_of(tensors: Sequence[torch.Tensor]) -> list[Copied]:
-    """What `put_back` takes, of the tensors as they are now."""
+    """Copies of tensors as they are now, with their version counters, for `put_back`."""
     with torch._C.DisableTorchFunctionSubclass():
         return [
             (tensor, _without_repetitions(tensor).clone(), -1 if tensor.is_inference() else tensor._version)

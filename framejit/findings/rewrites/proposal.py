@@ -26,7 +26,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What trying a rewrite showed."""
+    """The outcome of trying a rewrite on the arguments that were seen."""
 
     works: bool
     """The rewrite removes the break, and the results are the same."""

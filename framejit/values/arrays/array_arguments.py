@@ -27,7 +27,7 @@ _NO_VALUE: Final = np._NoValue
 
 
 def registered(*functions: Any) -> Callable[[Handler], Handler]:
-    """What enters a handler for these functions of numpy."""
+    """A decorator that enters a handler for these functions of numpy."""
 
     def register(handler: Handler) -> Handler:
         FUNCTIONS.update(dict.fromkeys(functions, handler))

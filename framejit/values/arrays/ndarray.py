@@ -52,7 +52,7 @@ def refused(what: str) -> Unsupported:
 
 
 class NumpyValue(Value):
-    """What arrays and numbers have in common: `tensor` holds the content."""
+    """An array or a number of numpy while capturing; the base class of both. `tensor` holds the content."""
 
     tensor: TensorValue
 

@@ -125,7 +125,7 @@ def _known(made: re.Match[Any] | re.Pattern[Any]) -> Value:
 
 
 class MatchesIterator(ToolIterator):
-    """What `finditer` of a pattern gives."""
+    """The iterator that `finditer` of a known pattern over known text gives."""
 
     def __init__(self, pattern: ObjectValue, found: Iterator[Any], texts: list[Any], names: dict[str, Any]) -> None:
         self.pattern, self.found, self.texts, self.names = pattern, found, texts, names

@@ -164,7 +164,7 @@ def values_of(mapping: Any) -> tuple[Any, ...]:
 
 
 def existing_dict_part(capture: Capture, obj: Any, source: Source) -> DictValue:
-    """What an instance of a subclass of dict holds."""
+    """The dict inside of an existing instance of a subclass of dict, as a value."""
     cls = type(obj)
     kind = next(k for k in (OrderedDict, defaultdict, dict) if is_a(obj, k))
     factory = (
@@ -198,7 +198,7 @@ def _existing_set(capture: Capture, obj: Any, source: Source) -> Value:
 
 
 def existing_members(capture: Capture, obj: Any, source: Source) -> SetValue:
-    """What an existing set, or an instance of a subclass, holds."""
+    """The members of an existing set, or of an instance of a subclass, as a value."""
     if not all(is_constant_object(k) or is_a(k, type) and not has_own_hash_method(type(k)) for k in obj):
         capture.add_guard(source, native.C_LEN, len(obj))
         where = CallSource(source, tuple)

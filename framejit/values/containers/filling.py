@@ -26,7 +26,7 @@ def dict_of(keys: tuple[Any, ...], hashes: tuple[int | None, ...], values: tuple
 
 
 def fill_method(cls: type) -> Any:
-    """What puts items into a dict of class `cls` without asking methods of the class."""
+    """A function `(dict, items)` that puts items into a dict of class `cls` without asking methods of the class."""
     return fill_ordered if issubclass(cls, OrderedDict) else dict.update
 
 

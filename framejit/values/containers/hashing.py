@@ -138,8 +138,8 @@ def key_value(key: Any) -> Value:
 
 
 def as_key(frame: Frame, value: Value) -> Any:
-    """What stands for an object in a table. Its hash is asked for, or the TypeError raised, when CPython's code wants
-    it."""
+    """The stand-in for an object as the key of a table (`HashTable.items`). Its hash is asked for, or the TypeError
+    raised, when CPython's code wants it."""
     value = realize(frame, value)
     method = static_lookup(value.python_type(), "__hash__", None)
     part = getattr(value, "base", None) or value
@@ -275,8 +275,8 @@ def existing_key(capture: Capture, value: Value, stored: int) -> Any:
 
 
 class HashTable(Value):
-    """What dicts and sets share. `items` is Python's own dict or set of stand-ins; only `changing` and `load` may
-    change it."""
+    """A dict or a set while capturing; the base class of both. `items` is a real dict or set of stand-ins for the keys
+    (`as_key`); only `changing` and `load` may change it."""
 
     mutable = True
     items: Any

@@ -452,7 +452,7 @@ class _Compared:
 
 
 def realized(value: Value) -> Value:
-    """What a value that waits to be looked at turned out to be, if anybody looked."""
+    """The value that a lazy value turned out to be, if anybody looked at it; else the value itself."""
     return value.realized or value if isinstance(value, LazyValue) else value
 
 

@@ -34,7 +34,7 @@ LARGEST_REPETITION = 1_000_000
 
 
 def missing_item(frame: Frame, cls: type, item: Value) -> str:
-    """What `index` says of an item that is not there."""
+    """The text of the ValueError that `index` raises for an item that is not there."""
     said = says(() if issubclass(cls, tuple) else cls(), "index", 0)
     return (
         said.replace("0", str(frame.call(from_python(repr), [item], {}).constant()), 1)
@@ -44,7 +44,7 @@ def missing_item(frame: Frame, cls: type, item: Value) -> str:
 
 
 def says(owner: Any, method: str, *args: Any) -> str:
-    """What the exception says that a method of a real object raises."""
+    """The text of the exception that a method of a real object raises. Raises AssertionError if it raises none."""
     try:
         getattr(owner, method)(*args)
     except Exception as e:
@@ -599,7 +599,7 @@ def _existing_list(capture: Capture, obj: list[Any], source: Source) -> Value:
 
 
 def look_into(capture: Capture, obj: Any, source: Source) -> Callable[[], list[Value]]:
-    """What gives the items of an existing list or deque, and guards how many there are."""
+    """A function that gives the items of an existing list or deque, and guards how many there are."""
 
     def look() -> list[Value]:
         capture.add_guard(source, native.C_LEN, len(obj))

@@ -19,7 +19,8 @@ _WITH_OTHER_LOOKUP = (type, types.ModuleType, super)  # in C, where a call binds
 
 
 class NamedMethod(Value):
-    """What `owner` has under `name`, to be called; where it leaves, it is read from `owner` once more."""
+    """The method that `owner` has under `name`, to be called; where it leaves captured code, it is read from `owner`
+    once more."""
 
     def __init__(self, owner: Value, name: str) -> None:
         self.owner, self.name = owner, name

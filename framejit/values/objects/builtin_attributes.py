@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def super_builtin_method(frame: Frame, owner: Value, name: str, static: Any, klass: type) -> Value:
-    """What `super().name` is when the class after the caller's is written in C."""
+    """The value of `super().name` when the class after the caller's is written in C."""
     if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return BuiltinMethodValue(owner, name, static)
     return bind_attribute(frame, static, owner, owner.python_type(), name, klass)

@@ -332,7 +332,8 @@ def new_value(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Valu
 
 
 def bare_instance(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What the built-in `__new__` that `cls` inherits makes."""
+    """A new instance by the built-in `__new__` that `cls` inherits, before any `__init__`. Raises Unsupported for a
+    class whose `__new__` in C is not modelled."""
     native = native_class(cls)
     if any(k.__flags__ & _WITHOUT_NEW for k in cls.__mro__) or issubclass(cls, tuple) and native is not tuple:
         raise Unsupported(f"making a {cls.__qualname__}: its __new__ is written in C, if it has one", "FJ113")

@@ -196,7 +196,7 @@ def check_plain_exception(cls: type, args: list[Value]) -> None:
 
 
 def make_exception(cls: type, args: tuple[Any, ...], places: tuple[RaisedAt, ...] = ()) -> Any:
-    """What `cls(*args)` leaves, without the class's own `__init__`, which the captured code has run.
+    """A real exception as `cls(*args)` leaves it, without the class's own `__init__`, which the captured code has run.
 
     `places` are those its traceback names, innermost first.
     """
@@ -248,7 +248,7 @@ class TracebackValue(Value):
 
 
 class PreviousException(Value):
-    """What PUSH_EXC_INFO saves below the exception it makes `current`; POP_EXCEPT takes it."""
+    """The stack slot that PUSH_EXC_INFO saves below the exception it makes `current`; POP_EXCEPT takes it."""
 
     def __init__(self, current: Value) -> None:
         self.current = current

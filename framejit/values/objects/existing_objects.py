@@ -68,7 +68,7 @@ def _part(capture: Capture, obj: Any, cls: Any, source: Source) -> Value:
 
 
 def tuple_part(obj: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What an instance of a subclass of tuple holds as a tuple, whatever its own methods say."""
+    """The items of an instance of a subclass of tuple, as a plain tuple, whatever its own methods say."""
     return tuple.__getitem__(obj, slice(None))
 
 

@@ -73,7 +73,7 @@ class CellValue(Value):
 
 
 class CallableValue(Value):
-    """What all Python functions share: binding arguments and inlining."""
+    """A Python function, existing or made by captured code: binds arguments and is inlined. The base class of both."""
 
     code: CodeType
     globals: dict[str, Any]

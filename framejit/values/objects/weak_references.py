@@ -83,7 +83,7 @@ def _existing_reference(capture: Capture, obj: weakref.ref[Any], source: Source)
 
 
 class KeyedReferenceValue(WeakReferenceValue):
-    """What a `WeakValueDictionary` keeps: a reference that knows its key."""
+    """A reference of a `WeakValueDictionary`, which knows its key."""
 
     def __init__(self, obj: weakref.KeyedRef[Any, Any], source: Source) -> None:
         super().__init__(LazyValue(obj(), CallSource(source, referent)), source=source)

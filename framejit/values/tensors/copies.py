@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Copy:
-    """What stands for memory that has one of the storages `of`; views of it are the same copy."""
+    """A copy in the graph where the program has the memory itself, in one of the storages `of`. Views of it are the
+    same copy."""
 
     def __init__(self, capture: Capture, seq: int, refusal: Unsupported, of: set[int]) -> None:
         self.capture, self.seq, self.refusal, self.of = capture, seq, refusal, of

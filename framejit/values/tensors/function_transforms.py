@@ -45,7 +45,7 @@ class _FunctionValue(Value):
 
 
 class TransformedValue(_FunctionValue):
-    """What a transform makes of a function: `transform(function, **options)`."""
+    """A function behind a transform of torch.func: `transform(function, **options)`."""
 
     mutable = True
 

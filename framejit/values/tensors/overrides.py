@@ -181,7 +181,7 @@ def handed_over(
     frame: Frame, function: Callable[..., Any], args: Sequence[Value], kwargs: dict[str, Value] | None = None,
     inline: bool = True
 ) -> Value | None:
-    """What `function(*args, **kwargs)` gives by a `__torch_function__` of the program; None where torch calls none.
+    """The result of `function(*args, **kwargs)` by a `__torch_function__` of the program; None where torch calls none.
 
     What is made of several operations that torch hands over is inlined, or, without `inline`, None too.
     """

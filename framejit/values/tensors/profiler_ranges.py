@@ -21,7 +21,8 @@ _PROFILER_RUNS = torch._C._autograd._profiler_enabled
 
 
 class RangeValue(Value):
-    """What the entered range gives back; it is begun for real where plain Python has to end it."""
+    """The record of a range of the profiler, as `_record_function_enter_new` gives it; it is begun for real where plain
+    Python has to end it."""
 
     mutable = True
 

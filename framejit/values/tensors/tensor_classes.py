@@ -23,7 +23,7 @@ def dispatches_as_torch_does(cls: type) -> bool:
 
 
 def own_attribute(cls: type, name: str) -> Any:
-    """What the program itself put into a class of tensors under a name, a function or other descriptor; None for what
+    """The function or other descriptor that the program itself put into a class of tensors under a name; None for what
     is torch's."""
     if cls is torch.Tensor and native.tensor_methods() == 1:
         return None

@@ -29,8 +29,8 @@ WHOLE: Final = 16
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is done to the elements of a tensor, in the dtypes that values are computed in: `before` to each, the
-    reduction, `after` to its result."""
+    """A reduction as lowerings describe it, in the dtypes that values are computed in: `before` is done to each
+    element, then comes the reduction, `after` is done to its result."""
 
     kind: str
     """One of REDUCTIONS."""
@@ -55,7 +55,8 @@ class Reduction:
         return self.accumulate or compute_dtype(x.dtype)
 
     def element(self, x: Tensor, indices: Sequence[Index]) -> Expr:
-        """What goes into the reduction at a place."""
+        """The expression that goes into the reduction for the element of `x` at these indices, in the dtype it
+        accumulates in."""
         value = x.at(indices)
         made = self.before(value) if self.before else value
         if x.dtype in COMPUTE and (self.is_positional or jumps(made, (value,))):
@@ -64,7 +65,7 @@ class Reduction:
         return made
 
     def finished(self, value: Expr) -> Expr:
-        """What is stored of its result."""
+        """The expression that is stored, in the result's dtype, for a reduction's value."""
         return cast(self.after(value) if self.after else value, self.dtype)
 
     def result(self, x: Tensor) -> tuple[list[int], Sequence[int]]:
