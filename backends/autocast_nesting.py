@@ -7,7 +7,7 @@ import torch
 
 
 def nesting() -> int:
-    """The depth now."""
+    """The depth of autocast's nesting in this thread."""
     depth: int = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return depth

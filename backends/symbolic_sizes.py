@@ -30,6 +30,7 @@ def with_symbolic_sizes(backend: B) -> B:
 
 
 def takes_symbolic_sizes(backend: Callable[..., Any]) -> bool:
+    """Whether a backend compiles graphs whose fakes have symbolic sizes."""
     return bool(getattr(backend, "symbolic_sizes", False))
 
 

@@ -71,6 +71,7 @@ class GuardRecord:
 
 
 def record(guard: Guard) -> GuardRecord:
+    """The part of a guard that an entry keeps."""
     if guard.check == native.C_TENSOR:
         expected: Any = TensorFacts.of(guard.payload)
     else:

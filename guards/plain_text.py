@@ -14,6 +14,7 @@ LONGEST = 2000
 
 
 def short(value: Any, limit: int = 80) -> str:
+    """An object in at most `limit` characters, without running code of the program."""
     if type(value) in (types.FunctionType, types.BuiltinFunctionType):
         text = f"<{value.__module__}.{value.__qualname__}>"
     elif issubclass(type(value), type):  # as `type` says it: a metaclass may have its own ideas

@@ -180,6 +180,8 @@ class ConstSource(Source):
 
 
 def const_source(value: Any, label: str | None = None) -> ConstSource:
+    """The source of an object that replacement code refers to itself, since no path of the program leads to it. `label`
+    is its name in logs."""
     return ConstSource(ByIdentity(value), label or getattr(value, "__qualname__", None) or type(value).__name__)
 
 
@@ -313,6 +315,7 @@ class KeySource(Step):
 
 
 def key_source(origin: Source, key: Any) -> KeySource:
+    """The source of the item under a key of the dict at `origin`."""
     return KeySource(origin, TypedKey(key))
 
 

@@ -10,6 +10,7 @@ _C = torch._C
 
 
 def is_fx_tracing(_: Any) -> bool:
+    """Whether torch.fx traces in this thread. Its argument, which a guard needs to have, does not matter."""
     tracing = torch.fx._symbolic_trace
     return bool(tracing._get_is_fx_tracing() if hasattr(tracing, "_get_is_fx_tracing") else tracing._is_fx_tracing_flag)
 

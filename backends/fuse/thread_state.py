@@ -38,6 +38,7 @@ def autocast_state() -> dict[str, tuple[bool, torch.dtype]]:
 
 
 def restore(state: tuple[Any, ...]) -> None:
+    """Put the thread's torch state back to what `thread_state` gave."""
     grad, _, cache, dtype, kernels, *autocast = state
     torch._C._set_grad_enabled(grad)
     torch.set_autocast_cache_enabled(cache)

@@ -62,6 +62,9 @@ class Program(Protocol):
 
 
 class GraphBuilder:
+    """The torch.fx graph of a capture while it is written: its inputs with their examples, the nodes of tensor
+    operations, and the fakes that say what each gives."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
         self.graph = fx.Graph()

@@ -36,6 +36,7 @@ def emit(kind: str, **fields: Any) -> None:
 
 
 def remember(event: Event) -> None:
+    """Keep an event among the latest `config.ring_size`."""
     global _recent
     if _recent.maxlen != config.ring_size:
         _recent = deque(_recent, maxlen=config.ring_size)

@@ -19,6 +19,8 @@ def table(
     records: Sequence[FunctionRecord], reverted: Sequence[Reverted] = (), unfused: Sequence[Unfused] = (),
     trained: Sequence[Training] = (), launched: Sequence[Launched] = ()
 ) -> str:
+    """The text of `framejit.status()`: a row for each function, and below it the graphs that are not used, not fused,
+    trained or launched at once."""
     parts = [_functions(records)]
     for heading, graphs in (((
         "not used, because ATen measured quicker:"

@@ -25,14 +25,14 @@ class Training:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], function: str) -> Training:
-        """What a `training` event says."""
+        """The record of a `training` event about `function`."""
         return cls(
             fields["graph_id"], fields["graph"], function, fields["kernels"], fields["kept"], fields["computed_again"]
         )
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The graph's kernels, and what is kept and computed again, in one line."""
         halves = ", ".join(f"{_count(len(names), 'kernel')} {half}" for half, names in self.kernels.items())
         kept, again = sum(n for _, n in self.kept), sum(n for _, n in self.computed_again)
         of = f" of {self.function}" if self.function else ""
@@ -51,7 +51,7 @@ class Training:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """This record as plain data, for JSON."""
         return {
             **vars(self), "kernels": {half: [*names] for half, names in self.kernels.items()},
             "kept": [{"line": line, "bytes": n} for line, n in self.kept],
@@ -60,7 +60,7 @@ class Training:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Training:
-        """What `to_dict` gave."""
+        """The record that `to_dict` made this of."""
         return cls(**{
             **data, "kept": [(item["line"], item["bytes"]) for item in data["kept"]],
             "computed_again": [(item["line"], item["operations"]) for item in data["computed_again"]],

@@ -19,12 +19,12 @@ _aten: Any = torch.ops.aten
 
 
 def only_checks_data(target: Any) -> bool:
+    """Whether an operation looks at data only to refuse what is wrong, and `run_unchecked` knows its results."""
     return callable(target) and target in _UNCHECKED
 
 
 def run_unchecked(target: Any, args: Any, kwargs: Any) -> Any:
-    """The result on fakes of an operation that looks at its tensors' numbers and may raise for them, if it finds
-    nothing wrong."""
+    """The result on fakes of an operation that `only_checks_data`, as if nothing were wrong with its data."""
     return _UNCHECKED[target](target, args, kwargs)
 
 

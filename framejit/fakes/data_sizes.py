@@ -59,6 +59,7 @@ class DataSizes:
 
 
 def has_data_sizes(tensor: Any) -> bool:
+    """Whether data decides a size of this fake."""
     return tensor._has_symbolic_sizes_strides and any(is_of_data(size) for size in tensor.shape)
 
 

@@ -274,6 +274,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def label(target: Any) -> str:
+    """The name of an operation as messages say it, as `torch.add()` or `Tensor.add()`."""
     if isinstance(target, str):
         return f"Tensor.{target}()"
     return f"{getattr(target, '__module__', None) or 'torch'}.{getattr(target, '__name__', target)}()".replace(

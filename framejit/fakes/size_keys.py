@@ -36,7 +36,7 @@ def size_key(size: Any) -> SizeKey:
 
 
 def size_keys(sizes: Sequence[Any]) -> tuple[SizeKey, ...]:
-    """Several of them."""
+    """The keys of several sizes or strides."""
     return tuple(map(size_key, sizes))
 
 

@@ -85,12 +85,12 @@ class Finding:
 
     @property
     def place(self) -> Place:
-        """The broken expression."""
+        """Where in the source the broken expression stands."""
         return Place(self.file, self.line, self.column, self.end_line, self.end_column)
 
     @property
     def key(self) -> Key:
-        """What makes two events the same finding."""
+        """Where the finding is, and why: events with the same key are one finding."""
         return self.file, self.line, self.column, self.end_column, self.reason
 
     @property

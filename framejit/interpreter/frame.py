@@ -361,7 +361,8 @@ class Frame(Operations):
         return True
 
     def enter_handler(self, exc: Value) -> None:
-        """PUSH_EXC_INFO."""
+        """Begin to handle an exception, as the opcode PUSH_EXC_INFO does: it becomes the one being handled, and the one
+        before goes onto the stack."""
 
         self.stack.append(PreviousException(exc))
         self.stack.append(exc)

@@ -79,7 +79,7 @@ class Operations:
         return realize(self, realize(self, fn).call(self, args, kwargs))
 
     def same(self, a: Value, b: Value) -> bool:
-        """`a is b`."""
+        """The answer to `a is b`, which is a known one."""
         a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
         if a is b:
             return True

@@ -43,7 +43,7 @@ class FunctionSummary:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> FunctionSummary:
-        """From plain data."""
+        """The summary that `to_dict` made this of. Raises KeyError or TypeError for other data."""
         return FunctionSummary(
             data["state"], data["graphs"], data["recompiles"], [BreakSummary(**b) for b in data["breaks"]]
         )

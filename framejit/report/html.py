@@ -32,7 +32,7 @@ def write_html(explanation: Explanation, path: str | os.PathLike[str]) -> None:
 
 
 def page(explanation: Explanation) -> Html:
-    """The whole document."""
+    """The report as one HTML document, with its styles and scripts in it."""
     sections = [
         ("findings", "Findings", _findings(explanation)),
         ("timeline", "Timeline", timeline(explanation.timeline)),

@@ -132,6 +132,9 @@ class Node:
 
 
 class IntegerNode(Node):
+    """An integer computed from sizes, behind torch's protocol for `torch.SymInt`. What is asked of it is answered for
+    the sizes at hand and noted in `conditions`."""
+
     pytype = int
 
     def __init__(self, expression: Expression, conditions: Conditions) -> None:

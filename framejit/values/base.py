@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 class Value:
+    """What is known of one object of the program while its code is captured; the base class of all kinds. `source` is
+    the path by which the running frame can read the object again, None for one that captured code makes."""
+
     source: Source | None = None
     mutable = False  # what it holds may change
     built_once: bool = True  # two names of one object are one object outside, too; of numbers and text nobody can tell

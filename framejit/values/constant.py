@@ -72,6 +72,9 @@ iterators."""
 
 
 class ConstantValue(Value):
+    """An immutable object that is known by its value: a number, text, None, a dtype, a member of an enum, a tuple of
+    such."""
+
     built_once = False
 
     def __init__(self, value: Any, source: Source | None = None) -> None:

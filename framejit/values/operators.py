@@ -62,6 +62,8 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False) -> Value:
+    """The result of `a symbol b`, or of `a symbol= b` if `in_place`: numbers and sizes are computed, tensors become
+    nodes, and the operators of classes are inlined in Python's order."""
     function, in_place_function, name = BINARY[symbol]
     a, b = _numbers_of_numpy(frame, a, b)
     expression = (
@@ -333,6 +335,7 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
 
 
 def unary(frame: Frame, symbol: str, a: Value) -> Value:
+    """The result of an operator before its operand, as `-a`."""
     function, method = UNARY[symbol]
     if isinstance(a, NumpyValue):
         return operate(frame, function, [a])
@@ -353,6 +356,7 @@ def unary(frame: Frame, symbol: str, a: Value) -> Value:
 
 
 def contains(frame: Frame, container: Value, item: Value) -> bool:
+    """The answer to `item in container`, which is a known one."""
     if container.is_constant() and item.is_constant() and isinstance(container, ConstantValue):
         return bool(fold(frame, operator.contains, [container, item], {}).constant())
     if _has(container, "__contains__"):
@@ -386,6 +390,7 @@ def equal(frame: Frame, a: Value, b: Value) -> bool:
 
 
 def subscript(frame: Frame, container: Value, key: Value) -> Value:
+    """The value of `container[key]`."""
     if isinstance(container, ConstantValue):
         return fold(frame, operator.getitem, [container, key], {})
     if isinstance(container, ClassValue) and static_lookup(type(container.cls), "__getitem__", None) is None:

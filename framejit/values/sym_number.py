@@ -166,18 +166,23 @@ class SymNumberValue(Value):
 
 
 def fits_int64(number: int | float) -> bool:
+    """Whether a number is within the range of int64."""
     return -(2**63) <= number < 2**63
 
 
 def to_float32(number: int | float) -> torch.Tensor:
+    """A number as a 0-d tensor of float32 on the CPU, called by replacement code."""
     return torch.tensor(number, dtype=torch.float32)
 
 
 def to_float64(number: int | float) -> torch.Tensor:
+    """A number as a 0-d tensor of float64 on the CPU, called by replacement code."""
     return torch.tensor(number, dtype=torch.float64)
 
 
 def to_int64(number: int | float) -> torch.Tensor:
+    """A number as a 0-d tensor of int64 on the CPU, called by replacement code. Raises RuntimeError for one that does
+    not fit."""
     return torch.tensor(number, dtype=torch.int64)
 
 

@@ -19,7 +19,7 @@ def registered_kernels() -> list[str]:
 
 
 def foreign_kernels() -> list[str]:
-    """Those of them that compute values and were not registered by torch itself."""
+    """Of `registered_kernels`, those that compute values and were not registered by torch itself."""
     return [place for place in registered_kernels() if not place.endswith(f"/{_NO_VALUES}") and not _is_torchs(place)]
 
 

@@ -556,6 +556,7 @@ def _has_kernel(name: str, dispatch_key: str) -> bool:
 
 
 def attribute_of(module: Any, path: str) -> Any:
+    """The object at a dotted path below a module, as a `get_attr` node names it. Raises AttributeError."""
     for part in path.split("."):
         module = getattr(module, part)
     return module

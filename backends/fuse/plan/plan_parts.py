@@ -35,7 +35,7 @@ class PlanParts:
     spans: tuple[int, ...]
 
     def launching(self, launches: Sequence[Launch]) -> PlanParts:
-        """The same with the launches of kernels in place of their numbers. Raises IndexError or TypeError for a
+        """These parts with the launches of kernels in place of their numbers. Raises IndexError or TypeError for a
         description that is none."""
         steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
         return replace(self, steps=steps)

@@ -54,7 +54,7 @@ class CpuLaunch:
 
 
 class CpuTarget(Target):
-    """The processor."""
+    """The processor: kernels are LLVM's, called on this thread or on torch's OpenMP team."""
 
     language = "llvm"
     suffix = "ll"

@@ -91,7 +91,7 @@ class GpuLaunch:
 
 
 class CudaTarget(Target):
-    """One GPU."""
+    """One NVIDIA GPU: kernels are Triton's, launched on torch's current stream."""
 
     language = "triton"
     suffix = "py"

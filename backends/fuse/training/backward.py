@@ -19,7 +19,8 @@ from framejit.symbols.expression import Symbol
 
 
 class Backward:
-    """A compiled backward."""
+    """The compiled backward of one segment: from what was kept, and the gradients that come in, to those that go
+    out."""
 
     def __init__(
         self, part: BackwardPart, leaving: Sequence[int], compiles: Compiles, symbolic_sizes: SymbolicSizes | None

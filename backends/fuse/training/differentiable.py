@@ -427,6 +427,9 @@ class CompiledSegment:
 
 
 class Compiled(torch.autograd.Function):
+    """The node of autograd for one segment: its forward runs nothing (`made` has what the plan gave), its backward is
+    the segment's compiled one."""
+
     @staticmethod
     def forward(
         ctx: Any, segment: CompiledSegment, call: Call, inputs: Sequence[torch.Tensor], made: Sequence[Any],

@@ -52,7 +52,7 @@ class Scans:
             stack.extend(node.operands())
 
     def end(self) -> None:
-        """After the loop."""
+        """Forget the scans of a loop over blocks, which is over."""
         self.known.clear()
         self.carried.clear()
 

@@ -39,13 +39,13 @@ def added(a, b):
 
 @triton.jit
 def multiplied(a, b):
-    """The product."""
+    """The product of two values: what `associative_scan` and `reduce` combine by."""
     return a * b
 
 
 @triton.jit
 def exclusive(a, b):
-    """Bitwise exclusive or."""
+    """The exclusive or of two values' bits: what a reduction combines by."""
     return a ^ b
 
 

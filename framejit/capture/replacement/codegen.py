@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 
 class Codegen:
+    """Writes the replacement code of one entry: calls of the graph, loads of values (each that exists once is built
+    once), and code that makes what does not exist yet."""
+
     def __init__(self, capture: Capture, line: int | None, owner: Owner) -> None:
         self.capture, self.owner = capture, owner
         # a circle would keep what the capture saw until the collector finds it

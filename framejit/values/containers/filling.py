@@ -9,6 +9,7 @@ from framejit import _native as native
 
 
 def fill_ordered(target: Any, items: dict[Any, Any]) -> None:
+    """Put items into an OrderedDict in their order, without asking methods of a subclass."""
     # dict.update does not see OrderedDict's order, and OrderedDict.update calls the __setitem__ of a subclass.
     for key, value in items.items():
         OrderedDict.__setitem__(target, key, value)
@@ -31,6 +32,8 @@ def fill_method(cls: type) -> Any:
 
 
 def put_each(target: dict[Any, Any], items: dict[Any, Any]) -> None:
+    """Put items into a dict one by one, by the hashes that are known, so that iterators over it find what they would
+    find."""
     # dict.update gives an empty dict a new table, in which an iterator would find its end instead of an error.
     for (key, value), hashed in zip(items.items(), native.stored_hashes(items)):
         native.dict_set_known_hash(target, key, hashed, value)

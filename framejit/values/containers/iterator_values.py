@@ -250,6 +250,8 @@ class TextIterator(IteratorValue):
 
 
 class RangeIterator(IteratorValue):
+    """An iterator over what is left of a range."""
+
     def __init__(self, rest: range) -> None:
         self.rest = rest
 

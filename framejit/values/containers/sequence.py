@@ -90,6 +90,8 @@ def is_return_type(cls: type) -> bool:
 
 
 class SequenceValue(BuiltinMethods):
+    """A list, a tuple or another sequence, whose items are values; the base class of these."""
+
     items: list[Value]
 
     def children(self) -> Iterator[Value]:

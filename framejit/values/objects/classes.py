@@ -63,6 +63,8 @@ def is_finalized(cls: type) -> bool:
 
 
 class ClassValue(Value):
+    """A class that exists. Its attributes are guarded where they are looked up; calling it makes an instance."""
+
     def __init__(self, cls: type, source: Source | None = None) -> None:
         self.cls, self.source = cls, source
 
@@ -371,6 +373,7 @@ def bare_instance(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, 
 
 
 def init_instance(frame: Frame, instance: ObjectValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Run `__init__` of a new instance's class on it. Raises Unsupported where that returns something."""
     init = static_lookup(instance.cls, "__init__")
     given = frame.call(bind_attribute(frame, init, instance, instance.cls, "__init__"), args, kwargs)
     if not is_none(given):

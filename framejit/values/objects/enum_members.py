@@ -24,6 +24,8 @@ _CODE = (types.FunctionType, property, classmethod, staticmethod)
 
 
 class EnumMemberValue(Value):
+    """A member of an enum. Operations on it are folded unless code of the program says what they do."""
+
     def __init__(self, member: enum.Enum, source: Source | None = None) -> None:
         self.member, self.source = member, source
         self.known = ConstantValue(member)

@@ -99,6 +99,7 @@ def _of_existing(frame: Frame, owner: ObjectValue, name: str, args: list[Value],
 
 
 def written_in_c(owner: Value, name: str) -> Unsupported:
+    """The graph break for a method of which only C knows what it does."""
     return Unsupported(
         f"method {name!r} of {owner.describe()} is written in C",
         "FJ111",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class PythonModuleValue(Value):
+    """A module of Python: an attribute is read from its dict, and guarded there."""
+
     source: Source
 
     def __init__(self, module: types.ModuleType, source: Source) -> None:

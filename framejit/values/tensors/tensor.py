@@ -72,6 +72,9 @@ they don't."""
 
 
 class TensorValue(Value):
+    """A tensor: an input of the graph or the result of a node, with the fake that has its metadata. `cls` is its class
+    in the program."""
+
     mutable = True
 
     def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: Source | None = None) -> None:

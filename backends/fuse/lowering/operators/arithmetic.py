@@ -79,7 +79,7 @@ def either(a: Expr, b: Expr) -> Expr:
 
 
 def negated(a: Expr) -> Expr:
-    """Logical not."""
+    """The logical not of a condition."""
     return op("bitnot", a)
 
 
