@@ -7,10 +7,10 @@ import logging
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_map
 
 from framejit.backends.may_raise import always_works
+from tests.fuse.operators.operator_cases import operators
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ from framejit.backends.may_raise import always_works
 def test_what_works_on_fakes_works(dtype, caplog):
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     tried, wrong = 0, []
-    for op in op_db:
+    for op in operators().values():
         if torch.float32 not in op.dtypes or not always_works(op.op, (torch.zeros(1, dtype=dtype),), {}, None):
             continue
         for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 1):

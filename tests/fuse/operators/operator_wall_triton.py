@@ -1,7 +1,7 @@
 """The wall through Triton: operators lowered as for a GPU, their kernels run by Triton's interpreter on CPU tensors,
 and all compared with eager.
 
-    TRITON_INTERPRET=1 python tests/fuse/operators/operator_wall_triton.py [--json FILE] [--shard I/N] [OPERATOR ...]
+    TRITON_INTERPRET=1 python tests/fuse/operators/operator_wall_triton.py [--json FILE] [--processes N] [OPERATOR ...]
 
 prints what the wall of CPUs prints (operator_wall.py), and how many kernels were run. A program of its own: the
 interpreter is chosen before Triton is imported. What a plan would leave to ATen is done by ATen's operations of the
@@ -19,7 +19,9 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,16 @@ class TritonReport(Report):
         }
 
 
+def check_operators(names: Sequence[str]) -> TritonReport:
+    """Compare all cases of operators. Their names go to standard error: the last one is to blame for a crash."""
+    report = TritonReport()
+    with config.patch(debug=True):
+        for name in names:
+            print(name, file=sys.stderr, flush=True)
+            check_operator(name, report)
+    return report
+
+
 def check_operator(name: str, report: TritonReport) -> None:
     """Compare all cases of an operator."""
     for case in cases(name):
@@ -193,19 +205,23 @@ def gpu_fakes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _same_layouts(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     memory: dict[int, torch.Tensor] = {}
     made: dict[int, torch.Tensor] = {}
+    users = Counter({id(tensor): tensor.untyped_storage()._cdata for tensor in tensors}.values())
     for tensor in tensors:
+        if id(tensor) in made:
+            continue
         storage = tensor.untyped_storage()
-        if storage._cdata not in memory:
-            memory[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
-        if id(tensor) not in made:
-            flat = (
-                memory[storage._cdata]
-                .narrow(0, 0, storage.nbytes() // tensor.itemsize * tensor.itemsize)
-                .view(tensor.dtype)
-            )
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        if users[storage._cdata] == 1 and tensor.numel() and storage.nbytes() == extent * tensor.itemsize:
+            # one operation on fakes, which are what lowering a sample takes longest for
+            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+        else:
+            if storage._cdata not in memory:
+                memory[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
+            size = storage.nbytes() // tensor.itemsize * tensor.itemsize
+            flat = memory[storage._cdata].narrow(0, 0, size).view(tensor.dtype)
             fake = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-            fake = fake.conj() if tensor.is_conj() else fake
-            made[id(tensor)] = torch._neg_view(fake) if tensor.is_neg() else fake
+        fake = fake.conj() if tensor.is_conj() else fake
+        made[id(tensor)] = torch._neg_view(fake) if tensor.is_neg() else fake
     return [made[id(tensor)] for tensor in tensors]
 
 
@@ -244,9 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", help="names as in op_db (default: all)")
     parser.add_argument("--json", type=Path, help="where to write the report")
-    parser.add_argument("--shard", default="1/1", help="which part of the operators, as I/N")
+    parser.add_argument("--processes", type=int, default=1, help="how many forks of this one share the operators")
     options = parser.parse_args(arguments)
-    part, parts = map(int, options.shard.split("/"))
     from tests.fuse.triton_kernels import triton_standins
 
     triton_standins.install()
@@ -254,11 +269,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # it tells of every error that a sample is meant to make
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
+    names = options.operators or list(operators())
     report = TritonReport()
-    with config.patch(debug=True):
-        for name in (options.operators or list(operators()))[part - 1 :: parts]:
-            print(name, file=sys.stderr, flush=True)  # the last one is to blame if this program crashes
-            check_operator(name, report)
+    if options.processes == 1:
+        report = check_operators(names)
+    else:  # the database, which they look at, takes seconds to import
+        with ProcessPoolExecutor(options.processes, get_context("fork")) as pool:
+            for part in pool.map(check_operators, [names[i :: options.processes] for i in range(options.processes)]):
+                report.merge(part)
     print(report)
     if options.json:
         options.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")

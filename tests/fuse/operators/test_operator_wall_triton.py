@@ -4,9 +4,6 @@ machine code for sm_90."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,14 +13,17 @@ pytest.importorskip("triton")
 
 from tests.fuse.operators.operator_cases import operators  # noqa: E402
 from tests.fuse.operators.operator_wall_triton import TritonReport  # noqa: E402
-from tests.fuse.triton_kernels.machine_code import functions_of, machine_code  # noqa: E402
+from tests.fuse.triton_kernels.interpreted import interpreting  # noqa: E402
+from tests.fuse.triton_kernels.machine_code import assembled_together, functions_of, machine_code  # noqa: E402
+
+import forked  # noqa: E402
 
 pytestmark = pytest.mark.process
 
 SCRIPT = Path(__file__).with_name("operator_wall_triton.py")
-SHARDS = 2
-"""Processes that share the operators, as many as machines for tests have cores. Each takes about 80 seconds of a
-core."""
+PROCESSES = 2
+"""Processes that share the operators, as many as machines for tests have cores. Together they take about 100 seconds
+of a core."""
 MOST_SECONDS = 1500
 """A machine that others share may take many times as long."""
 BATCH = 64
@@ -35,36 +35,15 @@ KNOWN_FUSED = (
 )
 
 
-def interpreting() -> dict[str, str]:
-    """An environment in which Triton interprets; that must be so before it is imported, and so in another process."""
-    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-
-
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonReport]:
-    folder = tmp_path_factory.mktemp("wall")
-    running = []
-    for number in range(1, SHARDS + 1):
-        with (folder / f"{number}.err").open("w") as progress:
-            command = [
-                sys.executable, "-W", "ignore", str(SCRIPT), "--json", str(folder / f"{number}.json"), "--shard",
-                f"{number}/{SHARDS}",
-            ]
-            running.append(subprocess.Popen(command, env=interpreting(), stdout=subprocess.DEVNULL, stderr=progress))
-    try:
-        for process in running:
-            process.wait(MOST_SECONDS)
-    finally:
-        for process in running:
-            process.kill()
-    collected = TritonReport()
-    for number, process in enumerate(running, 1):
-        assert process.returncode in (0, 1), (
-            f"crashed with {process.returncode} after {(folder / f'{number}.err').read_text()[-2000:]}"
-        )
-        collected.merge(TritonReport.from_json(json.loads((folder / f"{number}.json").read_text())))
-    yield collected
-    print(f"\n{collected}")
+    file = tmp_path_factory.mktemp("wall") / "report.json"
+    command = ["-W", "ignore", SCRIPT, "--json", file, "--processes", PROCESSES]
+    done = forked.run(command, env=interpreting(), timeout=MOST_SECONDS)
+    assert done.returncode in (0, 1), f"crashed with {done.returncode} after {done.stderr[-2000:]}"
+    report = TritonReport.from_json(json.loads(file.read_text()))
+    yield report
+    print(f"\n{report}")
 
 
 @pytest.mark.timeout(MOST_SECONDS)
@@ -87,8 +66,9 @@ def test_every_kernel_compiles_for_sm_90(report: TritonReport) -> None:
     with functions_of(sources):
         for start in range(0, len(sources), BATCH):
             batch = sources[start : start + BATCH]
-            for source, binary in zip(batch, machine_code(batch), strict=True):
-                assert binary.cubin[:4] == b"\x7fELF" and binary.pointers == len(source.buffers)
+            with assembled_together():
+                binaries = machine_code(batch)
+            assert [binary.pointers for binary in binaries] == [len(source.buffers) for source in batch]
     print(f"\n{len(sources)} kernels of {len(report.users)} operators compiled for sm_90")
 
 
@@ -124,10 +104,7 @@ with contextlib.redirect_stdout(io.StringIO()) as printed:
 assert status == 0, printed.getvalue()  # the mistakes were the sources' alone
 print(json.dumps(verdicts))
 """
-    command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(
-        command, env=interpreting(), cwd=SCRIPT.parents[3], capture_output=True, text=True, timeout=220
-    )
+    done = forked.run(["-W", "ignore", "-c", program], env=interpreting(), cwd=SCRIPT.parents[3], timeout=220)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -3,10 +3,6 @@ models they compile."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import pytest
 
 pytest.importorskip("triton")
 from framejit.backends.fuse.triton.kernel_source import TritonSource  # noqa: E402
+from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("triton_columns.py")
@@ -25,12 +22,7 @@ ONES = [
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, list[Any]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return printed(PROGRAM)
 
 
 @pytest.mark.process

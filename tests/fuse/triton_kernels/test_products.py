@@ -3,10 +3,6 @@ is fused into them; for the GPUs there are they compile."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from framejit.backends.fuse.targets.cuda import CudaTarget  # noqa: E402
 from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
 from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
+from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("triton_products.py")
@@ -51,12 +48,7 @@ def all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, list[Any]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return printed(PROGRAM)
 
 
 @pytest.mark.process

@@ -3,11 +3,7 @@ GPU is needed."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +29,7 @@ from framejit.symbols.expression import Expression, Symbol
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.symbolic_cases import CASES
 from tests.fuse.symbolic_graphs import Input, SymbolicProgram, SymbolicVariant
+from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code
 
 PROGRAM = Path(__file__).with_name("triton_symbolic.py")
@@ -50,12 +47,7 @@ def without_gpu() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def reports() -> dict[str, dict[str, Any]]:
     """What came of each case. One program runs them all: the interpreter is chosen before Triton is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM)], env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return printed(PROGRAM)
 
 
 def sources_of(report: dict[str, Any]) -> list[TritonSource]:
