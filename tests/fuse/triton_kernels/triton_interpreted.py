@@ -9,9 +9,12 @@ import json
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its cases)
 from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.blocks import candidates
