@@ -29,6 +29,7 @@ from framejit.events.meter import meter
 from framejit.findings.at_exit import ReportAtExit, say
 from framejit.findings.explanation import Explanation
 from framejit.findings.saved_report import NotAReport, read_report
+from framejit.findings.screen import screen
 from framejit.lock import check_command
 
 _FORMATS: dict[str, Callable[[Explanation, str], None]] = {
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.command == "check":
         sys.exit(check_command.check(options))
     if options.command == "explain":
-        explain_at_exit(files_wanted(options), options.rewrites == "all")
+        explain_at_exit(files_wanted(options), options.rewrites == "all", options.full)
     elif options.command == "status":
         meter.start()
     config.min_graph_size = options.min_graph_size
@@ -109,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--rewrites", choices=("quick", "all"), default="quick", help=f"look for rewrites {wanted}"
             )
+            command.add_argument("--full", action="store_true", help="print the whole report, not its first screen")
             for form in _FORMATS:
                 command.add_argument(
                     f"--{form}", metavar="FILE", help=f"also write the report to FILE as {form.upper()}"
@@ -165,9 +167,9 @@ def files_wanted(options: argparse.Namespace) -> dict[str, str]:
     return files
 
 
-def explain_at_exit(files: dict[str, str], all_rewrites: bool) -> None:
+def explain_at_exit(files: dict[str, str], all_rewrites: bool, full: bool) -> None:
     def write(explanation: Explanation) -> None:
-        say(str(explanation))
+        say(str(explanation) if full else screen(explanation))
         write_files(explanation, files)
 
     if "html" in files:

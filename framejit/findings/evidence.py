@@ -61,7 +61,7 @@ class Evidence:
 
 def is_library(file: str) -> bool:
     """Whether a file is of the standard library, or of an installed package."""
-    return file.startswith(_LIBRARIES) or "site-packages" in file
+    return file.startswith(("<frozen ", *_LIBRARIES)) or "site-packages" in file
 
 
 def copied(args: tuple[Any, ...], share_modules: bool = True) -> tuple[Any, ...] | None:

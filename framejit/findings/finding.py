@@ -1,12 +1,15 @@
 """A finding: a place where the compiler could not do its best, what that cost, why it is so and what helps."""
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from framejit.events import Event
 from framejit.events.place import Place
 from framejit.events.text import callers
+from framejit.findings.evidence import is_library
 
 Key = tuple[str, int, int | None, int | None, str]
 
@@ -56,6 +59,8 @@ class Finding:
     the code of a library."""
     next_break: NextBreak | None = None
     """The first break that is left after the rewrite."""
+    led_from: tuple[str, int, str] | None = None
+    """The line of the program's own that leads to it, as (file, line, function), where it stands in a library."""
     in_graph_ops: int = field(default=0, repr=False)
     """How many operations the graph that ends here had when it was met first."""
 
@@ -66,11 +71,13 @@ class Finding:
         found = {name: event.fields[name] for name in names}
         found.update({name: event.fields.get(name) for name in ("end_line", "end_column")})
         found["line"] = found["line"] or 0
+        led_to = callers(event)
         return Finding(
             **found,
+            led_from=own_line(found["file"], led_to),
             provenance=event.fields.get("provenance") or "",
             hint=event.hint or "",
-            callers=callers(event),
+            callers=led_to,
             excerpt=Place(event.file, found["line"], found["column"], found["end_line"], found["end_column"]).excerpt(),
         )
 
@@ -79,6 +86,7 @@ class Finding:
         """The finding in a report."""
         data = dict(data)
         data["callers"] = [tuple(caller) for caller in data["callers"]]
+        data["led_from"] = tuple(data["led_from"]) if data.get("led_from") else None
         if data["next_break"] is not None:
             data["next_break"] = NextBreak(**data["next_break"])
         return Finding(**data)
@@ -97,7 +105,7 @@ class Finding:
     def cost(self) -> str:
         """The measured cost in words."""
         runs = f"ran {_times(self.count)}"
-        return f"{runs}, {_duration(self.cost_us)} outside graphs" if self.cost_us else runs
+        return f"{runs}, {duration(self.cost_us)} outside graphs" if self.cost_us else runs
 
     def __str__(self) -> str:
         times = f" ({self.count} times)" if self.count > 1 else ""
@@ -111,6 +119,8 @@ class Finding:
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         lines += [f"  called from {file}:{line}, in {name}" for file, line, name in self.callers]
+        if self.led_from is not None and self.led_from not in self.callers:
+            lines.append("  led to by {}:{}, in {}".format(*self.led_from))
         if self.rewrite:
             checked = (
                 "checked: it removes the break and gives the same result"
@@ -126,11 +136,29 @@ class Finding:
         return "\n".join(lines)
 
 
+def own_line(file: str, callers: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
+    """The line of the program that leads to a place in a library: among the calls that were captured, or among those
+    that are running on this thread. None for a place in the program itself, and where no line leads to it."""
+    if not is_library(file):
+        return None
+    for caller in callers:
+        if not is_library(caller[0]):
+            return caller
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+        if not is_library(code.co_filename) and module.split(".")[0] != "framejit":
+            return code.co_filename, frame.f_lineno, code.co_qualname
+        frame = frame.f_back
+    return None
+
+
 def _times(n: int) -> str:
     return "once" if n == 1 else f"{n} times"
 
 
-def _duration(us: float) -> str:
+def duration(us: float) -> str:
+    """A time in words."""
     if us < 1000:
         return f"{us:.0f} µs"
     return f"{us / 1000:.1f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
