@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LINES = 40
 """What fits on it."""
 MOST_ITEMS = 3
-MOST_LINES = 11
-"""The lines of one item."""
+FOR_OTHERS = 8
+"""Lines for what is no finding."""
 MOST_NAMED = 4
 """Findings in libraries that are named under the line that leads to them."""
 
@@ -45,19 +45,26 @@ class _Item:
 
 
 def screen(explanation: Explanation) -> str:
-    """The report, if it fits; else its first line and what costs most."""
+    """The report, if it fits; else its first line, what costs most, and the function that was compiled most often."""
     text = str(explanation)
     if len(text.splitlines()) <= LINES:
         return text
     items = _items(explanation)
     lines = text.splitlines()[:1]
-    for item in items[:MOST_ITEMS]:
-        told = item.lines()
-        lines += ["", *(told if len(told) <= MOST_LINES else [*told[: MOST_LINES - 1], "  ..."])]
+    shown = items[:MOST_ITEMS]
+    for item in shown:
+        lines += ["", *_cut(item.lines(), (LINES - FOR_OTHERS) // len(shown) - 1)]
     left = len(items) - MOST_ITEMS
-    more = [f"{left} more finding{'' if left == 1 else 's'}"] if left > 0 else []
-    lines += ["", ", ".join([*more, "graphs, recompiles and what was left out: `--full`, or `--html FILE`"])]
-    return "\n".join(lines)
+    last = [f"{left} more finding{'' if left == 1 else 's'}"] if left > 0 else []
+    last.append("graphs, recompiles and what was left out: `--full`, or `--html FILE`")
+    for recompile in explanation.recompiles[:1]:
+        room = LINES - len(lines) - 3  # empty lines, and the last
+        lines += ["", *_cut(str(recompile).splitlines(), room)] if room > 1 else []
+    return "\n".join([*lines, "", ", ".join(last)])
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    return lines if len(lines) <= most else [*lines[: most - 1], "  ..."]
 
 
 def _items(explanation: Explanation) -> list[_Item]:
