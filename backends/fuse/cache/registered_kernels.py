@@ -12,10 +12,19 @@ _NO_VALUES: Final = "Meta"
 """The dispatch key of kernels that work out shapes only."""
 
 
-def registered_kernels() -> list[str]:
+def registered_kernels() -> tuple[str, ...]:
     """Operations and dispatch keys, as torch notes them, in order. Torch's own modules register some when they are
     imported, and operations of their own, which are left out."""
-    return sorted(place for place in torch.library._impls if place.startswith("aten/"))
+    global _latest
+    noted, found = _latest
+    if noted != torch.library._impls:  # each compiled graph asks, and there are more than a thousand
+        noted = frozenset(torch.library._impls)
+        found = tuple(sorted(place for place in noted if place.startswith("aten/")))
+        _latest = noted, found
+    return found
+
+
+_latest: tuple[frozenset[str], tuple[str, ...]] = frozenset(), ()
 
 
 def foreign_kernels() -> list[str]:

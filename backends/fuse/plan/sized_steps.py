@@ -4,16 +4,16 @@ takes a tenth of the time of walking through them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
-from framejit.symbols.expression import Expression, Symbol
+from framejit.backends.fuse.sizes.written_expressions import WrittenExpressions
+from framejit.symbols.expression import Symbol
 
 Steps = Callable[[Mapping[Symbol, int]], Any]
-_CALLED: Final = ("min", "max")
 
 
 def has_symbols(tree: Any) -> bool:
@@ -29,7 +29,8 @@ def for_sizes(tree: Any) -> Steps:
     """A function that gives `tree`, which has steps in it, with numbers for what is symbolic."""
     source = _Source()
     body = source.of(tree)
-    reads = "".join(f"    {name} = sizes[{source.constant(symbol)}]\n" for symbol, name in source.symbols.items())
+    names = source.expressions.names
+    reads = "".join(f"    {name} = sizes[{source.constant(symbol)}]\n" for symbol, name in names.items())
     namespace = source.constants
     exec(f"def made(sizes):\n{reads}    return {body}\n", namespace)
     made: Steps = namespace["made"]
@@ -40,7 +41,7 @@ class _Source:
     """What is written down so far: the names of symbols and of what is no literal."""
 
     def __init__(self) -> None:
-        self.symbols: dict[Symbol, str] = {}
+        self.expressions = WrittenExpressions()
         self.constants: dict[str, Any] = {"laid_out_as": laid_out_as}
 
     def constant(self, value: Any) -> str:
@@ -52,9 +53,9 @@ class _Source:
 
     def of(self, tree: Any) -> str:
         if isinstance(tree, SymbolicSize):
-            return self._expression(tree.expression)
+            return self.expressions.text(tree.expression)
         if isinstance(tree, torch.SymInt):
-            return self._expression(tree.node.expression)
+            return self.expressions.text(tree.node.expression)
         if not has_symbols(tree):
             return self.constant(tree)
         if type(tree) is dict:
@@ -69,15 +70,3 @@ class _Source:
 
     def _items(self, items: Sequence[Any]) -> str:
         return "".join(f"{self.of(item)}, " for item in items)
-
-    def _expression(self, expression: Expression) -> str:
-        terms = [
-            "*".join([str(coefficient), *map(self._atom, product)]) for product, coefficient in expression.terms.items()
-        ]
-        return f"({' + '.join(terms) or '0'})"
-
-    def _atom(self, atom: Any) -> str:
-        if isinstance(atom, Symbol):
-            return self.symbols.setdefault(atom, f"size{len(self.symbols)}")
-        left, right = self._expression(atom.left), self._expression(atom.right)
-        return f"{atom.op}({left}, {right})" if atom.op in _CALLED else f"({left} {atom.op} {right})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -19,6 +19,7 @@ from torch import fx
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
+from framejit.backends.fuse.sizes.written_expressions import all_hold
 from framejit.backends.graph_identity import identity
 from framejit.config import config
 from framejit.environment.signal_handlers import SignalsWait
@@ -31,6 +32,9 @@ MOST: Final = 64
 """Combinations of sizes, or variants, that are compiled; further ones run as ATen."""
 PATIENCE: Final = 3
 """A new variant is made at each PATIENCE-th call with sizes that none fits, where all calls have other sizes."""
+OFTEN: Final = 16
+"""Where so many new sizes have come, as those of a cache that grows, a variant's conditions are written as a function:
+that takes as long as a dozen walks through them, and a call of it a tenth of one."""
 MOST_SWITCHED: Final = 12
 """Sizes that the native switch can tell apart."""
 REMEMBERED: Final = 4096
@@ -61,8 +65,17 @@ class Variant:
     symbols: tuple[Symbol, ...]
     run_for: Callable[[Mapping[Symbol, int]], Run]
     """What runs for given sizes."""
+    _asked: int = field(default=0, init=False)
+    _written: Callable[[tuple[int, ...]], bool] | None = field(default=None, init=False)
+    """All conditions as one function."""
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
+        """Whether sizes, in the order of `symbols`, meet the conditions."""
+        if self._written is not None:
+            return self._written(sizes)
+        self._asked += 1
+        if self._asked == OFTEN:
+            self._written = all_hold(self.conditions, self.symbols)
         values = dict(zip(self.symbols, sizes))
         return all(holds(condition, values) for condition in self.conditions)
 
