@@ -57,6 +57,8 @@ def by_arithmetic(
     if taken is None:
         return None
     tensors, factor, is_operand = taken
+    if factor.python_type() is bool:  # which torch does not subtract
+        return None
     first = tensors[0]
     dtype, device = first.fake.dtype, first.fake.device
     if dtype not in _COMPUTED_IN or not all(
