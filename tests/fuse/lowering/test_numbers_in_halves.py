@@ -59,7 +59,7 @@ COMPUTED: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "rremainder": lambda x, k: k % x,
     "ints added": lambda x, k: x + torch.arange(int(k), int(k) + len(x)),
     "ints multiplied": lambda x, k: x * torch.arange(int(k), int(k) + len(x)),
-    "leaky_relu": F.leaky_relu,
+    "leaky_relu": F.leaky_relu, "lerp": lambda x, k: x.lerp(torch.zeros_like(x), k),
 }
 
 
@@ -138,6 +138,16 @@ def test_rounding_is_torchs() -> None:
                 torch.tensor(number, dtype=torch.float64).to(dtype).double(),
                 atol=0.0, rtol=0.0, equal_nan=True,
             )
+
+
+def test_numbers_that_float16_holds_as_0_or_infinite() -> None:
+    x = torch.tensor([0.0, 1.0, 0.25, -3.0, 5.0, 0.999], dtype=torch.float16)
+    y = x.flip(0)
+    check(lambda x, y: x.lerp(y, 1e6), x, y)
+    for number in (1e-9, 1e6, 0.1):
+        check(lambda x, y: F.smooth_l1_loss(x, y, beta=number, reduction="none"), x, y)  # noqa: B023
+        if number < 1:
+            check(lambda x: torch.logit(x, number), x)  # noqa: B023
 
 
 def test_a_number_is_rounded_when_it_is_compiled() -> None:

@@ -59,6 +59,20 @@ def test_a_number_divided_by_a_tensor_is_multiplied_with_its_inverse(make):
     pair.expect(breaks=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda x, n: x - n, lambda x, n: n - x, lambda x, n: x + n, lambda x, n: x * n, lambda x, n: x / n,
+        lambda x, n: torch.add(x, x, alpha=n), lambda x, n: x.sub_(n), lambda x, n: x.addcmul_(x, x, value=n),
+    ],
+)
+def test_a_bool_beside_a_tensor_is_refused_where_torch_refuses_it(operate, dtype):
+    pair = Pair(lambda: lambda x, flag: operate(x, flag.item()))
+    for flag in (True, False, True):
+        pair.call(torch.arange(4).to(dtype), torch.tensor(flag))
+
+
 def test_mean_of_all_batches():
     def make():
         torch.manual_seed(0)

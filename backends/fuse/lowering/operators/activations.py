@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, op
+from framejit.backends.fuse.loop_ir.expr import Expr, nearest, op
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.lowerings import lowers
@@ -128,11 +128,21 @@ def _prelu(x: Expr, weight: Expr) -> Expr:
     return a.where(a.gt(x, 0), x, a.mul(x, weight))
 
 
-@pointwise("logit", "special_logit", floating=True, cost=4)
-def _logit(x: Expr, eps: float | None = None) -> Expr:
-    if eps is not None:
+@lowers("logit", "special_logit")
+def _lower_logit(b: Builder, out: Value, x: Any, eps: float | None = None) -> Any:
+    if not out.dtype.is_floating_point:
+        return NotImplemented
+    least, greatest = eps, None if eps is None else 1 - eps
+    if eps is not None and out.device.type == "cpu":
+        least = nearest(eps, out.dtype)
+        greatest = nearest(1 - least, out.dtype)
+    return elementwise(b, out, _logit, (x,), (least, greatest), {}, "logit", True, 4)
+
+
+def _logit(x: Expr, least: float | None, greatest: float | None) -> Expr:
+    if least is not None and greatest is not None:
         # in this order: above a half the bounds have changed places
-        x = a.where(a.lt(x, eps), eps, a.where(a.gt(x, 1 - eps), 1 - eps, x))
+        x = a.where(a.lt(x, least), least, a.where(a.gt(x, greatest), greatest, x))
     return op("log", a.div(x, a.sub(1.0, x)))
 
 

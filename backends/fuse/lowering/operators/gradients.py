@@ -16,7 +16,7 @@ from framejit.backends.fuse.lowering.fusable import supports
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
-from framejit.backends.fuse.lowering.operators.losses import MEAN, NONE
+from framejit.backends.fuse.lowering.operators.losses import MEAN, NONE, held_in
 from framejit.backends.fuse.lowering.operators.normalisation import can_normalise
 from framejit.backends.fuse.lowering.operators.pointwise import elementwise, pointwise
 from framejit.backends.fuse.lowering.operators.reductions import Reduction, reduction
@@ -204,6 +204,8 @@ def _mse_loss_backward(b: Builder, out: Value, grad: Tensor, x: Tensor, target: 
 def _smooth_l1_loss_backward(
     b: Builder, out: Value, grad: Tensor, x: Tensor, target: Tensor, reduce: int, beta: float
 ) -> Any:
+    beta = held_in(x, beta)
+
     def slope(p: Expr, q: Expr) -> Expr:
         distance = a.sub(p, q)
         sign = a.where(a.le(distance, -beta), -1.0, a.where(a.ge(distance, beta), 1.0, const(0.0, distance.dtype)))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, masked, op
+from framejit.backends.fuse.loop_ir.expr import Expr, cast, const, masked, nearest, op
 from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast_sizes, compute_dtype
@@ -47,8 +47,15 @@ def _mse_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int 
     return _loss(b, out, "mse_loss", lambda p, q: a.square(a.sub(p, q)), reduction, x, target)
 
 
+def held_in(x: Tensor, beta: float) -> float:
+    """The number as ATen's smooth_l1_loss takes it: in the dtype of its operands, but not in bfloat16 on CPUs."""
+    return beta if x.dtype == torch.bfloat16 and x.device.type == "cpu" else nearest(beta, x.dtype)
+
+
 @lowers("smooth_l1_loss")
 def _smooth_l1_loss(b: Builder, out: Value, x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
+    beta = held_in(x, beta)
+
     def body(p: Expr, q: Expr) -> Expr:
         distance = op("abs", a.sub(p, q))
         return (

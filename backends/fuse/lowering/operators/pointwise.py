@@ -614,7 +614,16 @@ def _clamp_max(b: Builder, out: Value, x: Tensor, max: Any) -> Any:
     )
 
 
-@pointwise("lerp", operands=3, cost=4)
+@lowers("lerp")
+def _lower_lerp(b: Builder, out: Value, start: Any, end: Any, weight: Any) -> Any:
+    if isinstance(weight, Tensor):
+        return elementwise(b, out, _lerp, (start, end, weight), (), {}, "lerp", cost=4)
+    # ATen's operation takes the number as it is, also of halves
+    return elementwise(
+        b, out, lambda p, q, k: _lerp(p, q, const(k, p.dtype)), (start, end), (weight,), {}, "lerp", cost=4
+    )
+
+
 def _lerp(start: Expr, end: Expr, weight: Expr) -> Expr:
     step = a.sub(end, start)
     return a.where(
