@@ -32,6 +32,7 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
+from framejit.fakes.storages import storage_of
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.sym_node import symbolic
 
@@ -79,11 +80,6 @@ def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | Non
     if run.left_state != before:
         raise NotFusable("it leaves a mode changed")
     return graph
-
-
-def storage_of(fake: torch.Tensor) -> int:
-    """What tells the fake's storage from others."""
-    return fake.untyped_storage()._cdata
 
 
 class Run:

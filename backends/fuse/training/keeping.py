@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 import networkx
@@ -40,84 +40,135 @@ def storages_to_keep(
     What such parts make for themselves is never kept, random numbers excepted, and what they give to others is never
     computed again.
     """
-    flow = networkx.DiGraph()
-    flow.add_nodes_from((SOURCE, SINK))
-    exposed = {value.storage for value in (*joint.inputs, *joint.contents(), *values_in(joint.outputs))}
-    made_in = {
-        value.storage: regions.get(node, "") for node in forward for value in node.results if value.base is None
-    }
-    given = {
-        value.storage
-        for node in forward
-        for value in node.values()
-        if made_in.get(value.storage, "") != regions.get(node, "")
-    }
-    """What such parts take of what was made outside of them, and what others take of theirs."""
-    kept_by_eager = {
-        storage
-        for value in looked_at
-        if not made_in.get(storage := joint.copied.get(value, value).storage) or storage in given
-    } | given
-    free = {value.storage for value in joint.graph.constants}
-    results = {value.storage for value in values_in(joint.outputs)}
-    # what eager keeps of the inputs, too, costs nothing
-    alive = {value.storage for value in (*joint.inputs, *joint.contents())}
-    by_aten = [node for node in backward if not is_lowered(node) and any(made.base is None for made in node.results)]
-    in_memory = {value.storage for node in by_aten for value in node.values()}
-    again: set[Storage] = set()
-    """What may be computed again, and lies in memory then."""
-    ends: set[Storage] = set()
-    """What would be computed again from that, and what is made of these on the way to something that lies in memory:
-    one of each such way is kept."""
-    drawn: set[Storage] = set()
-    """Random numbers, and what is made of nothing else."""
-    sizes: dict[Storage, float] = {}
-
-    def add(storage: Storage) -> None:
-        if storage not in sizes and storage not in free:
-            size = 1 if storage in alive else max(bytes_of(storage.first), 1)
-            size = sizes[storage] = 0 if storage in results and storage in kept_by_eager else size
-            if storage in exposed and storage not in kept_by_eager:
-                flow.add_edge((storage, "in"), (storage, "out"))
-            else:
-                flow.add_edge((storage, "in"), (storage, "out"), capacity=size)
-
+    network = _Network(_Facts(joint, forward, backward, looked_at, regions))
     for value in joint.inputs:
-        add(value.storage)
-        flow.add_edge(SOURCE, (value.storage, "in"))
+        network.add_input(value.storage)
     for node in forward:
-        fresh = dict.fromkeys(value.storage for value in node.results if value.base is None)
-        for storage in fresh:
-            add(storage)
-            operands = {value.storage for value in node.values()}
-            if node.ordered or (_is_cheap(node) and operands and operands <= drawn):
-                drawn.add(storage)
-            elif made_in[storage]:
-                if storage in given and (storage not in exposed or storage in kept_by_eager):
-                    flow.add_edge(SOURCE, (storage, "in"))
-                    continue
-                flow[storage, "in"][storage, "out"].pop("capacity", None)
-                for operand in operands - free:
-                    flow.add_edge((operand, "out"), (storage, "in"))
-                continue
-            if not _is_cheap(node):
-                flow.add_edge(SOURCE, (storage, "in"))
-                continue
-            if operands & again:
-                flow.add_edge(SOURCE, (storage, "in"))
-                ends.add(storage)
-                continue
-            if storage in in_memory and not operands & ends:
-                again.add(storage)
-            elif storage not in in_memory and operands & ends:
-                ends.add(storage)
-            for value in node.values():
-                if value.storage not in free:
-                    flow.add_edge((value.storage, "out"), (storage, "in"))
+        operands = dict.fromkeys(value.storage for value in node.values()).keys()
+        for storage in dict.fromkeys(value.storage for value in node.results if value.base is None):
+            network.add_made(storage, node, operands)
     for value in looked_at:
-        if value.storage not in free:
-            flow.add_edge((value.storage, "out"), SINK)
-    return [storage.first for storage in _cut(flow, [*sizes])]
+        network.want(value.storage)
+    return network.kept()
+
+
+class _Facts:
+    """What the price of a storage depends on besides its size."""
+
+    def __init__(
+        self, joint: JointGraph, forward: Sequence[Node], backward: Sequence[Node], looked_at: Sequence[Value],
+        regions: Mapping[Node, str],
+    ) -> None:
+        """As for `storages_to_keep`."""
+        self.made_in = {
+            value.storage: regions.get(node, "") for node in forward for value in node.results if value.base is None
+        }
+        """For what a forward operation makes the part that is computed again as a whole; empty for none."""
+        self.given = {
+            value.storage
+            for node in forward
+            for value in node.values()
+            if self.made_in.get(value.storage, "") != regions.get(node, "")
+        }
+        """What such parts take of what was made outside of them, and what others take of theirs."""
+        self.kept_by_eager = {
+            storage
+            for value in looked_at
+            if not self.made_in.get(storage := joint.copied.get(value, value).storage) or storage in self.given
+        } | self.given
+        self.constants = {value.storage for value in joint.graph.constants}
+        self.results = {value.storage for value in values_in(joint.outputs)}
+        self.alive = {value.storage for value in (*joint.inputs, *joint.contents())}
+        """What of the inputs eager keeps, too, costs nothing."""
+        self.exposed = self.alive | self.results
+        """What the program may write into before the backward."""
+        by_aten = [
+            node for node in backward if not is_lowered(node) and any(made.base is None for made in node.results)
+        ]
+        self.in_memory = {value.storage for node in by_aten for value in node.values()}
+        """What ATen's operations take in the backward."""
+
+    def is_for_the_program(self, storage: Storage) -> bool:
+        """Whether it may not be kept, for the program may write into it and eager does not keep it."""
+        return storage in self.exposed and storage not in self.kept_by_eager
+
+    def price(self, storage: Storage) -> float:
+        """What keeping it costs, in bytes."""
+        if storage in self.results and storage in self.kept_by_eager:
+            return 0
+        return 1 if storage in self.alive else max(bytes_of(storage.first), 1)
+
+
+class _Network:
+    """The network that is cut: an edge through each storage, as wide as keeping it costs, and edges from what it is
+    computed again from."""
+
+    def __init__(self, facts: _Facts) -> None:
+        self.facts = facts
+        self.flow = networkx.DiGraph()
+        self.flow.add_nodes_from((SOURCE, SINK))
+        self._storages: dict[Storage, None] = {}
+        self._again: set[Storage] = set()
+        """What may be computed again, and lies in memory then."""
+        self._ends: set[Storage] = set()
+        """What would be computed again from that, and what is made of these on the way to something that lies in
+        memory: one of each such way is kept."""
+        self._drawn: set[Storage] = set()
+        """Random numbers, and what is made of nothing else."""
+
+    def add_input(self, storage: Storage) -> None:
+        """An input, which is there."""
+        self._add(storage)
+        self._cannot_be_made(storage)
+
+    def add_made(self, storage: Storage, node: Node, operands: Set[Storage]) -> None:
+        """What a forward operation makes of operands, after these were added."""
+        facts = self.facts
+        self._add(storage)
+        if node.ordered or (_is_cheap(node) and operands and operands <= self._drawn):
+            self._drawn.add(storage)
+        elif facts.made_in[storage]:
+            if storage in facts.given and not facts.is_for_the_program(storage):
+                self._cannot_be_made(storage)
+            else:
+                self.flow[storage, "in"][storage, "out"].pop("capacity", None)
+                self._is_made_of(storage, operands)
+            return
+        if not _is_cheap(node):
+            self._cannot_be_made(storage)
+        elif operands & self._again:
+            self._cannot_be_made(storage)
+            self._ends.add(storage)
+        else:
+            if storage in facts.in_memory and not operands & self._ends:
+                self._again.add(storage)
+            elif storage not in facts.in_memory and operands & self._ends:
+                self._ends.add(storage)
+            self._is_made_of(storage, operands)
+
+    def want(self, storage: Storage) -> None:
+        """The backward looks at it."""
+        if storage not in self.facts.constants:
+            self.flow.add_edge((storage, "out"), SINK)
+
+    def kept(self) -> list[Value]:
+        """The first values of the storages that the cheapest cut goes through."""
+        return [storage.first for storage in _cut(self.flow, [*self._storages])]
+
+    def _add(self, storage: Storage) -> None:
+        if storage in self._storages or storage in self.facts.constants:
+            return
+        self._storages[storage] = None
+        width = {} if self.facts.is_for_the_program(storage) else {"capacity": self.facts.price(storage)}
+        self.flow.add_edge((storage, "in"), (storage, "out"), **width)
+
+    def _cannot_be_made(self, storage: Storage) -> None:
+        self.flow.add_edge(SOURCE, (storage, "in"))
+
+    def _is_made_of(self, storage: Storage, operands: Set[Storage]) -> None:
+        for operand in operands:
+            if operand not in self.facts.constants:
+                self.flow.add_edge((operand, "out"), (storage, "in"))
 
 
 def bytes_of(value: Value) -> int:

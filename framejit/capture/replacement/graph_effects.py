@@ -27,6 +27,7 @@ from framejit.backends.may_raise import (
     warns_at_times,
 )
 from framejit.fakes.arguments import tensors_in
+from framejit.fakes.storages import storage_of
 from framejit.values.tensors.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26
@@ -181,11 +182,6 @@ def _may_be_refused(node: fx.Node, devices: set[torch.device]) -> bool:
 def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
     return args, kwargs
-
-
-def storage_of(fake: torch.Tensor) -> int:
-    """What tells the memory of a fake from that of others."""
-    return int(fake.untyped_storage()._cdata)
 
 
 def _may_overlap(tensors: Sequence[torch.Tensor]) -> bool:

@@ -27,11 +27,12 @@ from framejit.bytecode.flattened import flattened
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
-from framejit.capture.replacement.graph_effects import Precautions, storage_of, written_by
+from framejit.capture.replacement.graph_effects import Precautions, written_by
 from framejit.capture.replacement.kept_inputs import Copied, copies_of, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
+from framejit.fakes.storages import storage_of
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.values.tensors.tensor import TensorValue
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
 from framejit.guards.sources import AttrSource
+from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import ItemsIterator
-from framejit.values.containers.sequence import ListValue, TupleValue, look_into, says
+from framejit.values.containers.sequence import ListValue, TupleValue, look_into
 from framejit.values.indices import as_index
 from framejit.values.methods import method
 from framejit.values.wrap import wraps
@@ -230,7 +231,7 @@ class DequeValue(ListValue):
 
 
 _ITERATOR: type = type(iter(deque()))
-_FULL = says(deque([1], 1), "insert", 0, 0)
+_FULL = message(deque([1], 1).insert, 0, 0)
 
 
 class DequeIterator(ItemsIterator):

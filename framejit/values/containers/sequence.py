@@ -10,6 +10,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import IndexSource, static_lookup
+from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
@@ -35,21 +36,12 @@ LARGEST_REPETITION = 1_000_000
 
 def missing_item(frame: Frame, cls: type, item: Value) -> str:
     """The text of the ValueError that `index` raises for an item that is not there."""
-    said = says(() if issubclass(cls, tuple) else cls(), "index", 0)
+    said = message((() if issubclass(cls, tuple) else cls()).index, 0)
     return (
         said.replace("0", str(frame.call(from_python(repr), [item], {}).constant()), 1)
         if said.startswith("0")
         else said
     )
-
-
-def says(owner: Any, method: str, *args: Any) -> str:
-    """The text of the exception that a method of a real object raises. Raises AssertionError if it raises none."""
-    try:
-        getattr(owner, method)(*args)
-    except Exception as e:
-        return str(e)
-    raise AssertionError(f"{method} raised nothing")
 
 
 def is_namedtuple_class(cls: type) -> bool:
@@ -563,7 +555,7 @@ class ListValue(SequenceValue):
         cg.em.build("LIST", len(self.items))
 
 
-_NOT_REMOVED = says([], "remove", 0)
+_NOT_REMOVED = message([].remove, 0)
 
 
 def existing_items(items: Iterable[Any], source: Source) -> list[Value]:
