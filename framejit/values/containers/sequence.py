@@ -36,7 +36,8 @@ LARGEST_REPETITION = 1_000_000
 
 def missing_item(frame: Frame, cls: type, item: Value) -> str:
     """The text of the ValueError that `index` raises for an item that is not there."""
-    said = message((() if issubclass(cls, tuple) else cls()).index, 0)
+    empty: Any = () if issubclass(cls, tuple) else cls()
+    said = message(empty.index, 0)
     return (
         said.replace("0", str(frame.call(from_python(repr), [item], {}).constant()), 1)
         if said.startswith("0")
