@@ -345,8 +345,8 @@ class Capture:
         )
 
     def left_behind(self) -> tuple[Any, ...]:
-        """What differs after captured code that did more than look at things and compute with tensors. What it did to
-        objects of its own is not in it."""
+        """Counts and objects that differ after captured code that did more than look at things and compute with
+        tensors; equal ones say that it did not. What code does to objects of its own is not in it."""
         return (
             len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
             len(self.weak_references), len(self.called_back), len(self.scalar_inputs), len(self.made_classes),
@@ -502,7 +502,8 @@ class Capture:
             self._undo.pop()()
 
     def graph_effects(self) -> GraphEffects:
-        """What the captured operations may do to the world besides giving results; asked when all of them are there."""
+        """The effects that the captured operations may have besides giving results; asked when all of them are
+        there."""
         if self._graph_effects is None:
             self._graph_effects = GraphEffects(self.graph.graph, self.graph.inputs, self.graph.examples)
         return self._graph_effects
@@ -532,7 +533,7 @@ class Capture:
 
     @contextlib.contextmanager
     def standing_for(self, line: tuple[str, int] | None) -> Iterator[None]:
-        """What is assumed within is put down to this line."""
+        """Put down to this line what is assumed in the block."""
         self._stands_for = line
         try:
             yield

@@ -54,9 +54,9 @@ class FrameCompilation:
         return place["function"], place["file"], place["line"]
 
     def origin(self, source_name: str) -> tuple[str, str]:
-        """What the program calls the value a guard reads, and where it came from."""
+        """The program's name for the value that a guard reads, and where the value came from."""
         return of_guard(self.fn.__code__, self.resume, source_name, self.origins)
 
     def in_program_terms(self, text: str) -> str:
-        """What is said of guards, with the arguments of resume functions called what the program calls these values."""
+        """A text about guards with the program's names for the arguments of resume functions."""
         return re.sub(r"\b__(?:stack|inner)\d+\b", lambda match: self.origin(match.group())[0], text)

@@ -89,7 +89,7 @@ class LayersAlike:
         self._known.clear()
 
     def reached(self, source: Source) -> None:
-        """What is known from a source was come upon again."""
+        """Note that a source was read again whose value is known."""
         if source.base is None:
             self._reached[source] = self._capture.seq
 

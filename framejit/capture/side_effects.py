@@ -120,7 +120,8 @@ class SideEffects:
         self._attributes.setdefault(id(obj), (owner, obj, {}))[2][name] = value
 
     def attribute(self, obj: Any, name: str) -> Value | None:
-        """What captured code wrote to an attribute of a function or class."""
+        """The value that captured code wrote to an attribute of a function or class; None if it wrote none. Raises
+        Unsupported if it deleted the attribute."""
         found = self._attributes.get(id(obj))
         if found is None or name not in found[2]:
             return None
@@ -191,7 +192,7 @@ class SideEffects:
         return list(self._changed.values())
 
     def kept(self) -> list[Value]:
-        """What may hold something that captured code made, besides its variables."""
+        """The values through which something that captured code made may be reached, besides its variables."""
         found = list(self._changed.values())
         for names in (*(a[2] for a in self._attributes.values()), *(g[1] for g in self._globals.values())):
             found += [value for value in names.values() if value is not None]

@@ -53,7 +53,8 @@ class DataSizes:
         return found
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operation gives under the mode of the fakes; NotImplemented for one that is not known here."""
+        """The result of an operation whose sizes data decides, under the mode of the fakes; NotImplemented for one that
+        is not known here."""
         maker = _MAKERS.get(func)
         return NotImplemented if maker is None else maker(self, *args, **kwargs)
 

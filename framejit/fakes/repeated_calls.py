@@ -63,7 +63,7 @@ class RepeatedCalls:
         self._of_states.clear()
 
     def key(self, target: Any, is_method: bool, args: Any, kwargs: Any) -> Any:
-        """What the result depends on besides the thread's state; None if it can't be told."""
+        """A key of all that a call's result depends on besides the thread's state; None if it has none."""
         try:
             if not _depends_on_arguments(target, is_method):
                 return None

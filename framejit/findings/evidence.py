@@ -55,7 +55,7 @@ class Evidence:
 
     @property
     def args(self) -> tuple[Any, ...] | None:
-        """What fills the argument slots of `fn`, in order; None where it could not be copied."""
+        """The objects that fill the argument slots of `fn`, in order; None where they could not be copied."""
         return self.call.args()
 
 

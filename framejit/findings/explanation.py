@@ -176,7 +176,7 @@ class Explanation:
 
     @property
     def compiling_s(self) -> float:
-        """What compiling took, in all frames together."""
+        """The seconds that compiling took, in all frames together."""
         return sum(frame.seconds for frame in self.frames)
 
     @property

@@ -144,8 +144,8 @@ class Frame(Operations):
         return [*self.locals.values(), *self.cells.values(), *self.stack, *self._saved_stack]
 
     def held_to_the_end(self) -> list[Value]:
-        """What variables and cells hold, in the order in which they let go of it; all that is left of a frame in a
-        traceback."""
+        """The values of variables and cells, in the order in which a frame lets go of them; all that is left of a frame
+        in a traceback."""
         places = {name: i for i, name in enumerate(self.origin[0].co_varnames)}
         names = sorted(self.locals, key=lambda name: places.get(name, len(places)))
         held: list[Value] = [
@@ -369,14 +369,14 @@ class Frame(Operations):
         self.handled.append(exc)
 
     def handled_exception(self) -> Value | None:
-        """What this frame, or a caller of it in the capture, handles."""
+        """The exception that this frame, or a caller of it in the capture, handles; None if there is none."""
         for frame in self.chain():
             if frame.handled and not frame.hidden:
                 return frame.handled[-1]
         return None
 
     def current_exception(self) -> Value:
-        """What `sys.exception()` gives: also the caller of the captured function may be handling an exception."""
+        """The value of `sys.exception()`: also the caller of the captured function may be handling an exception."""
         return self.handled_exception() or self.capture.exception_of_caller()
 
     def visible(self) -> Frame:

@@ -60,11 +60,11 @@ class Operations:
         return class_attribute(self, value, cls, name)
 
     def attribute_of_override(self: Frame, tensor: TensorValue, name: str) -> Value | None:
-        """What a `__torch_function__` of the program makes of reading an attribute; None where torch asks none."""
+        """The value of a tensor's attribute by a `__torch_function__` of the program; None where torch asks none."""
         return overrides.attribute_of_override(self, tensor, name)
 
     def handed_over(self: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        """What a `__torch_function__` of the program makes of a call; None where torch asks none."""
+        """The result of a call by a `__torch_function__` of the program; None where torch asks none."""
         return overrides.handed_over(self, function, args, kwargs)
 
     def fold(self: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -231,7 +231,7 @@ class Operations:
         exc.context, exc.context_of_caller = current, False
 
     def exception_from(self: Frame, value: Value) -> ExceptionValue:
-        """What `raise value` raises."""
+        """The exception that `raise value` raises."""
         value = realize(self, value)
         if isinstance(value, ClassValue) and issubclass(value.cls, BaseException):
             value = value.call(self, [], {})

@@ -148,7 +148,8 @@ class Origins:
         return () if known is None else tuple(known.origins)
 
     def of_argument(self, resume: ResumeCode | None, name: str) -> Known | None:
-        """What is known of an argument of a resume function."""
+        """The program's name for an argument of a resume function, and where its value came from; None where that is
+        not known."""
         if resume is None:
             return None
         resume, name = _innermost(resume, name)

@@ -26,7 +26,7 @@ class Condition:
     outcome: bool
 
     def sides(self) -> tuple[Expression, Expression]:
-        """What is compared, with no negative coefficients on either side."""
+        """The two expressions that are compared, with no negative coefficients on either side."""
         terms = self.expression.terms.items()
         return Expression({p: c for p, c in terms if c > 0}), Expression({p: -c for p, c in terms if c < 0})
 
@@ -54,7 +54,8 @@ class Conditions:
         return iter(self._known.values())
 
     def granted(self) -> list[str]:
-        """What is taken for granted, as text: equal for conditions from which the same follows."""
+        """The conditions that are taken for granted, as sorted text: equal for conditions from which the same
+        follows."""
         answers = [
             f"{expression} {relation} 0 is {condition.outcome}"
             for (expression, relation), condition in self._granted.items()

@@ -73,11 +73,11 @@ class Value:
         return self.constant()
 
     def identity(self) -> Any:
-        """What is the same for all values of one object: an operation may give the tensor it was given."""
+        """An object that is the same for all values of one object: an operation may give the tensor it was given."""
         return self
 
     def table_key(self, capture: Capture) -> Any:
-        """What stands for the object in a table, where its class is written in C and says what its hash is made of;
+        """The stand-in for the object in a table, where its class is written in C and says what its hash is made of;
         None for others."""
         return None
 

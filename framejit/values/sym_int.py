@@ -69,7 +69,7 @@ class SymIntValue(Value):
         return bool(self.size.node.expression.is_of_data)
 
     def children(self) -> Iterator[Value]:
-        """What the sizes that data decides are read from."""
+        """The tensors that sizes in it are read from, where data decides these."""
         for symbol in dict.fromkeys(self.size.node.expression.symbols()):
             if isinstance(symbol, DataSymbol):
                 yield self.sizes.place(symbol)[0]

@@ -48,7 +48,8 @@ class Shadow:
         self._first_call: Callable[[Path], None] | None = None
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `dispatcher(*args, **kwargs)` returns or raises."""
+        """Return or raise what `dispatcher(*args, **kwargs)` does, and compare it with plain Python on copies of the
+        arguments."""
         world = original(self.fn, args, kwargs)
         try:
             twin, spare = duplicate(world), duplicate(world)

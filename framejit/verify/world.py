@@ -34,7 +34,7 @@ class World:
         self._names = names
 
     def state(self) -> dict[str, Any]:
-        """What a call may have changed: arguments, variables of enclosing functions, globals."""
+        """The objects that a call may have changed, by names: arguments, variables of enclosing functions, globals."""
         parameters = self.fn.__code__.co_varnames[: self.fn.__code__.co_argcount]
         found: dict[str, Any] = {}
         for i, arg in enumerate(self.args):

@@ -101,7 +101,7 @@ class DiskCache:
         self._until_pruned = random.SystemRandom().random() * limit * _SLACK
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """What was put under a kind and a key; None if nothing is there."""
+        """The data that was put under a kind and a key; None if nothing is there."""
         if not self._may_read:
             return None
         data, reason = self._get(kind, key, _name(kind, key))
@@ -192,7 +192,7 @@ class DiskCache:
         return count, size
 
     def info(self) -> CacheInfo:
-        """What there is now. Raises OSError if the folder can't be read."""
+        """The entries there are now. Raises OSError if the folder can't be read."""
         entries: dict[str, int] = {}
         sizes: dict[str, int] = {}
         refused = "" if self.limit else "its limit is 0 bytes"

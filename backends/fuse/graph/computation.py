@@ -37,7 +37,7 @@ class Computation:
     _outcome: list[Any] = field(default_factory=list)
 
     def outcome(self) -> Any:
-        """What the function gives; it is called once."""
+        """The function's result; it is called once."""
         if not self._outcome:
             self._outcome.append(
                 self.function(*real(self.args), **{key: real(value) for key, value in self.kwargs.items()})

@@ -72,7 +72,7 @@ class FrozenValues(KnownValues):
         return value in self._values
 
     def number(self, value: Value) -> torch.Tensor:
-        """What a value is that is known; it may be a view of a weight."""
+        """The tensor that a known value is; it may be a view of a weight."""
         tensor: torch.Tensor = real(self._values[value])
         return tensor
 
@@ -85,8 +85,8 @@ class FrozenValues(KnownValues):
         return not self.is_apart(self.number(value))
 
     def folded(self, node: Node) -> list[Constant] | None:
-        """What the results of an operation are if they were computed from weights and have memory of their own, else
-        None."""
+        """The constants that take the place of an operation's results, if these were computed from weights and have
+        memory of their own; else None."""
         given = {value.storage for value in node.values()}
         results = [*node.returned()]
         if not self._weights_behind([*node.values()]) or any(value.storage in given for value in results):

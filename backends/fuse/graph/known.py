@@ -60,8 +60,8 @@ class KnownValues:
         return MOST_BYTES
 
     def value(self, value: Value) -> torch.Tensor | None:
-        """What a value is that is known and owns its storage, with its very sizes and strides; None for anything
-        else."""
+        """The tensor that a value is in each call, if it owns its storage, with its very sizes and strides; None for
+        anything else."""
         known = self._values.get(value)
         if known is None:
             return None

@@ -95,7 +95,7 @@ class Run:
         """The number of the one that is being recorded; 0 outside of them."""
 
     def run(self) -> Graph:
-        """What was recorded."""
+        """Run the captured graph's nodes, and give the graph of what arrived. Raises NotFusable."""
         graph = self.gm.graph
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         fakes = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
@@ -179,7 +179,7 @@ class Run:
         raise NeedsGradients("its results need gradients")
 
     def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """What the function of a node gives for fakes."""
+        """The result on fakes of the function of a node."""
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _value(self, node: fx.Node) -> Any:
@@ -260,8 +260,8 @@ class Run:
         return any(tensor.requires_grad for tensor in tensors_in((*args, *kwargs.values())))
 
     def returned(self, value: Any) -> list[Any]:
-        """What stands for the items of the tuple that the graph's `output` node has. Raises NotFusable where it is
-        none."""
+        """The fakes, or other objects, that the graph's `output` node returns, in order. Raises NotFusable where it
+        returns no flat tuple."""
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
         items = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
@@ -270,7 +270,8 @@ class Run:
         return items
 
     def outputs(self, value: Any) -> list[Any]:
-        """What the graph returns, given what its `output` node has; says of which outputs autograd has views."""
+        """The graph's outputs as values, given the argument of its `output` node; notes which of them autograd has as
+        views."""
         outputs = self.returned(value)
         existing = {value.storage for value in (*self.graph.inputs, *self.graph.constants)}
         self.graph.counted_apart = self._counted_apart(value, outputs, existing)

@@ -48,7 +48,7 @@ class CpuKernel:
 
     @property
     def object_code(self) -> bytes:
-        """What `load_object` makes a kernel of in another process on such a machine."""
+        """The kernel's machine code as an object file, from which `load_object` makes it again on such a machine."""
         return self.code.object_code
 
     @property

@@ -69,7 +69,7 @@ class Scan:
         return values, self._combined(asm, state, self._of_lane(asm, new, last))
 
     def result(self, asm: Assembler, node: Expr, values: list[Value]) -> Value:
-        """What one of the scans has as its value."""
+        """The value of one scan, among the values of those that are done together."""
         if node.attr not in ("argmax", "argmin"):
             return values[0]
         return asm.convert("sext", values[1], "i64")

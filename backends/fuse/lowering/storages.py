@@ -54,7 +54,7 @@ class Storages:
         return value.storage in self._written
 
     def storage(self, value: Value) -> Held:
-        """What the storage of a value holds that is known, or is a constant."""
+        """The content of a value's storage, which is known or a constant."""
         found = self._held.get(value.storage)
         if found is None:
             constant = self.constants[value].tensor

@@ -135,7 +135,7 @@ class CudaTarget(Target):
 
     @cached_property
     def limits(self) -> GpuLimits:
-        """What bounds the shapes of blocks."""
+        """The device's limits for the shapes of blocks: multiprocessors, registers, shared memory."""
         return GpuLimits.of_device(self.index) if self.is_there else WITHOUT_A_GPU
 
     @cached_property

@@ -39,7 +39,7 @@ class KernelLaunch(Protocol):
 
     @property
     def machine_code(self) -> object:
-        """What has to be kept alive as long as the kernel may run."""
+        """An object that has to be kept alive as long as the kernel may run."""
 
     @property
     def described(self) -> Described:
@@ -120,7 +120,8 @@ class Target:
 
     @property
     def recorder(self) -> Recorder | None:
-        """What captures the launches on it, to launch them at once; None where each is launched on its own."""
+        """The object that captures launches on this device, to launch them at once; None where each is launched on its
+        own."""
         return None
 
     @property

@@ -221,7 +221,7 @@ class Differentiable:
 
     @property
     def state(self) -> str:
-        """What runs, as of other graphs that were compiled."""
+        """The state of the graph as `framejit.inspect` names it: `compiled`, or `eager` where it runs as ATen."""
         return "eager" if self.fate.runs_as_aten else "compiled"
 
     def graphs(self) -> Sequence[CompiledGraph]:
@@ -332,8 +332,8 @@ class CompiledSegment:
         return self._usual.half
 
     def given(self, made: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """What the node gives: results, and behind them what stands for tensors inside of the plan that other segments
-        take."""
+        """The outputs of the segment's node of autograd: its results, and behind them stand-ins for tensors inside of
+        the plan that other segments take."""
         others = [
             torch.empty_strided(shape, strides, dtype=dtype, device=device)
             for shape, strides, dtype, device in self.others

@@ -75,7 +75,7 @@ class JointGraph:
     """What eager's backward looks at where this one looks at a copy of it in another memory layout."""
 
     def contents(self) -> dict[Value, Value]:
-        """What inputs hold at the end that are written, with these inputs."""
+        """The values that written inputs hold at the end, each with its input."""
         return {
             node.args[1]: node.args[0]
             for node in self.graph.nodes

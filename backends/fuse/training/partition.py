@@ -89,7 +89,7 @@ class Partition:
         return again.most_common()
 
     def made(self) -> list[Value]:
-        """What is kept and is neither an input, nor what one holds at the end, nor an output."""
+        """The values that are kept and are neither inputs, nor what one holds at the end, nor outputs."""
         known = {*self.joint.inputs, *values_in(self.joint.outputs), *self.joint.contents()}
         return [value for value in self.saved if value not in known]
 

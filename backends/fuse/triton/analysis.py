@@ -36,7 +36,8 @@ class Analysis(KernelFacts):
 
     @cached_property
     def unmasked(self) -> frozenset[Expr]:
-        """What is wanted outside of masks, too: it may be computed without them wherever it is wanted, once."""
+        """The expressions that are wanted outside of masks, too: each may be computed without them wherever it is
+        wanted, once."""
         found: set[Expr] = set()
         stack = [*self._roots()]
         while stack:

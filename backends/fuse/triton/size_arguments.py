@@ -19,7 +19,7 @@ class SizeArguments:
         self.sizes: list[SymbolicSize] = []
 
     def text(self, size: SymbolicSize) -> str:
-        """What stands for a size in the text: the argument's name."""
+        """The name of the kernel's argument that has a size."""
         expression = size.conditions.simplified(size.expression)
         name = self.names.get(expression)
         if name is None:

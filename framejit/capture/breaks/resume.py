@@ -298,18 +298,18 @@ class BrokenFrame:
     held: frozenset[str] = frozenset()
 
     def layout_before(self) -> Layout:
-        """What is read again."""
+        """The arguments of the step: what the broken instruction, and all behind it, reads."""
         live = self._live_before()
         return Layout(
             self.stack, self._variables(live, self.bound), tuple(c for c in self.cells if c in live or c == "__class__")
         )
 
     def layout_resumed(self) -> Layout:
-        """What the resume function takes that finishes the call this frame makes."""
+        """The arguments of the resume function that finishes the call which this frame makes."""
         return self._resumed(self.stack, self.instruction.index, self._live_before(), self.bound)
 
     def layout_at(self, index: int, stack: StackKinds) -> Layout:
-        """What the resume function takes that goes on at instruction `index`."""
+        """The arguments of the resume function that goes on at instruction `index`, with this stack."""
         return self._resumed(stack, index, set(decode(self.code).live_at(index)), self.bound_after())
 
     def bound_after(self) -> frozenset[str]:

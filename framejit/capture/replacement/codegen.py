@@ -79,7 +79,7 @@ class Codegen:
         return self._cycles.begin_at(container)
 
     def resolved(self, value: Value) -> Value:
-        """What a lazy value turned out to be, if anything looked at it."""
+        """The value that a lazy value turned out to be, if anything looked at it; else the value itself."""
         while isinstance(value, LazyValue) and value.realized is not None:
             value = value.realized
         return value

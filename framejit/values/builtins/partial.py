@@ -37,7 +37,7 @@ class PartialValue(Value):
         return iter((self.function, self.args, self.keywords, self.attributes))
 
     def arguments(self, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
-        """What the function is called with when this is called with `args` and `kwargs`."""
+        """The arguments of the function when this is called with `args` and `kwargs`."""
         return [*self.args.items, *args], {**self.keywords.items, **kwargs}
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:

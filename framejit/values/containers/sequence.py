@@ -390,6 +390,7 @@ class ListValue(SequenceValue):
 
     @items.setter
     def items(self, items: list[Value]) -> None:
+        """The list's items. Asking guards the length of an existing list; appending does not ask."""
         self._look, self._items, self._rewritten = None, items, True
 
     def children(self) -> Iterator[Value]:

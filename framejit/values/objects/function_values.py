@@ -220,7 +220,7 @@ class FunctionValue(CallableValue):
         return super().call(frame, args, kwargs) if made is None else made
 
     def handled(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        """What the call gives where it is not inlined."""
+        """The result of the call where a handler stands for inlining it; None where there is none, or it declines."""
         handler = HANDLERS.get(self.fn)
         if handler is not None and frame.capture.overrides.modes and not _ASKS_MODES.isdisjoint(self.code.co_names):
             raise Unsupported(f"{self.fn.__name__}() under a function mode", "FJ141")

@@ -166,7 +166,7 @@ class ObjectValue(Value):
         return static_lookup(self.cls, "__class__") is not object.__dict__["__class__"]
 
     def instance_attribute(self, frame: Frame, name: str, shadowing: bool = False) -> Value | None:
-        """What the instance's own dict holds under `name`, guarding absence."""
+        """The value in the instance's own dict under `name`, or None, whose absence is guarded."""
         if name in self.attrs:
             return self.attrs[name]
         if self.obj is None:

@@ -49,7 +49,7 @@ class WeakReferenceValue(Value):
         return self.followed(frame)
 
     def followed(self, frame: Frame) -> Value:
-        """What it leads to; a break where that may be gone by now in plain Python."""
+        """The object that the reference leads to. Breaks the graph where that may be gone by now in plain Python."""
         target = realize(frame, self.target)
         if target.is_constant() or _is_held(frame, target):
             return target

@@ -151,7 +151,7 @@ class NestedGraph:
         return fx.GraphModule(torch.nn.Module(), graph)
 
     def call(self, arguments: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
-        """What the function gives for arguments of the form it was captured with."""
+        """The function's results for arguments of the form it was captured with, by running its graph."""
         results = self.module.forward(*tensors_of(arguments), *outside)
         return filled(self.result_form, results.__getitem__)
 

@@ -110,7 +110,8 @@ class LayoutChoices:
         return args, dict(kwargs)
 
     def instead(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-        """What takes the place of an operation's result, if something does."""
+        """The result of an operation done another way, in a layout that the GPU's kernels prefer; None where it is left
+        as it is."""
         if name != "aten::linear" or kwargs or len(args) > 2 and args[2] is not None:
             return None
         x, weight = args[:2]
